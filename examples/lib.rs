@@ -40,6 +40,8 @@ mod book {
     mod runs {}
     #[doc = include_str!("../docs/src/tools.md")]
     mod tools {}
+    #[doc = include_str!("../docs/src/engine.md")]
+    mod engine {}
 }
 
 #[cfg(test)]
@@ -162,6 +164,17 @@ mod tests {
                 assert!(list.contains(&format!("`{name}`")), "{name} is missing");
             }
         }
+    }
+
+    #[test]
+    fn the_page_on_the_engine_shows_its_example() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let example = root.join("maverl-engine/examples/one_step.rs");
+        let example = fs::read_to_string(example).unwrap();
+        let program = example.split("\n#[cfg(test)]").next().unwrap();
+        let program = program.split_once("\n\n").unwrap().1.trim_end();
+        let page = fs::read_to_string(root.join("docs/src/engine.md")).unwrap();
+        assert!(page.contains(&format!("```rust\n{program}\n```\n")));
     }
 
     #[test]

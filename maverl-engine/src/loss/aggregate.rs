@@ -2,6 +2,7 @@
 
 /// Aggregation of token losses to one number; every count is a true count of the whole batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Aggregation {
     /// Sum over tokens, divided by the number of tokens.
     #[default]

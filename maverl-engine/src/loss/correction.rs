@@ -4,6 +4,7 @@ use super::surrogate::at_most;
 
 /// Correction of tokens whose log-prob differs between sampler and trainer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Correction {
     /// None: the ratio is to the sampler's probability.
     #[default]

@@ -5,6 +5,7 @@ use super::surrogate::{LOG_RATIO_MAX, at_most, ratio};
 
 /// Estimator of the KL divergence to a reference, computed by [`kl`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Kl {
     /// `logp − logp_ref`
     K1,

@@ -45,6 +45,7 @@ impl Default for LossOptions {
 
 /// Unit of the importance ratio.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Ratio {
     /// Each token.
     #[default]
@@ -57,6 +58,7 @@ pub enum Ratio {
 
 /// Surrogates of this crate, with their parameters.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
 pub enum BuiltinSurrogate {
     /// [`clipped_surrogate`]: the clipped ratio (PPO).
     Clip {

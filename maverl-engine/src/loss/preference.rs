@@ -2,6 +2,7 @@
 
 /// Preference loss.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
 pub enum Preference {
     /// Logistic loss, `−(1 − s) · log sigmoid(d) − s · log sigmoid(−d)`, with label smoothing `s`.
     /// DPO, [2305.18290](https://arxiv.org/abs/2305.18290) eq. 7.

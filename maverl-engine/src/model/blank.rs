@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::model::create::{Size, drawn};
 use crate::model::save::{Entry, safetensors_file};
-use crate::model::{HfConfig, ModelError, StoredDtype, builtin};
+use crate::model::{HfConfig, ModelError, ModelErrorKind, StoredDtype, builtin};
 
 /// Sizes by name: that of Qwen2.5-0.5B (494 M parameters), and two that are quick to measure (1.1 M and 26.8 M).
 pub const SHAPES: &[(&str, Size)] = &[
@@ -65,11 +65,12 @@ pub fn blank_model(
 ) -> Result<u64, ModelError> {
     let config = configuration(size, dtype);
     let text = format!("{config:#}\n");
-    let parsed = HfConfig::parse(text.as_bytes()).map_err(|e| ModelError(e.to_string()))?;
+    let parsed = HfConfig::parse(text.as_bytes())
+        .map_err(|e| ModelError::new(ModelErrorKind::Argument, e.to_string()).with_source(e))?;
     let write = |name: &str, bytes: &[u8]| {
         let path = dir.join(name);
         std::fs::write(&path, bytes)
-            .map_err(|e| ModelError(format!("cannot write {}: {e}", path.display())))
+            .map_err(|e| ModelError::io(format!("cannot write {}: {e}", path.display()), e))
     };
     write("config.json", text.as_bytes())?;
     for name in ["generation_config.json", "tokenizer.json"] {

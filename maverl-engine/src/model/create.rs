@@ -12,7 +12,7 @@ use tokenizers::{
     TokenizerBuilder, Trainer,
 };
 
-use crate::model::{HfConfig, ModelError, SaveOptions, Weights, save};
+use crate::model::{HfConfig, ModelError, ModelErrorKind, SaveOptions, Weights, save};
 
 /// Special tokens of ChatML: padding, and the start and end of a turn.
 const SPECIAL: [&str; 3] = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"];
@@ -55,7 +55,9 @@ pub fn byte_level_bpe(
     vocab_size: usize,
     pieces: impl Fn(&str) -> Option<(&str, &str)> + Sync,
 ) -> Result<String, ModelError> {
-    let failed = |e: tokenizers::Error| ModelError(format!("cannot train a tokenizer: {e}"));
+    let failed = |e: tokenizers::Error| {
+        ModelError::new(ModelErrorKind::Argument, format!("cannot train a tokenizer: {e}"))
+    };
     let mut trainer = BpeTrainer::builder()
         .vocab_size(vocab_size)
         .show_progress(false)
@@ -134,12 +136,13 @@ pub fn random_model(dir: &Path, size: Size, tokenizer: &str, seed: u64) -> Resul
     let write = |name: &str, text: String| {
         let path = dir.join(name);
         std::fs::write(&path, text)
-            .map_err(|e| ModelError(format!("cannot write {}: {e}", path.display())))
+            .map_err(|e| ModelError::io(format!("cannot write {}: {e}", path.display()), e))
     };
     let text = format!("{config:#}");
-    let parsed = HfConfig::parse(text.as_bytes()).map_err(|e| ModelError(e.to_string()))?;
+    let parsed = HfConfig::parse(text.as_bytes())
+        .map_err(|e| ModelError::new(ModelErrorKind::Argument, e.to_string()).with_source(e))?;
     std::fs::create_dir_all(dir)
-        .map_err(|e| ModelError(format!("cannot make {}: {e}", dir.display())))?;
+        .map_err(|e| ModelError::io(format!("cannot make {}: {e}", dir.display()), e))?;
     write("config.json", text)?;
     write("tokenizer_config.json", format!("{tokenizer_config:#}"))?;
     write("generation_config.json", format!("{generation:#}"))?;

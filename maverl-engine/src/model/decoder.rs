@@ -17,12 +17,12 @@ use maverl_kernels::matmul::Precision;
 use maverl_kernels::rope::{RopeTable, rope};
 use maverl_kernels::{embedding, mlp, norm};
 
-use crate::model::ModelError;
 use crate::model::hf_config::HfConfig;
 use crate::model::kv::KvStore;
 use crate::model::linear::{Linear, Lora};
 use crate::model::pool::Pool;
 use crate::model::values::Param;
+use crate::model::{ModelError, ModelErrorKind};
 
 pub(super) use saved::{Projected, Saved};
 
@@ -229,12 +229,16 @@ impl Decoder {
     pub(super) fn check(&self, ids: &[u32], positions: &[u32]) -> Result<(), ModelError> {
         let HfConfig { vocab_size, max_position_embeddings: longest, .. } = *self.config;
         if let Some(position) = positions.iter().find(|&&p| p as usize >= longest) {
-            return Err(ModelError(format!(
-                "position {position} of a model for sequences of {longest} tokens"
-            )));
+            return Err(ModelError::new(
+                ModelErrorKind::Argument,
+                format!("position {position} of a model for sequences of {longest} tokens"),
+            ));
         }
         if let Some(id) = ids.iter().find(|&&id| id as usize >= vocab_size) {
-            return Err(ModelError(format!("token id {id} in a vocabulary of {vocab_size}")));
+            return Err(ModelError::new(
+                ModelErrorKind::Argument,
+                format!("token id {id} in a vocabulary of {vocab_size}"),
+            ));
         }
         Ok(())
     }

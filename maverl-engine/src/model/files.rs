@@ -6,9 +6,9 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use crate::model::ModelError;
 use crate::model::builtin;
 use crate::model::hub::{Hub, HubId, Snapshot};
+use crate::model::{ModelError, ModelErrorKind};
 
 /// Source of a model's weights.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -33,10 +33,13 @@ impl ModelSource {
         if let Some(name) = path.strip_prefix("builtin:") {
             return match builtin::NAMES.contains(&name) {
                 true => Ok(Self::Builtin(name.to_owned())),
-                false => Err(ModelError(format!(
-                    "no built-in model is called {name:?}; there is `builtin:{}`",
-                    builtin::NAMES.join("`, `builtin:")
-                ))),
+                false => Err(ModelError::new(
+                    ModelErrorKind::NotFound,
+                    format!(
+                        "no built-in model is called {name:?}; there is `builtin:{}`",
+                        builtin::NAMES.join("`, `builtin:")
+                    ),
+                )),
             };
         }
         match path.strip_prefix("hf:") {
@@ -111,7 +114,7 @@ impl ModelFiles {
         match std::fs::read(&path) {
             Ok(bytes) => Ok(Some(Cow::Owned(bytes))),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(ModelError(format!("{}: {error}", path.display()))),
+            Err(error) => Err(ModelError::io(format!("{}: {error}", path.display()), error)),
         }
     }
 
@@ -126,7 +129,7 @@ impl ModelFiles {
         else {
             return Ok(Vec::new());
         };
-        let failed = |e: std::io::Error| ModelError(format!("{}: {e}", path.display()));
+        let failed = |e: std::io::Error| ModelError::io(format!("{}: {e}", path.display()), e);
         let mut names = Vec::new();
         for entry in std::fs::read_dir(&path).map_err(failed)? {
             let entry = entry.map_err(failed)?;
@@ -145,11 +148,19 @@ impl ModelFiles {
     /// If it does not exist or cannot be read.
     pub fn require(&self, name: &str) -> Result<Cow<'static, [u8]>, ModelError> {
         if let Some(dir) = self.directory().filter(|dir| !dir.is_dir()) {
-            return Err(ModelError(format!(
-                "{} is not a directory; `path` names a Hugging Face model directory",
-                dir.display()
-            )));
+            return Err(ModelError::new(
+                ModelErrorKind::NotFound,
+                format!(
+                    "{} is not a directory; `path` names a Hugging Face model directory",
+                    dir.display()
+                ),
+            ));
         }
-        self.read(name)?.ok_or_else(|| ModelError(format!("{} has no `{name}`", self.describe())))
+        self.read(name)?.ok_or_else(|| {
+            ModelError::new(
+                ModelErrorKind::NotFound,
+                format!("{} has no `{name}`", self.describe()),
+            )
+        })
     }
 }

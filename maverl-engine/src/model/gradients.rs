@@ -2,8 +2,8 @@
 
 use maverl_kernels::adamw::sum_of_squares;
 
-use crate::model::ModelError;
 use crate::model::values::Tensor;
+use crate::model::{ModelError, ModelErrorKind};
 
 /// Sums of gradients, one for each trainable variable.
 pub struct Gradients<'m> {
@@ -33,7 +33,10 @@ impl<'m> Gradients<'m> {
     /// If a variable got no gradient (MO-1).
     pub fn sums(&self) -> Result<&[Vec<f32>], ModelError> {
         match self.vars.iter().zip(&self.reached).find(|(_, reached)| !**reached) {
-            Some(((name, _), _)) => Err(ModelError(format!("`{name}` got no gradient (MO-1)"))),
+            Some(((name, _), _)) => Err(ModelError::new(
+                ModelErrorKind::Numeric,
+                format!("`{name}` got no gradient (MO-1)"),
+            )),
             None => Ok(&self.sums),
         }
     }

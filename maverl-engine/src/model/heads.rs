@@ -12,7 +12,7 @@ use maverl_kernels::matmul::Precision;
 use crate::model::save::{self, Entry};
 use crate::model::values::Tensor;
 use crate::model::weights::Shards;
-use crate::model::{Gradients, HfConfig, Model, ModelError, Pool, Rows, Tape};
+use crate::model::{Gradients, HfConfig, Model, ModelError, ModelErrorKind, Pool, Rows, Tape};
 
 /// Output of a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,7 +73,10 @@ impl ValueHead {
                 return Ok(tensor);
             }
             let (place, found) = (file.display(), tensor.dims());
-            Err(ModelError(format!("{place}: {part} is {found:?}; the trunk asks for {shape:?}")))
+            Err(ModelError::new(
+                ModelErrorKind::Mismatch,
+                format!("{place}: {part} is {found:?}; the trunk asks for {shape:?}"),
+            ))
         };
         let head = [part("weight", &[1, trunk.hidden_size])?, part("bias", &[1])?];
         Ok(Some(Self::over(kind, head)))
@@ -135,7 +138,10 @@ impl ValueHead {
     /// If a row is empty.
     pub fn scores(&self, hidden: &[f32], offsets: &[usize]) -> Result<Vec<f32>, ModelError> {
         if offsets.windows(2).any(|row| row[0] >= row[1]) {
-            return Err(ModelError("a row without tokens has no score".to_owned()));
+            return Err(ModelError::new(
+                ModelErrorKind::Argument,
+                "a row without tokens has no score",
+            ));
         }
         let width = self.params().0.len();
         let last = offsets.iter().skip(1).flat_map(|&end| &hidden[(end - 1) * width..end * width]);

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::model::{COMPANIONS, ModelError};
+use crate::model::{COMPANIONS, ModelError, ModelErrorKind as Kind};
 
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
@@ -52,9 +52,12 @@ impl HubId {
         if fine {
             Ok(Self { repo: repo.to_owned(), revision: revision.to_owned() })
         } else {
-            Err(ModelError(format!(
-                "`hf:{text}` names no model; write `hf:ORG/NAME` or `hf:ORG/NAME@REVISION`"
-            )))
+            Err(ModelError::new(
+                Kind::Argument,
+                format!(
+                    "`hf:{text}` names no model; write `hf:ORG/NAME` or `hf:ORG/NAME@REVISION`"
+                ),
+            ))
         }
     }
 }
@@ -165,10 +168,13 @@ impl Hub {
         let endpoint = set("HF_ENDPOINT").unwrap_or_else(|| "https://huggingface.co".to_owned());
         let after = ["http://", "https://"].iter().find_map(|scheme| endpoint.strip_prefix(scheme));
         if !after.is_some_and(|host| host.starts_with(|c: char| c.is_alphanumeric() || c == '[')) {
-            return Err(ModelError(format!(
-                "the environment variable `HF_ENDPOINT` is {endpoint:?}; it names a hub as a whole URL, as \
+            return Err(ModelError::new(
+                Kind::Argument,
+                format!(
+                    "the environment variable `HF_ENDPOINT` is {endpoint:?}; it names a hub as a whole URL, as \
                  \"https://huggingface.co\""
-            )));
+                ),
+            ));
         }
         let home = path("HF_HOME").or_else(|| {
             let caches = path("XDG_CACHE_HOME").or_else(|| Some(path("HOME")?.join(".cache")));
@@ -176,10 +182,11 @@ impl Hub {
         });
         let cache = path("HF_HUB_CACHE").or_else(|| Some(home.as_ref()?.join("hub")));
         let cache = cache.ok_or_else(|| {
-            ModelError("no place for downloads: set `HF_HOME`, `HF_HUB_CACHE` or `HOME`".to_owned())
+            let message = "no place for downloads: set `HF_HOME`, `HF_HUB_CACHE` or `HOME`";
+            ModelError::new(Kind::Io, message)
         })?;
         let cache = std::path::absolute(&cache)
-            .map_err(|e| ModelError(format!("{}: {e}", cache.display())))?;
+            .map_err(|e| ModelError::io(format!("{}: {e}", cache.display()), e))?;
         let token_file = path("HF_TOKEN_PATH").or_else(|| Some(home?.join("token")));
         let stored = || Some(std::fs::read_to_string(token_file?).ok()?.trim().to_owned());
         let token = set("HF_TOKEN").or_else(stored).filter(|token| !token.is_empty());
@@ -195,7 +202,7 @@ impl Hub {
     ///
     /// If the hub has no such model, refuses it or cannot be reached; offline, if the cache lacks a part of it.
     pub fn pin(&self, id: &HubId) -> Result<Snapshot, ModelError> {
-        let wrong = |what: String| ModelError(format!("{id}: {what}"));
+        let wrong = |what: String| ModelError::new(Kind::NotFound, format!("{id}: {what}"));
         if self.offline {
             return self.cached(id).map_err(|what| {
                 wrong(format!(
@@ -221,7 +228,7 @@ impl Hub {
     /// If a file is missing, damaged or refused, or the hub cannot be reached. The error names repository, file and
     /// remedy.
     pub fn download(&self, snapshot: &Snapshot) -> Result<(), ModelError> {
-        let wrong = |what: String| ModelError(format!("{snapshot}: {what}"));
+        let wrong = |what: String| ModelError::new(Kind::NotFound, format!("{snapshot}: {what}"));
         for file in snapshot.companions().chain(snapshot.file(INDEX)) {
             self.get(snapshot, file)?;
         }
@@ -241,20 +248,23 @@ impl Hub {
         if whole(&path) {
             return Ok(());
         }
-        let wrong = |what: &str| ModelError(format!("{snapshot}: `{}` {what}", file.name));
+        let wrong =
+            |kind, what: &str| ModelError::new(kind, format!("{snapshot}: `{}` {what}", file.name));
         if self.offline {
-            return Err(wrong("is not in the cache, and `HF_HUB_OFFLINE` is set"));
+            return Err(wrong(Kind::NotFound, "is not in the cache, and `HF_HUB_OFFLINE` is set"));
         }
         forget(&path);
         self.transfer(snapshot, file)?;
         let damaged = !whole(&path)
             || match &file.sha256 {
-                Some(sha256) => sha256_of(&path).map_err(|e| wrong(&e.to_string()))? != *sha256,
+                Some(sha256) => {
+                    sha256_of(&path).map_err(|e| wrong(Kind::Io, &e.to_string()))? != *sha256
+                }
                 None => false,
             };
         if damaged {
             forget(&path);
-            return Err(wrong("came damaged: it is not what the hub lists; try again"));
+            return Err(wrong(Kind::Hub, "came damaged: it is not what the hub lists; try again"));
         }
         Ok(())
     }
@@ -294,7 +304,7 @@ impl Hub {
             path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
             std::fs::write(&path, commit)
         };
-        write().map_err(|e| ModelError(format!("cannot write {}: {e}", path.display())))
+        write().map_err(|e| ModelError::io(format!("cannot write {}: {e}", path.display()), e))
     }
 
     fn repo(&self, repo: &str) -> PathBuf {
@@ -308,13 +318,17 @@ impl Hub {
     /// If there is no token, or the hub is not to be asked.
     pub fn check_push(&self, id: &HubId) -> Result<(), ModelError> {
         if self.offline {
-            return Err(ModelError(format!("{id}: `HF_HUB_OFFLINE` is set; unset it to upload")));
+            return Err(ModelError::new(
+                Kind::Hub,
+                format!("{id}: `HF_HUB_OFFLINE` is set; unset it to upload"),
+            ));
         }
         match &self.token {
             Some(_) => Ok(()),
-            None => Err(ModelError(format!(
-                "{id}: an upload needs a token that may write; set `HF_TOKEN`"
-            ))),
+            None => Err(ModelError::new(
+                Kind::Hub,
+                format!("{id}: an upload needs a token that may write; set `HF_TOKEN`"),
+            )),
         }
     }
 
@@ -341,10 +355,13 @@ impl Hub {
 
 #[cfg(not(feature = "hub"))]
 fn without_feature(what: impl fmt::Display) -> ModelError {
-    ModelError(format!(
-        "{what}: this program was built without the feature `hub` of maverl; give a directory, or build it with \
+    ModelError::new(
+        Kind::Argument,
+        format!(
+            "{what}: this program was built without the feature `hub` of maverl; give a directory, or build it with \
          `features = [\"hub\"]`"
-    ))
+        ),
+    )
 }
 
 /// Returns true if a text is a full commit hash.
@@ -387,7 +404,7 @@ mod tests {
         assert_eq!(HubId::parse("a/b@refs/pr/1").unwrap().revision, "refs/pr/1");
         assert_eq!(HubId::parse("gpt2").unwrap().repo, "gpt2");
         for wrong in ["", "a/b/c", "../b", "a/..", "a/b@", "a/b@../x", "a b", "/a", "a/"] {
-            let told = HubId::parse(wrong).unwrap_err().0;
+            let told = HubId::parse(wrong).unwrap_err().to_string();
             assert!(told.contains("hf:ORG/NAME@REVISION"), "{told}");
         }
     }
@@ -397,7 +414,7 @@ mod tests {
     fn without_the_feature_a_model_on_the_hub_is_an_error_that_names_it() {
         let endpoint = "http://127.0.0.1:9".to_owned();
         let hub = Hub { endpoint, cache: PathBuf::from("none"), token: None, offline: false };
-        let told = hub.pin(&HubId::parse("a/b").unwrap()).unwrap_err().0;
+        let told = hub.pin(&HubId::parse("a/b").unwrap()).unwrap_err().to_string();
         assert!(told.contains("without the feature `hub`"), "{told}");
     }
 

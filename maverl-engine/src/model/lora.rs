@@ -30,7 +30,7 @@ use crate::model::linear::{Dropout, Lora};
 use crate::model::save::{self, Entry};
 use crate::model::values::{Param, Tensor};
 use crate::model::weights::{Shards, Weights, listed};
-use crate::model::{Decoder, HfConfig, ModelError};
+use crate::model::{Decoder, HfConfig, ModelError, ModelErrorKind};
 
 /// Prefix that PEFT writes before the names of a base's modules.
 const PREFIX: &str = "base_model.model.";
@@ -138,7 +138,10 @@ impl Adapter {
         let (ours, theirs) = (self.config.shape(), saved.config.shape());
         if ours != theirs {
             let place = dir.display();
-            return Err(ModelError(format!("{place} holds another adapter: {theirs}, not {ours}")));
+            return Err(ModelError::new(
+                ModelErrorKind::Mismatch,
+                format!("{place} holds another adapter: {theirs}, not {ours}"),
+            ));
         }
         for ((_, var), (_, saved)) in self.vars.iter().zip(&saved.vars) {
             var.set(&saved.values())?;
@@ -170,7 +173,10 @@ impl Adapter {
         for (target, ab) in self.targets.iter().zip(self.vars.chunks_exact(2)) {
             let name = format!("{}.weight", target.name);
             let Some((_, weight)) = weights.vars().iter().find(|(found, _)| *found == name) else {
-                return Err(ModelError(format!("the base has no weight `{name}`")));
+                return Err(ModelError::new(
+                    ModelErrorKind::Mismatch,
+                    format!("the base has no weight `{name}`"),
+                ));
             };
             let Target { output: o, rank: r, input: i, scale, .. } = *target;
             let mut delta = vec![0.0; o * i];
@@ -231,14 +237,15 @@ fn open(dir: &Path, base: &HfConfig) -> Result<(LoraConfig, Shards), ModelError>
     let config = LoraConfig::read(dir)?;
     let file = dir.join(WEIGHTS_FILE);
     let shards = Shards::open_file(&file)?;
-    check(&shards, &config, base)
-        .map_err(|problems| ModelError(format!("{}: {problems}", file.display())))?;
+    check(&shards, &config, base).map_err(|problems| {
+        ModelError::new(ModelErrorKind::Mismatch, format!("{}: {problems}", file.display()))
+    })?;
     Ok((config, shards))
 }
 
 /// Every tensor of the file that is missing, misshapen or not of this adapter.
 fn check(shards: &Shards, config: &LoraConfig, base: &HfConfig) -> Result<(), String> {
-    let targets = config.targets(base).map_err(|error| error.0)?;
+    let targets = config.targets(base).map_err(|error| error.to_string())?;
     let mut problems = Vec::new();
     let mut known = std::collections::BTreeSet::new();
     for target in &targets {

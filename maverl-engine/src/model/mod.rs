@@ -1,23 +1,39 @@
 //! Models and tokenizers, read from Hugging Face directories (or embedded in the library).
+//!
+//! Types are exported here; the paths of the files that contain them may change.
 
 pub mod blank;
 pub mod builtin;
 pub mod create;
+#[doc(hidden)]
 pub mod decoder;
+mod error;
+#[doc(hidden)]
 pub mod files;
+#[doc(hidden)]
 pub mod gradients;
+#[doc(hidden)]
 pub mod heads;
+#[doc(hidden)]
 pub mod hf_config;
+#[doc(hidden)]
 pub mod hub;
+#[doc(hidden)]
 pub mod jinja;
+#[doc(hidden)]
 pub mod kv;
 mod linear;
 pub mod lora;
+#[doc(hidden)]
 pub mod pool;
 pub mod save;
+#[doc(hidden)]
 pub mod tape;
+#[doc(hidden)]
 pub mod tokenizer;
+#[doc(hidden)]
 pub mod values;
+#[doc(hidden)]
 pub mod weights;
 
 use maverl_kernels::attention::Packing;
@@ -27,6 +43,7 @@ use std::sync::Arc;
 use maverl_kernels::matmul::Precision;
 
 pub use decoder::{Context, Decoder};
+pub use error::{ModelError, ModelErrorKind, TokenizerError};
 pub use files::{ModelFiles, ModelSource};
 pub use gradients::Gradients;
 pub use heads::{HeadKind, ValueHead, ValueModel};
@@ -37,17 +54,9 @@ pub use lora::{Adapter, LoraConfig};
 pub use pool::Pool;
 pub use save::{SaveOptions, StoredDtype};
 pub use tape::{Rows, Tape};
-pub use tokenizer::{ChatInput, ChatMessage, Detokenizer, Rendered, Tokenizer, TokenizerError};
+pub use tokenizer::{ChatInput, ChatMessage, Detokenizer, Rendered, Tokenizer};
 pub use values::{Param, Tensor};
 pub use weights::{Shards, Weights};
-
-/// Error of reading, running or writing a model: the place, what was found, what is needed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct ModelError(
-    /// Message.
-    pub String,
-);
 
 /// A model: configuration, weights, and the decoder over their storage.
 ///
@@ -177,7 +186,7 @@ impl Model {
     /// If there is no adapter, or the logits differ by more than a merge in f32 explains.
     pub fn merge(&self) -> Result<(Self, f32), ModelError> {
         let Some(adapter) = &self.adapter else {
-            return Err(ModelError("there is no adapter to merge".to_owned()));
+            return Err(ModelError::new(ModelErrorKind::Argument, "there is no adapter to merge"));
         };
         let weights = self.weights.duplicate();
         adapter.add_to(&weights)?;
@@ -190,10 +199,13 @@ impl Model {
         if worst <= MERGE_TOLERANCE * size {
             Ok((merged, worst))
         } else {
-            Err(ModelError(format!(
-                "the merged model's logits differ by {worst:e} from those with the adapter; at most {:e} was expected",
-                MERGE_TOLERANCE * size
-            )))
+            Err(ModelError::new(
+                ModelErrorKind::Numeric,
+                format!(
+                    "the merged model's logits differ by {worst:e} from those with the adapter; at most {:e} was expected",
+                    MERGE_TOLERANCE * size
+                ),
+            ))
         }
     }
 
@@ -253,7 +265,7 @@ impl Model {
     /// If there is no adapter, or a file cannot be written.
     pub fn save_adapter(&self, dir: &Path, base: &str) -> Result<(), ModelError> {
         let Some(adapter) = &self.adapter else {
-            return Err(ModelError("there is no adapter to write".to_owned()));
+            return Err(ModelError::new(ModelErrorKind::Argument, "there is no adapter to write"));
         };
         adapter.save(dir, base)?;
         // What else there is makes a directory a model.
@@ -305,7 +317,7 @@ fn companion(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), ModelError> {
         .map_or(Ok(()), |(folder, _)| std::fs::create_dir_all(dir.join(folder)));
     folder
         .and_then(|()| std::fs::write(&path, bytes))
-        .map_err(|e| ModelError(format!("cannot write {}: {e}", path.display())))
+        .map_err(|e| ModelError::io(format!("cannot write {}: {e}", path.display()), e))
 }
 
 /// Largest change of logits by a merge in f32, relative to the largest of them (or 1).
@@ -319,7 +331,10 @@ const MERGE_TOLERANCE: f32 = 1e-4;
 pub fn decoder(config: &Arc<HfConfig>, weights: &Weights) -> Result<Decoder, ModelError> {
     let params = weights.params();
     let mut get = |name: &str| {
-        params.get(name).cloned().ok_or_else(|| ModelError(format!("no weight `{name}`")))
+        params
+            .get(name)
+            .cloned()
+            .ok_or_else(|| ModelError::new(ModelErrorKind::Mismatch, format!("no weight `{name}`")))
     };
     Decoder::new(config, &mut get)
 }

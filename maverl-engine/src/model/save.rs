@@ -9,7 +9,7 @@ use half::{bf16, f16};
 use safetensors::tensor::View;
 use serde_json::{Value, json};
 
-use crate::model::{ModelError, Tensor};
+use crate::model::{ModelError, ModelErrorKind, Tensor};
 
 /// Largest shard, as `save_pretrained` has it.
 pub const SHARD_BYTES: u64 = 5_000_000_000;
@@ -158,12 +158,15 @@ pub(crate) fn safetensors_file<S: AsRef<str> + Ord + std::fmt::Display, V: View>
     views: impl IntoIterator<Item = (S, V)>,
 ) -> Result<(), ModelError> {
     let failed =
-        |e: &dyn std::fmt::Display| ModelError(format!("cannot write {}: {e}", file.display()));
+        |e: std::io::Error| ModelError::io(format!("cannot write {}: {e}", file.display()), e);
     let metadata = [("format".to_owned(), "pt".to_owned())].into_iter().collect();
     let made = std::fs::File::create(file).and_then(|file| file.metadata());
-    let permissions = made.map_err(|e| failed(&e))?.permissions();
-    safetensors::serialize_to_file(views, Some(metadata), file).map_err(|e| failed(&e))?;
-    std::fs::set_permissions(file, permissions).map_err(|e| failed(&e))
+    let permissions = made.map_err(failed)?.permissions();
+    safetensors::serialize_to_file(views, Some(metadata), file).map_err(|e| {
+        let message = format!("cannot write {}: {e}", file.display());
+        ModelError::new(ModelErrorKind::Io, message).with_source(e)
+    })?;
+    std::fs::set_permissions(file, permissions).map_err(failed)
 }
 
 /// Writes the weights of a model; see [`shards`].
@@ -205,7 +208,7 @@ pub fn shards(dir: &Path, entries: &[Entry<'_>], shard_bytes: u64) -> Result<(),
     let index = json!({ "metadata": metadata, "weight_map": map });
     let path = dir.join("model.safetensors.index.json");
     std::fs::write(&path, format!("{index:#}\n"))
-        .map_err(|e| ModelError(format!("cannot write {}: {e}", path.display())))
+        .map_err(|e| ModelError::io(format!("cannot write {}: {e}", path.display()), e))
 }
 
 /// Runs of tensors that fit a shard, in order; one that is larger than a shard is alone in its own.
@@ -347,9 +350,10 @@ mod tests {
     fn a_file_that_cannot_be_written_is_named() {
         let tiny = load(&ModelSource::Builtin("tiny".to_owned()));
         let nowhere = Path::new("/nowhere/at/all");
-        let error = tiny.save_full(nowhere, &SaveOptions::default()).unwrap_err().0;
+        let error = tiny.save_full(nowhere, &SaveOptions::default()).unwrap_err().to_string();
         assert!(error.contains("/nowhere/at/all/config.json"), "{error}");
-        let error = weights(nowhere, tiny.weights.vars(), &SaveOptions::default()).unwrap_err().0;
+        let error =
+            weights(nowhere, tiny.weights.vars(), &SaveOptions::default()).unwrap_err().to_string();
         assert!(error.contains("/nowhere/at/all/model.safetensors"), "{error}");
     }
 

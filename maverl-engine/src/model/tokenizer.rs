@@ -21,8 +21,8 @@ pub use self::special::Rendered;
 use self::special::Specials;
 use self::template::Templates;
 use crate::message::Message;
-use crate::model::ModelError;
 use crate::model::files::ModelFiles;
+use crate::model::{ModelError, ModelErrorKind, TokenizerError};
 
 /// A tokenizer with its chat template.
 pub struct Tokenizer {
@@ -41,14 +41,6 @@ pub struct Tokenizer {
     place: String,
 }
 
-/// Error of encoding a text or rendering a conversation.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct TokenizerError(
-    /// Message.
-    pub String,
-);
-
 impl Tokenizer {
     /// Reads `tokenizer.json` and, if they exist, `tokenizer_config.json`, `special_tokens_map.json`,
     /// `chat_template.jinja`, `additional_chat_templates/`, `generation_config.json` and `config.json` of a model.
@@ -62,11 +54,15 @@ impl Tokenizer {
     /// without a template loads; only [`Tokenizer::render`] needs one.
     pub fn load(files: &ModelFiles) -> Result<Self, ModelError> {
         let place = files.describe();
-        let failed = |e: TokenizerError| ModelError(format!("{place}: {e}"));
-        let of_tokenizer = |e: TokenizerError| ModelError(format!("{place}: tokenizer.json: {e}"));
+        let invalid = |e: TokenizerError, place: &str| {
+            let message = format!("{place}: {e}");
+            ModelError::new(ModelErrorKind::Invalid, message).with_source(e)
+        };
+        let failed = |e: TokenizerError| invalid(e, &place);
+        let of_tokenizer = |e: TokenizerError| invalid(e, &format!("{place}: tokenizer.json"));
         let json = match files.read("tokenizer.json")? {
             None if files.directory().is_some_and(|dir| dir.is_dir()) => {
-                return Err(ModelError(remedy::no_tokenizer(files)));
+                return Err(ModelError::new(ModelErrorKind::NotFound, remedy::no_tokenizer(files)));
             }
             _ => files.require("tokenizer.json")?,
         };
@@ -155,7 +151,7 @@ impl Tokenizer {
 
     fn encoded(&self, text: &str, framed: bool) -> Result<Vec<u32>, TokenizerError> {
         let encoding = caught(|| self.tokenizer.encode_fast(text, framed))?
-            .map_err(|e| TokenizerError(format!("cannot encode: {e}")))?;
+            .map_err(|e| TokenizerError::Text(format!("cannot encode: {e}")))?;
         Ok(encoding.get_ids().to_vec())
     }
 
@@ -212,9 +208,9 @@ impl Tokenizer {
     /// a special token of a message unchanged.
     pub fn render_chat(&self, chat: &ChatInput) -> Result<Rendered, TokenizerError> {
         let Some(templates) = &self.templates else {
-            return Err(TokenizerError(self.no_template()));
+            return Err(TokenizerError::Template(self.no_template()));
         };
-        let failed = |e: TokenizerError| TokenizerError(format!("{}: {e}", self.place));
+        let failed = |e: TokenizerError| e.at(&self.place);
         let name = templates.choose(chat).map_err(failed)?;
         let render = |variables: &Map<String, Value>| {
             let mut all = self.variables.clone();
@@ -245,7 +241,10 @@ impl Tokenizer {
     ///
     /// If the model has no chat template.
     pub fn require_template(&self) -> Result<(), ModelError> {
-        if self.templates.is_some() { Ok(()) } else { Err(ModelError(self.no_template())) }
+        match self.templates {
+            Some(_) => Ok(()),
+            None => Err(ModelError::new(ModelErrorKind::Invalid, self.no_template())),
+        }
     }
 
     /// Returns the names of the chat templates; a model's only one is `default`.
@@ -295,7 +294,7 @@ fn parse(
     json: &[u8],
     settings: &Settings,
 ) -> Result<(tokenizers::Tokenizer, Specials), TokenizerError> {
-    let failed = |e: tokenizers::Error| TokenizerError(e.to_string());
+    let failed = |e: tokenizers::Error| TokenizerError::Files(e.to_string());
     let mut tokenizer = tokenizers::Tokenizer::from_bytes(json).map_err(failed)?;
     tokenizer.with_padding(None).with_truncation(None).map_err(failed)?;
     if let ModelWrapper::BPE(bpe) = tokenizer.get_model()
@@ -328,14 +327,14 @@ fn parse(
 fn add(tokenizer: &mut tokenizers::Tokenizer, settings: &Settings) -> Result<(), TokenizerError> {
     for (&id, token) in &settings.added {
         let token: AddedToken = serde_json::from_value(token.clone())
-            .map_err(|e| TokenizerError(format!("`added_tokens_decoder` {id}: {e}")))?;
+            .map_err(|e| TokenizerError::Files(format!("`added_tokens_decoder` {id}: {e}")))?;
         if tokenizer.token_to_id(&token.content).is_some() {
             continue;
         }
         let content = token.content.clone();
-        tokenizer.add_tokens([token]).map_err(|e| TokenizerError(e.to_string()))?;
+        tokenizer.add_tokens([token]).map_err(|e| TokenizerError::Files(e.to_string()))?;
         if tokenizer.token_to_id(&content) != Some(id) {
-            return Err(TokenizerError(format!(
+            return Err(TokenizerError::Files(format!(
                 "`added_tokens_decoder` of `tokenizer_config.json` gives {content:?} the id {id}, which is not the next \
                  one that is free; save the tokenizer anew so that `tokenizer.json` holds all tokens"
             )));
@@ -348,7 +347,9 @@ fn add(tokenizer: &mut tokenizers::Tokenizer, settings: &Settings) -> Result<(),
 /// validated beforehand; a damaged file must not end the process.
 fn caught<T>(work: impl FnOnce() -> T) -> Result<T, TokenizerError> {
     caught_in(work).map_err(|text| {
-        TokenizerError(format!("the tokenizer panicked, as it does on damaged files: {text}"))
+        TokenizerError::Files(format!(
+            "the tokenizer panicked, as it does on damaged files: {text}"
+        ))
     })
 }
 

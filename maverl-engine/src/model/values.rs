@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use crate::model::ModelError;
+use crate::model::{ModelError, ModelErrorKind};
 
 /// An array of f32 in row-major order. Clones share the storage: a write through one is visible through all.
 #[derive(Debug, Clone)]
@@ -79,7 +79,10 @@ fn fits(values: usize, dims: &[usize]) -> Result<(), ModelError> {
     if values == wanted {
         return Ok(());
     }
-    Err(ModelError(format!("{values} values for the shape {dims:?}, which has {wanted}")))
+    Err(ModelError::new(
+        ModelErrorKind::Mismatch,
+        format!("{values} values for the shape {dims:?}, which has {wanted}"),
+    ))
 }
 
 /// Borrowed values of an array.
@@ -148,7 +151,7 @@ mod tests {
     #[test]
     fn values_that_do_not_fill_the_shape_are_refused() {
         let error = Tensor::new(vec![0.0; 5], &[2, 3]).unwrap_err();
-        assert_eq!(error.0, "5 values for the shape [2, 3], which has 6");
+        assert_eq!(error.to_string(), "5 values for the shape [2, 3], which has 6");
         assert!(Tensor::new(vec![0.0; 6], &[2, 3]).unwrap().set(&[0.0; 5]).is_err());
     }
 }

@@ -14,10 +14,10 @@ use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
 use sha2::{Digest, Sha256};
 
-use crate::model::ModelError;
 use crate::model::files::ModelFiles;
 use crate::model::hf_config::{HEAD, HfConfig};
 use crate::model::values::{Param, Tensor};
+use crate::model::{ModelError, ModelErrorKind};
 
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
@@ -38,7 +38,9 @@ impl Weights {
     /// Every missing, extra or misshapen tensor at once; a file that is not safetensors.
     pub fn load(files: &ModelFiles, config: &HfConfig) -> Result<Self, ModelError> {
         let shards = Shards::open(files)?;
-        shards.check(config).map_err(|what| ModelError(format!("{}: {what}", files.describe())))?;
+        shards.check(config).map_err(|what| {
+            ModelError::new(ModelErrorKind::Mismatch, format!("{}: {what}", files.describe()))
+        })?;
         let mut vars = Vec::new();
         for (name, _) in config.tensors() {
             let tensor = shards.tensor(shards.stored_name(config, &name))?;
@@ -95,7 +97,7 @@ impl Weights {
     pub fn assign(&self, shards: &Shards) -> Result<(), ModelError> {
         for (name, var) in &self.vars {
             let values = shards.values(name)?;
-            var.set(&values).map_err(|e| ModelError(format!("`{name}`: {e}")))?;
+            var.set(&values).map_err(|e| ModelError::new(e.kind(), format!("`{name}`: {e}")))?;
         }
         Ok(())
     }
@@ -150,17 +152,22 @@ impl Shards {
         let Some(dir) = files.directory() else {
             return match files.require(SINGLE)? {
                 Cow::Borrowed(bytes) => Self::read(Bytes::Static(bytes), &files.describe()),
-                Cow::Owned(_) => Err(ModelError(format!("{} is not embedded", files.describe()))),
+                Cow::Owned(_) => Err(ModelError::new(
+                    ModelErrorKind::NotFound,
+                    format!("{} is not embedded", files.describe()),
+                )),
             };
         };
         if dir.join(SINGLE).is_file() {
             return Self::open_file(&dir.join(SINGLE));
         }
         let index = files.read(INDEX)?.ok_or_else(|| {
-            ModelError(format!("{} has neither `{SINGLE}` nor `{INDEX}`", dir.display()))
+            let message = format!("{} has neither `{SINGLE}` nor `{INDEX}`", dir.display());
+            ModelError::new(ModelErrorKind::NotFound, message)
         })?;
-        Self::sharded(dir, &index)
-            .map_err(|what| ModelError(format!("{}: {INDEX}: {what}", dir.display())))
+        Self::sharded(dir, &index).map_err(|what| {
+            ModelError::new(ModelErrorKind::Invalid, format!("{}: {INDEX}: {what}", dir.display()))
+        })
     }
 
     /// Opens one file.
@@ -173,8 +180,10 @@ impl Shards {
     }
 
     fn read(bytes: Bytes, place: &str) -> Result<Self, ModelError> {
-        let tensors = stored(bytes.as_slice(), 0)
-            .map_err(|what| ModelError(format!("{place} is damaged or not safetensors: {what}")))?;
+        let tensors = stored(bytes.as_slice(), 0).map_err(|what| {
+            let message = format!("{place} is damaged or not safetensors: {what}");
+            ModelError::new(ModelErrorKind::Invalid, message)
+        })?;
         Ok(Self { files: vec![bytes], tensors })
     }
 
@@ -218,7 +227,7 @@ impl Shards {
     pub fn tensor(&self, name: &str) -> Result<Tensor, ModelError> {
         let values = self.values(name)?;
         Tensor::new(values, &self.tensors[name].shape)
-            .map_err(|e| ModelError(format!("tensor `{name}`: {e}")))
+            .map_err(|e| ModelError::new(e.kind(), format!("tensor `{name}`: {e}")))
     }
 
     /// The values of a tensor as f32.
@@ -227,7 +236,9 @@ impl Shards {
     ///
     /// See [`Shards::tensor`].
     pub fn values(&self, name: &str) -> Result<Vec<f32>, ModelError> {
-        let failed = |what: &str| ModelError(format!("tensor `{name}`: {what}"));
+        let failed = |what: &str| {
+            ModelError::new(ModelErrorKind::Mismatch, format!("tensor `{name}`: {what}"))
+        };
         let stored = self.tensors.get(name).ok_or_else(|| failed("missing"))?;
         numbers(stored.dtype, self.bytes(stored)).ok_or_else(|| {
             failed(&format!("{:?} is not supported; f32, f16 or bf16 are", stored.dtype))
@@ -357,7 +368,7 @@ pub(crate) fn weight_map(index: &[u8]) -> Result<BTreeMap<String, String>, Strin
 
 #[allow(unsafe_code)] // weights are mapped, not copied
 fn map(path: &Path) -> Result<Mmap, ModelError> {
-    let failed = |e: std::io::Error| ModelError(format!("{}: {e}", path.display()));
+    let failed = |e: std::io::Error| ModelError::io(format!("{}: {e}", path.display()), e);
     let file = std::fs::File::open(path).map_err(failed)?;
     // SAFETY: the map is read-only and lives no longer than this process needs it; a checkpoint that another process
     // cuts short while it is read can end this one (SIGBUS), as for every reader that maps its weights.

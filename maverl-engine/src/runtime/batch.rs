@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::loss::{Aggregation, LossOptions, PreferenceOptions, Surrogate};
+use crate::model::{ModelError, ModelErrorKind};
 
 /// A training row: a prompt and its completion.
 #[derive(Debug, Clone, PartialEq)]
@@ -39,8 +40,34 @@ impl Default for Row {
     }
 }
 
+impl Row {
+    /// Returns an error if the parts of a row do not fit together.
+    pub(super) fn check(&self, index: usize, objective: Objective) -> Result<(), ModelError> {
+        let n = self.completion.len();
+        let differs = |list: &[f32]| list.len() != n;
+        let what = if self.prompt.is_empty() || n == 0 {
+            "has no prompt or no completion".to_owned()
+        } else if !(self.temperature.is_finite() && self.temperature > 0.0) {
+            format!("has temperature {}; a greedy row is scored at 1", self.temperature)
+        } else if !self.weights.is_empty() && differs(&self.weights) {
+            format!("has {} weights for {n} completion tokens", self.weights.len())
+        } else if objective == Objective::PolicyGradient
+            && (differs(&self.logprobs) || differs(&self.advantages))
+        {
+            let (logprobs, advantages) = (self.logprobs.len(), self.advantages.len());
+            format!(
+                "has {logprobs} log-probs and {advantages} advantages for {n} completion tokens"
+            )
+        } else {
+            return Ok(());
+        };
+        Err(ModelError::new(ModelErrorKind::Argument, format!("row {index} {what}")))
+    }
+}
+
 /// Training objective of a batch.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
 pub enum Objective {
     /// Clipped surrogate on advantages, with KL and entropy terms.
     PolicyGradient,
@@ -97,6 +124,24 @@ impl Default for Batch {
             early_stop_kl: 0.0,
             lr: 1e-6,
         }
+    }
+}
+
+impl Batch {
+    /// Returns an error if the rows do not fit the objective.
+    pub(super) fn check(&self) -> Result<(), ModelError> {
+        let wrong = |what: String| Err(ModelError::new(ModelErrorKind::Argument, what));
+        if self.minibatches == 0 || self.epochs == 0 {
+            let (minibatches, epochs) = (self.minibatches, self.epochs);
+            return wrong(format!(
+                "a batch has {minibatches} minibatches and {epochs} epochs; both are at least 1"
+            ));
+        }
+        if !self.rows.len().is_multiple_of(self.objective.rows()) {
+            return wrong(format!("{} rows are not pairs", self.rows.len()));
+        }
+        let mut rows = self.rows.iter().enumerate();
+        rows.try_for_each(|(index, row)| row.check(index, self.objective))
     }
 }
 
@@ -164,4 +209,48 @@ pub struct ValueBatch {
     pub epochs: usize,
     /// Learning rate, with the schedule applied.
     pub lr: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row() -> Row {
+        let (prompt, completion) = (vec![1, 2], vec![3, 4, 5]);
+        let numbers = vec![-1.0; 3];
+        Row { prompt, completion, logprobs: numbers.clone(), advantages: numbers, ..Row::default() }
+    }
+
+    fn refused(change: impl Fn(&mut Batch)) -> String {
+        let mut batch = Batch { rows: vec![row(), row()], ..Batch::default() };
+        assert!(batch.check().is_ok());
+        change(&mut batch);
+        batch.check().err().map_or_else(String::new, |error| error.to_string())
+    }
+
+    #[test]
+    fn rows_that_do_not_fit_together_are_refused_with_their_number() {
+        let found = refused(|batch| drop(batch.rows[1].advantages.pop()));
+        assert_eq!(found, "row 1 has 3 log-probs and 2 advantages for 3 completion tokens");
+        let found = refused(|batch| batch.rows[0].weights = vec![1.0]);
+        assert_eq!(found, "row 0 has 1 weights for 3 completion tokens");
+        let found = refused(|batch| batch.rows[0].prompt.clear());
+        assert_eq!(found, "row 0 has no prompt or no completion");
+        let found = refused(|batch| batch.rows[0].temperature = 0.0);
+        assert!(found.starts_with("row 0 has temperature 0; "), "{found}");
+        let found = refused(|batch| batch.epochs = 0);
+        assert!(found.contains("0 epochs"), "{found}");
+        let found = refused(|batch| {
+            batch.objective = Objective::Preference(PreferenceOptions::default());
+            batch.rows.pop();
+        });
+        assert_eq!(found, "1 rows are not pairs");
+    }
+
+    #[test]
+    fn supervised_rows_need_no_log_probs() {
+        let rows = vec![Row { logprobs: Vec::new(), advantages: Vec::new(), ..row() }];
+        let batch = Batch { rows, objective: Objective::Supervised, ..Batch::default() };
+        assert!(batch.check().is_ok());
+    }
 }

@@ -14,7 +14,8 @@ use crate::loss::{ValueLimits, ValueLoss, value_loss};
 use crate::model::save::{self, Entry};
 use crate::model::weights::Shards;
 use crate::model::{
-    Adapter, Context, Gradients, HeadKind, Model, ModelError, Pool, Tape, Tensor, ValueHead,
+    Adapter, Context, Gradients, HeadKind, Model, ModelError, ModelErrorKind, Pool, Tape, Tensor,
+    ValueHead,
 };
 use crate::runtime::optimizer::{Optimizer, halves, whole};
 use crate::runtime::packed::{PackedRows, micro_batches};
@@ -203,7 +204,7 @@ impl Critic {
     pub(crate) fn save(&self, dir: &Path) -> Result<(), ModelError> {
         let dir = place(dir);
         let made = std::fs::create_dir_all(&dir);
-        made.map_err(|e| ModelError(format!("cannot make {}: {e}", dir.display())))?;
+        made.map_err(|e| ModelError::io(format!("cannot make {}: {e}", dir.display()), e))?;
         if let Some(trunk) = &self.body.trunk {
             trunk.save(&dir)?;
         }
@@ -254,7 +255,10 @@ impl Body {
         sums: &mut ValueLoss,
     ) -> Result<(Gradients<'_>, Gradients<'_>), ModelError> {
         let Some(trunk) = &self.trunk else {
-            return Err(ModelError("a critic on the policy's trunk is updated with it".to_owned()));
+            return Err(ModelError::new(
+                ModelErrorKind::Argument,
+                "a critic on the policy's trunk is updated with it",
+            ));
         };
         let mut of_trunk = Gradients::new(trunk.trainable());
         let mut of_head = Gradients::new(self.head.vars());
@@ -285,7 +289,7 @@ impl Body {
 }
 
 fn failed(policy: &str, error: &ModelError) -> RuntimeError {
-    RuntimeError::Model { worker: policy.to_owned(), message: error.0.clone() }
+    RuntimeError::Model { worker: policy.to_owned(), source: error.clone() }
 }
 
 /// Returns the directory of the critic in a policy's directory.

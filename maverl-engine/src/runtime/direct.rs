@@ -41,6 +41,7 @@ pub fn complete(
 
 /// Scores of a row of n tokens.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Scores {
     /// Log-probability of token t + 1 given the tokens up to t, `[n - 1]`.
     pub logprobs: Vec<f32>,

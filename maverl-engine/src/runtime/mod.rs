@@ -45,7 +45,7 @@ use std::path::Path;
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 
-use crate::model::Tokenizer;
+use crate::model::{ModelError, ModelErrorKind, Tokenizer};
 use worker::{Owned, Worker};
 
 /// Error of the runtime.
@@ -72,12 +72,12 @@ pub enum RuntimeError {
     #[error(transparent)]
     Simd(#[from] maverl_kernels::simd::PathError),
     /// The model could not be loaded, run or saved.
-    #[error("worker group `{worker}`: {message}")]
+    #[error("worker group `{worker}`: {source}")]
     Model {
         /// Name of the worker group.
         worker: String,
-        /// Message of the model.
-        message: String,
+        /// Error of the model.
+        source: ModelError,
     },
     /// Two policies have one name, by which checkpoints and seeds know them.
     #[error("two policies are named `{policy}`; give each a name of its own")]
@@ -251,6 +251,7 @@ impl Policy {
     ///
     /// See [`RuntimeError`].
     pub async fn update(&self, batch: Batch) -> Result<UpdateStats, RuntimeError> {
+        batch.check().map_err(|source| self.failed(source))?;
         let job = move |owned: &mut Owned| Ok(owned.update(&batch, None)?.0);
         self.worker.at_barrier(self.slot, job).await
     }
@@ -272,6 +273,7 @@ impl Policy {
     ///
     /// See [`RuntimeError`]; also if no reference is kept for this policy.
     pub async fn reference(&self, rows: Vec<Row>) -> Result<Vec<Vec<f32>>, RuntimeError> {
+        self.check(&rows)?;
         let job = move |Owned { trainer, .. }: &mut Owned| trainer.reference(&rows);
         self.worker.at_barrier(self.slot, job).await
     }
@@ -287,6 +289,7 @@ impl Policy {
         batch: Batch,
         values: ValueBatch,
     ) -> Result<(UpdateStats, ValueStats), RuntimeError> {
+        batch.check().map_err(|source| self.failed(source))?;
         let missing = self.no_critic();
         let job = move |owned: &mut Owned| match owned.update(&batch, Some(&values))? {
             (policy, Some(critic)) => Ok((policy, critic)),
@@ -301,6 +304,7 @@ impl Policy {
     ///
     /// See [`RuntimeError`].
     pub async fn logprobs(&self, rows: Vec<Row>) -> Result<Vec<Vec<f32>>, RuntimeError> {
+        self.check(&rows)?;
         let job = move |owned: &mut Owned| owned.trainer.logprobs(&owned.model, &rows);
         self.worker.at_barrier(self.slot, job).await
     }
@@ -350,7 +354,18 @@ impl Policy {
 
     fn no_critic(&self) -> RuntimeError {
         let message = format!("there is no critic beside policy `{}`", self.name);
-        RuntimeError::Model { worker: self.worker.name.to_string(), message }
+        self.failed(ModelError::new(ModelErrorKind::Argument, message))
+    }
+
+    fn failed(&self, source: ModelError) -> RuntimeError {
+        RuntimeError::Model { worker: self.worker.name.to_string(), source }
+    }
+
+    /// Returns an error if a row cannot be scored.
+    fn check(&self, rows: &[Row]) -> Result<(), RuntimeError> {
+        let mut rows = rows.iter().enumerate();
+        rows.try_for_each(|(index, row)| row.check(index, Objective::Supervised))
+            .map_err(|source| self.failed(source))
     }
 
     /// Writes the policy into an existing directory: a Hugging Face model directory or, if the policy is an adapter, a
@@ -362,7 +377,7 @@ impl Policy {
     pub async fn save(&self, dir: &Path) -> Result<(), RuntimeError> {
         let (dir, worker) = (dir.to_owned(), self.worker.name.to_string());
         let job = move |owned: &mut Owned| {
-            owned.save(&dir).map_err(|e| RuntimeError::Model { worker, message: e.0 })
+            owned.save(&dir).map_err(|e| RuntimeError::Model { worker, source: e })
         };
         self.worker.at_barrier(self.slot, job).await
     }
@@ -375,7 +390,7 @@ impl Policy {
     pub async fn load(&self, dir: &Path) -> Result<(), RuntimeError> {
         let (dir, worker) = (dir.to_owned(), self.worker.name.to_string());
         let job = move |owned: &mut Owned| {
-            owned.load(&dir).map_err(|e| RuntimeError::Model { worker, message: e.0 })
+            owned.load(&dir).map_err(|e| RuntimeError::Model { worker, source: e })
         };
         self.worker.at_barrier(self.slot, job).await
     }

@@ -65,6 +65,7 @@ impl Default for Sampling {
 
 /// Completion of a request.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Completion {
     /// Sampled ids, stop id included.
     pub ids: Vec<u32>,

@@ -112,6 +112,7 @@ impl PolicySpec {
 
 /// Start of an adapter.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub enum AdapterSpec {
     /// A new adapter: random A, zero B.
     New(LoraSpec),
@@ -194,6 +195,7 @@ impl CriticSpec {
 
 /// Trunk under the head of a critic.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub enum Trunk {
     /// A copy of the base, every weight of it trained.
     Own,
@@ -205,6 +207,7 @@ pub enum Trunk {
 
 /// Normalization of value targets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Normalize {
     /// None: values are in units of the reward.
     #[default]

@@ -358,3 +358,25 @@ async fn repeated_tokens_come_less_often_under_a_penalty_and_keep_their_log_prob
     rows.lr = 0.0;
     assert_eq!(policy.update(rows).await.unwrap().mismatch_max, 0.0);
 }
+
+#[tokio::test]
+async fn a_kl_to_a_reference_that_is_not_kept_is_an_error_and_changes_nothing() {
+    let runtime = setup(&["p"]).start();
+    let policy = runtime.policies()[0].clone();
+    let before = policy.fingerprint().await.unwrap();
+    let done = policy.generate(request(1)).await.unwrap();
+    let mut row = row(&done, request(1).prompt, 1.0);
+    row.loss.kl_coef = 0.1;
+    let error = policy.update(batch(vec![row])).await.unwrap_err();
+    assert!(error.to_string().contains("row 0 has `kl_coef` 0.1"), "{error}");
+    let RuntimeError::Model { source, .. } = error else { panic!("{error}") };
+    assert_eq!(source.kind(), crate::model::ModelErrorKind::Argument);
+    assert_eq!(policy.fingerprint().await.unwrap(), before);
+}
+
+#[test]
+fn two_policies_of_one_name_are_refused() {
+    let setup = setup(&["p", "p"]);
+    let error = Runtime::start(&setup.workers, &setup.options).err().unwrap();
+    assert!(matches!(error, RuntimeError::Duplicate { .. }), "{error}");
+}

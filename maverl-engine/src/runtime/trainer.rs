@@ -77,6 +77,7 @@ impl Trainer {
         batch: &Batch,
         mut values: Option<&mut Shared<'_>>,
     ) -> Result<UpdateStats, RuntimeError> {
+        self.require_reference(batch).map_err(|error| self.failed(&error))?;
         let mut totals = Totals::default();
         let corrected = self.corrected(model, batch, &mut totals);
         let Corrected { rows, mean_weight } = corrected.map_err(|error| self.failed(&error))?;
@@ -101,6 +102,24 @@ impl Trainer {
         }
         self.version += 1;
         Ok(totals.stats(batch, self.version))
+    }
+
+    /// Returns an error if a row has a KL to a reference that is not kept.
+    fn require_reference(&self, batch: &Batch) -> Result<(), ModelError> {
+        let of_loss = batch.objective == Objective::PolicyGradient && self.reference.is_none();
+        match batch.rows.iter().position(|row| of_loss && row.loss.kl_coef != 0.0) {
+            None => Ok(()),
+            Some(index) => {
+                let coefficient = batch.rows[index].loss.kl_coef;
+                Err(ModelError::new(
+                    ModelErrorKind::Argument,
+                    format!(
+                        "row {index} has `kl_coef` {coefficient}, and no copy of the starting weights is kept to \
+                         compare with"
+                    ),
+                ))
+            }
+        }
     }
 
     fn optimizer_step(
@@ -260,7 +279,7 @@ impl Trainer {
     }
 
     fn failed(&self, error: &ModelError) -> RuntimeError {
-        RuntimeError::Model { worker: self.policy.clone(), message: error.0.clone() }
+        RuntimeError::Model { worker: self.policy.clone(), source: error.clone() }
     }
 }
 

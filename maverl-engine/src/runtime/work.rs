@@ -5,6 +5,7 @@ use std::ops::Sub;
 /// Cost of a policy's completions. It depends on the arrival times of requests, so it belongs to the timing part of a
 /// run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct EngineStats {
     /// Tokens computed before a completion could begin, or resume after a preemption.
     pub prefilled: u64,

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 
 use maverl_kernels::sample::derive_seed;
 
-use crate::model::{Adapter, Model, ModelError, ModelFiles, Pool, Tokenizer};
+use crate::model::{Adapter, Model, ModelError, ModelErrorKind, ModelFiles, Pool, Tokenizer};
 use crate::runtime::critic::{Critic, Shared};
 use crate::runtime::engine::Engine;
 use crate::runtime::queue::{Hosted, Queue};
@@ -120,18 +120,20 @@ impl Worker {
         options: &RuntimeOptions,
     ) -> Result<(Self, JoinHandle<()>), RuntimeError> {
         let name: Arc<str> = worker.name.as_str().into();
-        let failed = |message: String| RuntimeError::Model { worker: worker.name.clone(), message };
-        worker.source.fetch().map_err(|e| failed(e.0))?;
+        let failed =
+            |source: ModelError| RuntimeError::Model { worker: worker.name.clone(), source };
+        worker.source.fetch().map_err(failed)?;
         let files = ModelFiles::new(&worker.source);
-        let tokenizer = Tokenizer::load(&files).map_err(|e| failed(e.0))?;
+        let tokenizer = Tokenizer::load(&files).map_err(failed)?;
         let tokenizer = Arc::new(tokenizer.with_template_kwargs(&worker.template_kwargs));
-        tokenizer.require_template().map_err(|e| failed(e.0))?;
-        let base = Model::load(&files).map_err(|e| failed(e.0))?;
+        tokenizer.require_template().map_err(failed)?;
+        let base = Model::load(&files).map_err(failed)?;
         let base = base.with_precision(worker.precision);
         if tokenizer.len() > base.config.vocab_size {
             let (tokens, rows) = (tokenizer.len(), base.config.vocab_size);
-            return Err(failed(format!(
-                "the tokenizer has {tokens} tokens, the embedding {rows} rows"
+            return Err(failed(ModelError::new(
+                ModelErrorKind::Mismatch,
+                format!("the tokenizer has {tokens} tokens, the embedding {rows} rows"),
             )));
         }
         let context = base.config.max_position_embeddings;
@@ -141,7 +143,7 @@ impl Worker {
             .iter()
             .map(|policy| Owned::new(options, policy, &base, Arc::clone(&pool)))
             .collect::<Result<_, _>>()
-            .map_err(|e| failed(e.0))?;
+            .map_err(failed)?;
         let spoken = Arc::clone(&tokenizer);
         let engine = Engine::new(&worker.name, spoken, &base.config, options, owned.len());
         let work = engine.work().into();

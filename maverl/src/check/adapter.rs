@@ -32,7 +32,7 @@ pub(super) fn start(
         Err(error) => {
             let help = "`adapter` of a model names a PEFT directory (`adapter_config.json`, \
                         `adapter_model.safetensors`), relative to the file that names it";
-            problems.value(&path(["models", name, "adapter"]), error.0, help.to_owned());
+            problems.value(&path(["models", name, "adapter"]), error.to_string(), help.to_owned());
             None
         }
     }
@@ -71,7 +71,7 @@ pub(super) fn plan(
         Some((dir, lora)) => match lora.expanded(base) {
             Ok(lora) => Some((dir, lora)),
             Err(error) => {
-                problems.value(&path(["models", &group.model, "adapter"]), error.0, None);
+                problems.value(&path(["models", &group.model, "adapter"]), error.to_string(), None);
                 return None;
             }
         },
@@ -87,7 +87,7 @@ pub(super) fn plan(
     }
     let dir = start.as_ref().map(|(dir, _)| (*dir).clone());
     if let Some(error) = dir.as_ref().and_then(|dir| lora::inspect(dir, base).err()) {
-        problems.value(&path(["models", &group.model, "adapter"]), error.0, None);
+        problems.value(&path(["models", &group.model, "adapter"]), error.to_string(), None);
         return None;
     }
     match AdapterPlan::new(&LoraPlan::from(&settled), dir, base) {
@@ -99,7 +99,7 @@ pub(super) fn plan(
         }
         Err(error) => {
             let at = lora_key(problems, group, first, "target_modules");
-            problems.value(&at, error.0, None);
+            problems.value(&at, error.to_string(), None);
             None
         }
     }

@@ -251,7 +251,7 @@ fn adapters(
         let Some(opened) = models.get(model) else { continue };
         let lora = LoraPlan::from(&written.lora);
         if let Err(error) = AdapterPlan::new(&lora, None, &opened.shape) {
-            problems.value(&within(&critic_key("lora"), "target_modules"), error.0, None);
+            problems.value(&within(&critic_key("lora"), "target_modules"), error.to_string(), None);
             return;
         }
     }

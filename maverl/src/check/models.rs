@@ -84,7 +84,7 @@ fn source(
         .map_err(|error| {
             let help =
                 "`hf:ORG/NAME` or `hf:ORG/NAME@REVISION` names a model on the Hugging Face hub";
-            problems.value(at, error.0, help.to_owned());
+            problems.value(at, error.to_string(), help.to_owned());
         })
         .ok()
 }
@@ -154,8 +154,8 @@ fn read(source: &ModelSource) -> Result<(u64, HfConfig, Option<Tokenizer>), Vec<
         }
     };
     let parameters = weights::parameters(source).map_err(&mut note);
-    let shape = shape(source).map_err(|error| note(error.0));
-    let tokenizer = tokenizer(source).map_err(|error| note(error.0));
+    let shape = shape(source).map_err(|error| note(error.to_string()));
+    let tokenizer = tokenizer(source).map_err(|error| note(error.to_string()));
     if let (Ok(shape), Ok(Some(tokenizer))) = (&shape, &tokenizer)
         && tokenizer.len() > shape.vocab_size
     {

@@ -76,6 +76,10 @@ pub(super) fn assign(
         seats.extend(group_seats);
     }
     seats.sort_by(|a, b| a.seat.cmp(&b.seat));
+    // Policies that are exchanged speak for the seats of each other.
+    if config.algorithm.swap_every.unwrap_or(0) > 0 && policies.iter().any(|p| p.reference) {
+        policies.iter_mut().filter(|p| p.trained).for_each(|p| p.reference = true);
+    }
     Some((seats, policies, workers))
 }
 

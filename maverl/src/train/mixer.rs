@@ -14,9 +14,9 @@ use crate::algo::{
 };
 use crate::config::{self, Credit};
 use crate::metrics::Metrics;
-use crate::model::ModelError;
 use crate::model::save::{Entry, one_file};
 use crate::model::weights::Shards;
+use crate::model::{ModelError, ModelErrorKind};
 use crate::plan::{CriticPlan, OptimPlan, Plan};
 use crate::runtime::Policy;
 use crate::train::batches::{Advantages, StepPlan, whitened};
@@ -100,7 +100,8 @@ impl Mixer {
         let n = mixer.mixing.params().len();
         if let Some((name, part)) = parts.iter().find(|(_, part)| part.len() != n) {
             let (file, found) = (file.display(), part.len());
-            return Err(ModelError(format!("{file}: `{name}` has {found} numbers, the mixer {n}")));
+            let message = format!("{file}: `{name}` has {found} numbers, the mixer {n}");
+            return Err(ModelError::new(ModelErrorKind::Mismatch, message));
         }
         let [(_, params), (_, m), (_, v)] = parts;
         mixer.mixing.params_mut().copy_from_slice(&params);

@@ -5,9 +5,9 @@ use std::ops::{Deref, Range};
 use maverl_kernels::logprob::LmHead;
 
 use super::Decoder;
-use crate::model::ModelError;
 use crate::model::gradients::Gradients;
 use crate::model::pool::Pool;
+use crate::model::{ModelError, ModelErrorKind};
 
 impl Decoder {
     /// Returns the weight of the output head, `[V, D]`.
@@ -67,7 +67,10 @@ impl Decoder {
     fn check_targets(&self, targets: &[u32]) -> Result<(), ModelError> {
         let vocab = self.config.vocab_size;
         match targets.iter().find(|&&id| id as usize >= vocab) {
-            Some(id) => Err(ModelError(format!("token id {id} in a vocabulary of {vocab}"))),
+            Some(id) => Err(ModelError::new(
+                ModelErrorKind::Argument,
+                format!("token id {id} in a vocabulary of {vocab}"),
+            )),
             None => Ok(()),
         }
     }

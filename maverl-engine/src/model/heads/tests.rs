@@ -84,7 +84,7 @@ fn a_head_written_and_read_back_is_the_same_to_the_bit() {
         assert_eq!(load(kind).unwrap().unwrap().params(), head.params());
     }
     head(HeadKind::Value, model.config.hidden_size + 1).save(dir.path()).unwrap();
-    let error = load(HeadKind::Value).unwrap_err().0;
+    let error = load(HeadKind::Value).unwrap_err().to_string();
     assert!(error.contains("value_head.safetensors: weight is [1, "), "{error}");
 }
 

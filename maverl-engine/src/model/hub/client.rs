@@ -5,7 +5,7 @@ use hf_hub::{Cache, Repo, RepoType};
 use serde::Deserialize;
 
 use super::{Hub, HubId, RemoteFile, Snapshot, is_commit};
-use crate::model::ModelError;
+use crate::model::{ModelError, ModelErrorKind};
 
 /// Number of retries of an interrupted transfer.
 const RETRIES: usize = 2;
@@ -32,19 +32,22 @@ struct Lfs {
 impl Hub {
     /// Returns the commit of a revision, and its files.
     pub(super) fn list(&self, id: &HubId) -> Result<(String, Vec<RemoteFile>), ModelError> {
-        let failed = |error: &ApiError| ModelError(format!("{id}: {}", self.explain(error, None)));
+        let failed = |error: ApiError| {
+            let message = format!("{id}: {}", self.explain(&error, None));
+            ModelError::new(kind(&error), message).with_source(error)
+        };
         let repo = Repo::with_revision(id.repo.clone(), RepoType::Model, id.revision.clone());
-        let request = self.api().map_err(|e| failed(&e))?.repo(repo).info_request();
+        let request = self.api().map_err(failed)?.repo(repo).info_request();
         let answer = request.query("blobs", "true").call();
         let listing = answer.and_then(|mut answer| answer.body_mut().read_json::<Listing>());
-        let listing = listing.map_err(|e| failed(&Box::new(e).into()))?;
+        let listing = listing.map_err(|e| failed(Box::new(e).into()))?;
         let inside = |name: &str| name.split('/').all(|part| !["", ".", ".."].contains(&part));
         let named = |file: &Sibling| inside(&file.rfilename) && !file.rfilename.contains('\\');
         if !is_commit(&listing.sha) || !listing.siblings.iter().all(named) {
-            return Err(ModelError(format!(
-                "{id}: {} does not answer as the hub does",
-                self.endpoint
-            )));
+            return Err(ModelError::new(
+                ModelErrorKind::Hub,
+                format!("{id}: {} does not answer as the hub does", self.endpoint),
+            ));
         }
         let file = |file: Sibling| RemoteFile {
             name: file.rfilename,
@@ -63,9 +66,10 @@ impl Hub {
         let repo = (snapshot.repo.clone(), snapshot.commit.clone());
         let repo = Repo::with_revision(repo.0, RepoType::Model, repo.1);
         let got = self.api().and_then(|api| api.repo(repo).download(&file.name));
-        let failed = |error| {
+        let failed = |error: ApiError| {
             let why = self.explain(&error, Some(&file.name));
-            ModelError(format!("{snapshot}: cannot download `{}`: {why}", file.name))
+            let message = format!("{snapshot}: cannot download `{}`: {why}", file.name);
+            ModelError::new(kind(&error), message).with_source(error)
         };
         got.map(drop).map_err(failed)
     }
@@ -124,5 +128,18 @@ impl Hub {
             ApiError::IoError(error) => format!("{error} (the cache is {})", self.cache.display()),
             other => format!("{at} does not answer as the hub does: {other}"),
         }
+    }
+}
+
+/// Returns the kind of an error of the client.
+fn kind(error: &ApiError) -> ModelErrorKind {
+    match error {
+        ApiError::TooManyRetries(error) => kind(error),
+        ApiError::RequestError(error) => match **error {
+            ureq::Error::StatusCode(404) => ModelErrorKind::NotFound,
+            _ => ModelErrorKind::Hub,
+        },
+        ApiError::IoError(_) | ApiError::LockAcquisition(_) => ModelErrorKind::Io,
+        _ => ModelErrorKind::Hub,
     }
 }

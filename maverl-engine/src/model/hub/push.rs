@@ -20,7 +20,7 @@ use ureq::http::Response;
 use ureq::{Body, SendBody};
 
 use super::{Hub, HubId, sha256_of};
-use crate::model::ModelError;
+use crate::model::{ModelError, ModelErrorKind};
 use crate::retry;
 
 /// Number of repeated attempts of a transfer that fails on the hub's side.
@@ -63,7 +63,9 @@ impl Hub {
         let config = ureq::Agent::config_builder().http_status_as_error(false);
         let agent = config.build().into();
         let session = Session { hub: self, id, token, agent };
-        session.push(dir, private).map_err(|what| ModelError(format!("{id}: {what}")))
+        session
+            .push(dir, private)
+            .map_err(|what| ModelError::new(ModelErrorKind::Hub, format!("{id}: {what}")))
     }
 }
 

@@ -106,7 +106,7 @@ fn a_frozen_weight_gets_no_gradient_and_a_packed_one_gives_the_same_bits() {
     let (mut gradients, mut dx) = (Gradients::new(&vars), vec![0.0; N * I]);
     let dy = random(3, N * O);
     linear.backward(&x, &dy, &mut dx, Precision::F32.set(), &mut gradients, &mut pool);
-    let error = gradients.sums().unwrap_err().0;
+    let error = gradients.sums().unwrap_err().to_string();
     assert!(error.contains("`w` got no gradient"), "{error}");
 }
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::patterns::{Choice, Modules, Patterns, modules, names, number};
-use crate::model::{HfConfig, ModelError};
+use crate::model::{HfConfig, ModelError, ModelErrorKind};
 
 /// The file that makes a directory an adapter.
 pub const CONFIG_FILE: &str = "adapter_config.json";
@@ -103,14 +103,18 @@ impl LoraConfig {
         let named = |entry: &str| all.iter().any(|map| names(entry, &map.name));
         if let Some(unknown) = self.target_modules.iter().find(|entry| !named(entry)) {
             let known = linear_names(base).join("`, `");
-            return Err(ModelError(format!(
-                "`target_modules` has {unknown:?}, which names no linear map of the model; there are `{known}`"
-            )));
+            return Err(ModelError::new(
+                ModelErrorKind::Mismatch,
+                format!(
+                    "`target_modules` has {unknown:?}, which names no linear map of the model; there are `{known}`"
+                ),
+            ));
         }
         let modules: Vec<&str> = all.iter().map(|map| map.name.as_str()).collect();
         let choices = self.patterns.choose(&self.target_modules, &modules);
-        let choices = choices
-            .map_err(|(key, why)| ModelError(format!("{CONFIG_FILE}: `{key}` wants {why}")))?;
+        let choices = choices.map_err(|(key, why)| {
+            ModelError::new(ModelErrorKind::Invalid, format!("{CONFIG_FILE}: `{key}` wants {why}"))
+        })?;
         let chosen = all.into_iter().zip(choices).filter(|(_, choice)| choice.corrected);
         let target = |(LinearMap { name, input, output }, choice): (LinearMap, Choice)| {
             let rank = choice.rank.unwrap_or(self.rank);
@@ -119,12 +123,15 @@ impl LoraConfig {
         };
         let targets: Vec<Target> = chosen.map(target).collect();
         if targets.is_empty() {
-            return Err(ModelError(format!(
-                "`target_modules`, `exclude_modules` and `layers_to_transform` leave no linear map of the model; there are \
+            return Err(ModelError::new(
+                ModelErrorKind::Mismatch,
+                format!(
+                    "`target_modules`, `exclude_modules` and `layers_to_transform` leave no linear map of the model; there are \
                  `{}` in {} layers",
-                linear_names(base).join("`, `"),
-                base.num_hidden_layers
-            )));
+                    linear_names(base).join("`, `"),
+                    base.num_hidden_layers
+                ),
+            ));
         }
         Ok(targets)
     }
@@ -179,9 +186,11 @@ impl LoraConfig {
     /// If it is not there, is damaged, or asks for what is not supported; the key is named.
     pub fn read(dir: &Path) -> Result<Self, ModelError> {
         let path = dir.join(CONFIG_FILE);
-        let failed = |e: &dyn fmt::Display| ModelError(format!("{}: {e}", path.display()));
-        let text = std::fs::read(&path).map_err(|e| failed(&e))?;
-        Self::parse(&text).map_err(|e| failed(&e))
+        let text = std::fs::read(&path)
+            .map_err(|e| ModelError::io(format!("{}: {e}", path.display()), e))?;
+        Self::parse(&text).map_err(|e| {
+            ModelError::new(ModelErrorKind::Invalid, format!("{}: {e}", path.display()))
+        })
     }
 
     /// Reads an `adapter_config.json`.
@@ -213,7 +222,7 @@ impl LoraConfig {
         let path = dir.join(CONFIG_FILE);
         let text = format!("{:#}\n", self.json(base));
         std::fs::write(&path, text)
-            .map_err(|e| ModelError(format!("cannot write {}: {e}", path.display())))
+            .map_err(|e| ModelError::io(format!("cannot write {}: {e}", path.display()), e))
     }
 
     fn json(&self, base: &str) -> Value {

@@ -166,7 +166,13 @@ fn a_tied_head_that_is_stored_alone_is_the_embedding() {
         })
         .path(),
     );
-    assert!(error.err().unwrap().0.contains("`model.embed_tokens.weight` [400, 32] is missing"));
+    assert!(
+        error
+            .err()
+            .unwrap()
+            .to_string()
+            .contains("`model.embed_tokens.weight` [400, 32] is missing")
+    );
     // A head of another shape is neither.
     let narrow = variant(
         "llama",

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use crate::model::ModelError;
 use crate::model::files::ModelFiles;
+use crate::model::{ModelError, ModelErrorKind};
 
 /// Settings of a model's tokenizer.
 pub(super) struct Settings {
@@ -31,7 +31,8 @@ impl Settings {
     /// If a file cannot be read, is damaged, or has an invalid value; the error names file and key.
     pub(super) fn read(files: &ModelFiles) -> Result<Self, ModelError> {
         let place = files.describe();
-        let wrong = |what: String| ModelError(format!("{place}: {what}"));
+        let wrong =
+            |what: String| ModelError::new(ModelErrorKind::Invalid, format!("{place}: {what}"));
         let config = object(files, "tokenizer_config.json")?;
         let older = object(files, "special_tokens_map.json")?;
         // If both name a token, the newer file's entry comes last and wins.
@@ -71,8 +72,10 @@ impl Settings {
 /// Reads a file with a JSON object; a missing file counts as empty.
 fn object(files: &ModelFiles, name: &str) -> Result<Map<String, Value>, ModelError> {
     let Some(bytes) = files.read(name)? else { return Ok(Map::new()) };
-    serde_json::from_slice(&bytes)
-        .map_err(|e| ModelError(format!("{}: {name}: {e}", files.describe())))
+    serde_json::from_slice(&bytes).map_err(|e| {
+        let message = format!("{}: {name}: {e}", files.describe());
+        ModelError::new(ModelErrorKind::Invalid, message).with_source(e)
+    })
 }
 
 /// Returns the content of a token: a string, or an object with `content`.
@@ -105,13 +108,13 @@ fn added(tokens: Option<&Value>) -> Result<BTreeMap<u32, Value>, String> {
 
 /// Reads templates in files of their own, which take precedence over those in `tokenizer_config.json`.
 fn templates(files: &ModelFiles) -> Result<BTreeMap<String, String>, ModelError> {
-    let failed = |file: &str, e: &dyn std::fmt::Display| {
-        ModelError(format!("{}: {file}: {e}", files.describe()))
+    let failed = |file: &str, e: std::string::FromUtf8Error| {
+        let message = format!("{}: {file}: {e}", files.describe());
+        ModelError::new(ModelErrorKind::Invalid, message).with_source(e)
     };
     let mut templates = BTreeMap::new();
     if let Some(bytes) = files.read(MAIN_TEMPLATE)? {
-        let source =
-            String::from_utf8(bytes.into_owned()).map_err(|e| failed(MAIN_TEMPLATE, &e))?;
+        let source = String::from_utf8(bytes.into_owned()).map_err(|e| failed(MAIN_TEMPLATE, e))?;
         templates.insert("default".to_owned(), source);
     }
     for file in files.list(FURTHER_TEMPLATES)? {
@@ -119,7 +122,7 @@ fn templates(files: &ModelFiles) -> Result<BTreeMap<String, String>, ModelError>
         if let (Some(name), Some(bytes)) =
             (name.filter(|_| file.ends_with(".jinja")), files.read(&file)?)
         {
-            let source = String::from_utf8(bytes.into_owned()).map_err(|e| failed(&file, &e))?;
+            let source = String::from_utf8(bytes.into_owned()).map_err(|e| failed(&file, e))?;
             templates.insert(name.to_owned(), source);
         }
     }

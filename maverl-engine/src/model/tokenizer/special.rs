@@ -17,7 +17,7 @@ use aho_corasick::{AhoCorasick, MatchKind};
 use serde_json::{Map, Value};
 use tokenizers::AddedToken;
 
-use crate::model::tokenizer::TokenizerError;
+use crate::model::TokenizerError;
 
 /// A rendered conversation: its text, and the ranges in it where messages contain special tokens.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -80,7 +80,7 @@ impl Specials {
         let search = AhoCorasick::builder()
             .match_kind(MatchKind::LeftmostLongest)
             .build(tokens.iter().map(|(_, token)| &token.content))
-            .map_err(|e| TokenizerError(format!("the special tokens: {e}")))?;
+            .map_err(|e| TokenizerError::Files(format!("the special tokens: {e}")))?;
         Ok(Self { tokens, search, plain: Mutex::new(None) })
     }
 
@@ -108,7 +108,7 @@ impl Specials {
         if rendered.text == text {
             return Ok(rendered);
         }
-        Err(TokenizerError(
+        Err(TokenizerError::Template(
             "a message contains a special token, and the chat template changes with it, so that what is the template's \
              and what is the message's cannot be told apart; take the token out of the message"
                 .to_owned(),
@@ -127,7 +127,7 @@ impl Specials {
         tokenizer: &tokenizers::Tokenizer,
         rendered: &Rendered,
     ) -> Result<Vec<u32>, TokenizerError> {
-        let failed = |e: tokenizers::Error| TokenizerError(format!("cannot encode: {e}"));
+        let failed = |e: tokenizers::Error| TokenizerError::Text(format!("cannot encode: {e}"));
         let marks = self.marks(&rendered.text)?;
         let plain = self.plain(tokenizer, marks).map_err(failed)?;
         let meant = |found: &Range<usize>| {
@@ -228,7 +228,7 @@ impl Specials {
             .step_by(usize::try_from(length).unwrap_or(usize::MAX));
         let mut free = starts.filter(|&start| taken.range(start..start + length).next().is_none());
         free.next().map(Marks).ok_or_else(|| {
-            TokenizerError(
+            TokenizerError::Text(
                 "a text uses all private-use characters, of which some must be free".to_owned(),
             )
         })

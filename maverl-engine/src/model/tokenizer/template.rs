@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use jiff::civil::{DateTime, date};
 use serde_json::Map;
 
+use crate::model::TokenizerError;
 use crate::model::jinja::{Limits, Template};
-use crate::model::tokenizer::{ChatInput, TokenizerError};
+use crate::model::tokenizer::ChatInput;
 
 /// The chat templates of a model, by name.
 pub(super) struct Templates {
@@ -61,7 +62,9 @@ impl Templates {
         found.map(String::as_str).ok_or_else(|| {
             let wanted = chat.chat_template.as_deref().unwrap_or("default");
             let names = self.names.join("`, `");
-            TokenizerError(format!("no chat template `{wanted}`; the model has `{names}`"))
+            TokenizerError::Template(format!(
+                "no chat template `{wanted}`; the model has `{names}`"
+            ))
         })
     }
 
@@ -78,7 +81,7 @@ impl Templates {
         let template = self
             .templates
             .get(name)
-            .ok_or_else(|| TokenizerError(format!("no chat template `{name}`")))?;
+            .ok_or_else(|| TokenizerError::Template(format!("no chat template `{name}`")))?;
         let rendered = template.render(variables, self.now, Limits::default());
         rendered.map_err(|error| failed(name, error.line, &error.message))
     }
@@ -87,7 +90,7 @@ impl Templates {
 /// Returns a template's error: its name, line and message.
 fn failed(name: &str, line: u32, message: &str) -> TokenizerError {
     let which = if name == "default" { String::new() } else { format!(" `{name}`") };
-    TokenizerError(format!("chat template{which}, line {line}: {message}"))
+    TokenizerError::Template(format!("chat template{which}, line {line}: {message}"))
 }
 
 #[cfg(test)]

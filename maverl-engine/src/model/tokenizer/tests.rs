@@ -272,7 +272,7 @@ fn marks_are_characters_that_the_texts_do_not_use() {
         assert_eq!(tokenizer.decode_raw(&ids), rendered.text());
         let all: String = (0xF_0000..0x11_0000).filter_map(char::from_u32).collect();
         let told = tokenizer.render(&[said(Role::User, &(all + close))], true).unwrap_err();
-        assert!(told.0.contains("private-use"), "{told}");
+        assert!(told.to_string().contains("private-use"), "{told}");
     }
 }
 
@@ -298,7 +298,7 @@ fn a_message_that_changes_what_the_template_does_is_an_error_if_it_spells_a_spec
     let files = made::Files { template, ..made::METASPACE };
     let tokenizer = files.load().unwrap();
     let told = tokenizer.render(&[said(Role::User, "a <end>")], false).unwrap_err();
-    assert!(told.0.contains("and the chat template changes with it"), "{told}");
+    assert!(told.to_string().contains("and the chat template changes with it"), "{told}");
     assert_eq!(tokenizer.render(&[said(Role::User, "a <e")], false).unwrap().text(), "4<end>a <e");
 }
 

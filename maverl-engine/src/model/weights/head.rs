@@ -12,7 +12,7 @@
 use super::{Shards, Stored, numbers};
 use crate::model::files::ModelFiles;
 use crate::model::hf_config::{EMBEDDING, HEAD};
-use crate::model::{HfConfig, ModelError};
+use crate::model::{HfConfig, ModelError, ModelErrorKind};
 
 /// Numbers that are compared at once.
 const CHUNK: usize = 1 << 16;
@@ -25,8 +25,10 @@ impl HfConfig {
     ///
     /// See [`HfConfig::parse`].
     pub fn load(files: &ModelFiles) -> Result<Self, ModelError> {
-        let mut config = Self::parse(&files.require("config.json")?)
-            .map_err(|e| ModelError(format!("{}: {e}", files.describe())))?;
+        let mut config = Self::parse(&files.require("config.json")?).map_err(|e| {
+            let message = format!("{}: {e}", files.describe());
+            ModelError::new(ModelErrorKind::Invalid, message).with_source(e)
+        })?;
         // Files that cannot be opened are an error of `Weights::load` and of the headers that `check` reads.
         if config.tie_word_embeddings
             && Shards::open(files).is_ok_and(|shards| shards.has_another_head())

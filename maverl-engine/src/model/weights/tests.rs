@@ -46,7 +46,7 @@ fn directory(files: &[(&str, &[u8])]) -> tempfile::TempDir {
 fn load(dir: &tempfile::TempDir) -> Result<Weights, String> {
     let files = ModelFiles::new(&ModelSource::Directory(dir.path().to_owned()));
     let place = format!("{}", dir.path().display());
-    Weights::load(&files, &config()).map_err(|e| e.0.replace(&place, "DIR"))
+    Weights::load(&files, &config()).map_err(|e| e.to_string().replace(&place, "DIR"))
 }
 
 /// The tensors in two shards, and their index.

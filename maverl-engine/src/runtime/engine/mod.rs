@@ -149,7 +149,7 @@ impl Engine {
         self.schedule();
         for (policy, model) in models.enumerate() {
             let Err(error) = self.advance(policy, model) else { continue };
-            let error = RuntimeError::Model { worker: self.worker.clone(), message: error.0 };
+            let error = RuntimeError::Model { worker: self.worker.clone(), source: error };
             for mut slot in self.slots.extract_if(.., |slot| slot.policy == policy) {
                 self.cache.drop_blocks(&mut slot.table);
                 drop(slot.reply.send(Err(error.clone())));

@@ -7,7 +7,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::Reply;
 use super::cache::BlockTable;
-use crate::model::{ModelError, Tokenizer};
+use crate::model::{ModelError, ModelErrorKind, Tokenizer};
 use crate::runtime::{Completion, Finish, Request, Sampling, Watch};
 
 /// A request in the engine. A preempted request differs from a new one only in its tokens: keys and values of all but
@@ -124,7 +124,7 @@ impl Slot {
         let filter = Filter { temperature, top_k: top_k as usize, top_p, min_p };
         let u = uniform(self.seed, self.sampled() as u64);
         let sampled = sample_fresh(logits, &self.tokens, repetition_penalty, &filter, u)
-            .map_err(|e| ModelError(format!("{e}: {BLOWN_UP}")))?;
+            .map_err(|e| ModelError::new(ModelErrorKind::Numeric, format!("{e}: {BLOWN_UP}")))?;
         if let Some(watch) = &self.watch {
             watch.sampled(sampled.id, sampled.logprob, logits, temperature);
         }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::{Totals, Trainer, shares};
 use crate::loss::{self, Correction, Pair, PreferenceOptions, preference};
-use crate::model::{Decoder, Model, ModelError, Pool};
+use crate::model::{Decoder, Model, ModelError, ModelErrorKind, Pool};
 use crate::runtime::packed::{PackedRows, row_batches};
 use crate::runtime::{Batch, PairStats, Row, RuntimeError};
 
@@ -48,10 +48,10 @@ impl Trainer {
     }
 
     fn under_reference(&self, rows: &[&Row], pool: &mut Pool) -> Result<Vec<Vec<f32>>, ModelError> {
-        let reference = self
-            .reference
-            .as_ref()
-            .ok_or_else(|| ModelError("no reference is kept to compare with".to_owned()))?;
+        let reference = self.reference.as_ref().ok_or_else(|| {
+            let message = "no reference is kept to compare with";
+            ModelError::new(ModelErrorKind::Argument, message)
+        })?;
         self.under(rows, true, pool, |_, _| Cow::Borrowed(&reference.decoder))
     }
 

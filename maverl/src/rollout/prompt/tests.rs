@@ -60,7 +60,7 @@ impl Templater for Fake {
             let (role, content) = match role {
                 Role::System => ("system", content.clone()),
                 Role::User if content == "raise" => {
-                    return Err(TokenizerError("the template raised".to_owned()));
+                    return Err(TokenizerError::Template("the template raised".to_owned()));
                 }
                 Role::User => ("user", content.clone()),
                 Role::Assistant if Some(i) < last_user => ("assistant", (self.earlier)(content)),

@@ -16,7 +16,7 @@ fn rendered(source: &str, variables: &serde_json::Value) -> Result<String, Token
 }
 
 fn error(source: &str) -> String {
-    rendered(source, &json!({})).unwrap_err().0
+    rendered(source, &json!({})).unwrap_err().to_string()
 }
 
 #[test]
@@ -28,8 +28,8 @@ fn templates_render_as_jinja2_renders_them() {
         let source = lines.map(|line| line.as_str().unwrap()).collect::<Vec<_>>().join("\n");
         match (rendered(&source, &case["variables"]), case["text"].as_str()) {
             (Ok(text), Some(expected)) if text == expected => same += 1,
-            (Err(error), None) if error.0.contains("the template raised") => {
-                assert!(error.0.contains(case["error"].as_str().unwrap()), "{error}");
+            (Err(error), None) if error.to_string().contains("the template raised") => {
+                assert!(error.to_string().contains(case["error"].as_str().unwrap()), "{error}");
                 same += 1;
             }
             (Err(_), None) => same += 1,
@@ -64,7 +64,12 @@ fn a_template_that_does_not_parse_is_named_with_the_line() {
     assert!(told.starts_with("chat template, line 3: syntax error: "), "{told}");
     let source = "{% if %}".to_owned();
     let told = Templates::parse([("tool_use".to_owned(), source)].into());
-    assert!(told.err().unwrap().0.starts_with("chat template `tool_use`, line 1: syntax error: "));
+    assert!(
+        told.err()
+            .unwrap()
+            .to_string()
+            .starts_with("chat template `tool_use`, line 1: syntax error: ")
+    );
 }
 
 #[test]
@@ -96,11 +101,11 @@ fn a_name_or_else_the_tools_choose_between_templates() {
     let named =
         |name: &str| ChatInput { chat_template: Some(name.to_owned()), ..ChatInput::default() };
     assert_eq!(chosen(named("rag")).unwrap(), "rag");
-    let told = chosen(named("json")).unwrap_err().0;
+    let told = chosen(named("json")).unwrap_err().to_string();
     assert_eq!(told, "no chat template `json`; the model has `default`, `rag`, `tool_use`");
 
     let unclear = Templates::parse([source("a"), source("b")].into()).unwrap();
-    let told = unclear.choose(&ChatInput::default()).unwrap_err().0;
+    let told = unclear.choose(&ChatInput::default()).unwrap_err().to_string();
     assert_eq!(told, "no chat template `default`; the model has `a`, `b`");
 }
 

@@ -32,7 +32,8 @@ impl Files<'_> {
         }
         // The name of the directory differs each time.
         let place = dir.path().display().to_string();
-        load(dir.path()).map_err(|e| ModelError(e.0.replace(&place, "DIR")))
+        load(dir.path())
+            .map_err(|e| ModelError::new(e.kind(), e.to_string().replace(&place, "DIR")))
     }
 }
 
@@ -295,7 +296,7 @@ fn the_templates_of_a_file_come_before_those_of_the_configuration() {
 
 #[test]
 fn what_is_wrong_with_a_file_is_said_with_its_name() {
-    let told = |files: Files<'_>| files.load().err().map(|e| e.0).unwrap();
+    let told = |files: Files<'_>| files.load().err().map(|e| e.to_string()).unwrap();
     for (files, begins) in [
         (Files { config: "{", ..METASPACE }, "DIR: tokenizer_config.json: EOF while parsing"),
         (
@@ -332,16 +333,16 @@ fn what_is_wrong_with_a_file_is_said_with_its_name() {
         assert!(told.starts_with(begins), "{told}");
     }
     let bare = Files { template: "", ..METASPACE }.load().unwrap();
-    let told = bare.render(&[], true).unwrap_err().0;
+    let told = bare.render(&[], true).unwrap_err().to_string();
     assert!(
         told.starts_with("DIR")
             || told.contains(": no chat template: neither `chat_template.jinja`"),
         "{told}"
     );
-    assert_eq!(bare.require_template().unwrap_err().0, told);
+    assert_eq!(bare.require_template().unwrap_err().to_string(), told);
     let raises =
         Files { template: "{{ raise_exception('no system role') }}", ..METASPACE }.load().unwrap();
-    let told = raises.render(&[], true).unwrap_err().0;
+    let told = raises.render(&[], true).unwrap_err().to_string();
     assert!(
         told.ends_with(": chat template, line 1: the template raised: no system role"),
         "{told}"

@@ -51,8 +51,8 @@ impl Encoder {
         // Its weights never change.
         model.decoder.pack();
         let longest = max_tokens.min(model.config.max_position_embeddings);
-        let frame = tokenizer.encode_framed("").map_err(|error| EnvError(error.0))?;
-        let text = tokenizer.encode_framed("a").map_err(|error| EnvError(error.0))?;
+        let frame = tokenizer.encode_framed("").map_err(|error| EnvError(error.to_string()))?;
+        let text = tokenizer.encode_framed("a").map_err(|error| EnvError(error.to_string()))?;
         let closing = frame.last().copied().filter(|last| text.last() == Some(last));
         Ok(Self { model, tokenizer, pooling, longest, closing })
     }

@@ -1,0 +1,131 @@
+//! Errors of models and tokenizers.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+/// Error of reading, running or writing a model: the place, what was found, what is needed.
+///
+/// The message contains the message of the source.
+#[derive(Debug, Clone)]
+pub struct ModelError {
+    kind: ModelErrorKind,
+    message: String,
+    source: Option<Arc<dyn Error + Send + Sync>>,
+}
+
+/// Kind of a [`ModelError`], by what a caller can do about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ModelErrorKind {
+    /// A model, a revision or a file does not exist: give another path.
+    NotFound,
+    /// The operating system could not read or write a file: make room or permit it. The source is an
+    /// [`io::Error`].
+    Io,
+    /// The hub refused, or cannot be reached: set a token, or try again later.
+    Hub,
+    /// A file is damaged, or contains a model that is not supported: replace it.
+    Invalid,
+    /// Weights, an adapter or a head do not have the shape of the model: use those of this model.
+    Mismatch,
+    /// An argument is not valid for the model, such as an id outside the vocabulary: correct the call.
+    Argument,
+    /// A number is not finite, or differs by more than rounding: the weights are unusable.
+    Numeric,
+}
+
+impl ModelError {
+    /// Creates an error without a source.
+    pub fn new(kind: ModelErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), source: None }
+    }
+
+    /// Creates an error of the operating system.
+    pub fn io(message: impl Into<String>, source: io::Error) -> Self {
+        Self::new(ModelErrorKind::Io, message).with_source(source)
+    }
+
+    /// Sets the source.
+    #[must_use]
+    pub fn with_source(self, source: impl Error + Send + Sync + 'static) -> Self {
+        Self { source: Some(Arc::new(source)), ..self }
+    }
+
+    /// Returns the kind.
+    pub fn kind(&self) -> ModelErrorKind {
+        self.kind
+    }
+}
+
+impl fmt::Display for ModelError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl Error for ModelError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.source.as_deref().map(|source| source as &(dyn Error + 'static))
+    }
+}
+
+/// Error of encoding a text or rendering a conversation.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TokenizerError {
+    /// The files of the tokenizer are damaged or not supported.
+    #[error("{0}")]
+    Files(String),
+    /// The tokenizer cannot encode a text.
+    #[error("{0}")]
+    Text(String),
+    /// There is no such chat template, or it refuses the conversation.
+    #[error("{0}")]
+    Template(String),
+}
+
+impl TokenizerError {
+    /// Adds a place in front of the message.
+    pub(super) fn at(self, place: &str) -> Self {
+        let with = |message: String| format!("{place}: {message}");
+        match self {
+            Self::Files(message) => Self::Files(with(message)),
+            Self::Text(message) => Self::Text(with(message)),
+            Self::Template(message) => Self::Template(with(message)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::model::{ModelFiles, ModelSource, Tokenizer};
+
+    #[test]
+    fn an_error_keeps_its_message_its_kind_and_its_source() {
+        let denied = io::Error::from(io::ErrorKind::PermissionDenied);
+        let error = ModelError::io(format!("cannot write a: {denied}"), denied);
+        assert_eq!(error.kind(), ModelErrorKind::Io);
+        assert!(error.to_string().starts_with("cannot write a: "));
+        let source = error.source().and_then(|source| source.downcast_ref::<io::Error>()).unwrap();
+        assert_eq!(source.kind(), io::ErrorKind::PermissionDenied);
+    }
+
+    #[test]
+    fn kinds_tell_a_missing_model_from_a_damaged_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let kind = |path: &std::path::Path| {
+            let files = ModelFiles::new(&ModelSource::Directory(path.to_owned()));
+            Tokenizer::load(&files).err().map(|error| error.kind())
+        };
+        assert_eq!(kind(&dir.path().join("none")), Some(ModelErrorKind::NotFound));
+        std::fs::write(dir.path().join("tokenizer.json"), "{").unwrap();
+        assert_eq!(kind(dir.path()), Some(ModelErrorKind::Invalid));
+        let named = ModelSource::parse("builtin:none").unwrap_err();
+        assert_eq!(named.kind(), ModelErrorKind::NotFound);
+    }
+}
