@@ -152,17 +152,18 @@ def with_agents():
     agents.set_tracing_disabled(True)
     settings = agents.ModelSettings(max_tokens=16, temperature=1.0, include_usage=True)
     agent = agents.Agent(name="a", instructions="Be brief.", model="tiny", model_settings=settings, tools=[search])
-    done = agents.Runner.run_sync(agent, ASK[0]["content"], max_turns=3)
-    assert isinstance(done.final_output, str)
-    assert done.context_wrapper.usage.output_tokens > 0
 
-    async def streamed():
+    async def both():
+        done = await agents.Runner.run(agent, ASK[0]["content"], max_turns=3)
+        assert isinstance(done.final_output, str)
+        assert done.context_wrapper.usage.output_tokens > 0
         running = agents.Runner.run_streamed(agent, ASK[0]["content"], max_turns=3)
         async for _ in running.stream_events():
             pass
-        return running.final_output
+        assert isinstance(running.final_output, str)
 
-    assert isinstance(asyncio.run(streamed()), str)
+    # A client of asyncio belongs to one loop.
+    asyncio.run(both())
 
 
 def metrics():

@@ -126,9 +126,9 @@ impl Host {
         dir: &Path,
         version: u64,
     ) -> Result<String, RuntimeError> {
-        let model = self.base.load_adapter(dir).map_err(|error| RuntimeError::Model {
+        let model = self.base.load_adapter(dir).map_err(|source| RuntimeError::Model {
             worker: self.base.base_name().to_owned(),
-            message: error.0,
+            source,
         })?;
         let fingerprint = model.fingerprint();
         self.put(place, model, version).await?;

@@ -5,7 +5,7 @@ use std::thread::JoinHandle;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
-use crate::model::Model;
+use crate::model::{Model, ModelError};
 use crate::runtime::engine::{Engine, Reply};
 use crate::runtime::{Completion, Request, RuntimeError};
 
@@ -55,7 +55,7 @@ impl<O: Hosted> Queue<O> {
             .spawn(move || serve(owned, engine, queue))
             .map_err(|e| RuntimeError::Model {
                 worker: name.to_string(),
-                message: format!("no thread: {e}"),
+                source: ModelError::io(format!("no thread: {e}"), e),
             })?;
         let admission = Arc::new(Semaphore::new(requests));
         Ok((Self { name: Arc::clone(name), jobs, admission }, thread))

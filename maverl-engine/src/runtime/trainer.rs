@@ -244,7 +244,9 @@ impl Trainer {
         };
         let dir = dir.join(REFERENCE);
         let made = std::fs::create_dir_all(&dir);
-        made.map_err(|error| ModelError(format!("cannot make {}: {error}", dir.display())))?;
+        made.map_err(|error| {
+            ModelError::io(format!("{} cannot be created: {error}", dir.display()), error)
+        })?;
         reference.save(&dir)
     }
 

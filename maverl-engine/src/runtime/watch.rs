@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use maverl_kernels::sample::likelihood;
 use tokio::sync::mpsc;
 
-use crate::model::ModelError;
+use crate::model::{ModelError, ModelErrorKind};
 
 /// A token with its log-prob, under the temperature-scaled, unfiltered softmax.
 #[derive(Debug, Clone, PartialEq)]
@@ -74,7 +74,7 @@ impl Watch {
         temperature: f32,
     ) -> Result<(), ModelError> {
         let found = likelihood(logits, temperature, id, self.top_logprobs)
-            .map_err(|error| ModelError(error.to_string()))?;
+            .map_err(|error| ModelError::new(ModelErrorKind::Numeric, error.to_string()))?;
         let _ = self.steps.send(Step { id, logprob: found.logprob, top: found.top });
         Ok(())
     }

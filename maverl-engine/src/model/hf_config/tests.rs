@@ -399,7 +399,7 @@ fn damaged_configurations_are_errors_or_work_and_cost_what_their_file_costs() {
                 || config.rope.inv_freq(config.head_dim).len() == config.head_dim / 2
         }
         Err(error) => {
-            assert!(error.0.len() < 4096, "{} bytes of message", error.0.len());
+            assert!(error.to_string().len() < 4096, "{} bytes of message", error.to_string().len());
             false
         }
     });

@@ -73,7 +73,7 @@ pub const FAMILIES: [Family; 9] = [
         "Tokens of prompts and completions.",
         &["model", "kind"],
     ),
-    family("maverl_requests", Kind::Gauge, "Requests that run and wait.", &["state"]),
+    family("maverl_requests_active", Kind::Gauge, "Requests that run and wait.", &["state"]),
     family("maverl_rejected_total", Kind::Counter, "Requests that the queue refused.", &["reason"]),
     family(
         "maverl_disconnects_total",
@@ -123,7 +123,7 @@ impl ModelServer {
         let server = Self { catalog: OnceLock::new(), settings, queue, metrics, health };
         let server = Arc::new(server);
         let of = Arc::downgrade(&server);
-        server.metrics.gauge("maverl_requests", move || {
+        server.metrics.gauge("maverl_requests_active", move || {
             let counts = of.upgrade().map_or([0, 0], |server| server.queue.counts());
             labeled(["running", "waiting"], counts)
         });

@@ -73,8 +73,9 @@ impl Served {
 }
 
 pub(super) fn merge(body: &mut Value, fields: Value) {
-    for (key, value) in fields.as_object().unwrap() {
-        body[key] = value.clone();
+    let Value::Object(fields) = fields else { panic!("{fields} is no object") };
+    for (key, value) in fields {
+        body[key] = value;
     }
 }
 

@@ -61,7 +61,7 @@ const FAMILIES: [Family; 6] = [
         labels: &["outcome"],
     },
     Family {
-        name: "maverl_requests",
+        name: "maverl_requests_active",
         kind: Kind::Gauge,
         help: "Episodes that run and requests that wait.",
         labels: &["state"],
@@ -119,7 +119,7 @@ impl TeamServer {
             Self { team: OnceLock::new(), settings, queue, metrics, health, created: now() };
         let server = Arc::new(server);
         let of = Arc::downgrade(&server);
-        server.metrics.gauge("maverl_requests", move || {
+        server.metrics.gauge("maverl_requests_active", move || {
             let [running, waiting] = of.upgrade().map_or([0, 0], |server| server.queue.counts());
             vec![
                 (vec!["running".to_owned()], running as f64),

@@ -40,13 +40,13 @@ async fn a_client_that_leaves_frees_its_place() {
         let address = served.address();
         let socket = tokio::task::spawn_blocking(move || begin(address, stream)).await.unwrap();
         until("the request", async || {
-            served.metric("maverl_requests{state=\"running\"}").await == 1.0
+            served.metric("maverl_requests_active{state=\"running\"}").await == 1.0
         })
         .await;
         let work = served.host.work()[0];
         drop(socket);
         let begin = Instant::now();
-        until("its end", async || served.metric("maverl_requests{state=\"running\"}").await == 0.0)
+        until("its end", async || served.metric("maverl_requests_active{state=\"running\"}").await == 0.0)
             .await;
         println!(
             "stream {stream}: the place is free {:?} after the client left; work before {work:?}",
@@ -70,7 +70,7 @@ async fn requests_beyond_the_queue_are_refused_and_those_that_wait_too_long_are_
             request("/v1/chat/completions", Some(&long(false)), "").as_bytes(),
         )
     });
-    until("a wait", async || served.metric("maverl_requests{state=\"waiting\"}").await == 1.0)
+    until("a wait", async || served.metric("maverl_requests_active{state=\"waiting\"}").await == 1.0)
         .await;
     let refused = served.chat(json!({"max_tokens": 1})).await;
     assert_eq!(refused.status, 429, "{}", refused.body);
@@ -95,7 +95,7 @@ async fn a_request_that_takes_too_long_is_ended() {
     let answer = asked(true).await;
     let last: Value = serde_json::from_str(answer.events().last().unwrap()).unwrap();
     assert_eq!((answer.status, last["error"]["code"].clone()), (200, json!("timeout")));
-    until("its end", async || served.metric("maverl_requests{state=\"running\"}").await == 0.0)
+    until("its end", async || served.metric("maverl_requests_active{state=\"running\"}").await == 0.0)
         .await;
 }
 
