@@ -310,7 +310,10 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
 
 fn new(name: &str, maverl: Option<&Path>) -> Result<ExitCode, Failure> {
     let dir = new_team(Path::new(""), name, maverl)?;
-    print(&format!("wrote {0}; go on with `cd {0}` and `cargo run -- list`", dir.display()))
+    print(&format!(
+        "wrote {0}; go on with `cd {0}` and `cargo run --release -- list`",
+        dir.display()
+    ))
 }
 
 /// A configuration that comes with a program.

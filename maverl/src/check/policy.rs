@@ -335,8 +335,17 @@ fn disagreement(
 /// Reports settings that cannot be used for training.
 pub(super) fn trainable(config: &Config, seats: &[SeatPlan], problems: &mut Problems<'_>) {
     if !seats.iter().any(|seat| seat.trained) {
-        let message = "nothing is trained: every agent, or its model, is frozen".to_owned();
-        problems.whole(message, "remove `frozen = true` from one of them".to_owned());
+        let (message, help) = match seats.is_empty() {
+            true => (
+                "nothing is trained: every agent is an endpoint's",
+                "remove `endpoint` from one of them; `maverl eval` evaluates a team without training it",
+            ),
+            false => (
+                "nothing is trained: every agent, or its model, is frozen",
+                "remove `frozen = true` from one of them",
+            ),
+        };
+        problems.whole(message.to_owned(), help.to_owned());
     }
     if !config.algorithm.name.generates() {
         return;

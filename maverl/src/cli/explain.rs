@@ -9,7 +9,7 @@ use super::{Failure, usage};
 use crate::config::{AlgorithmConfig, Preset};
 use crate::plan::AlgorithmPlan;
 use crate::registry::Registry;
-use crate::table::Table;
+use crate::table::{Table, paragraphs};
 
 #[derive(Args)]
 pub(super) struct ExplainArgs {
@@ -37,7 +37,7 @@ pub(super) fn explain(
             every().draw(width),
             key::explain("algorithm", registry, width)?
         )),
-        (Some("algorithm"), Some(name)) => one(preset(name)?),
+        (Some("algorithm"), Some(name)) => one(preset(name, width)?, width),
         (Some(key), None) => key::explain(key, registry, width),
         (Some(key), Some(more)) => {
             let message = format!(
@@ -49,10 +49,11 @@ pub(super) fn explain(
     }
 }
 
-fn preset(name: &str) -> Result<Preset, Failure> {
+fn preset(name: &str, width: usize) -> Result<Preset, Failure> {
     let preset = Preset::ALL.into_iter().find(|preset| preset.name() == name);
     preset.ok_or_else(|| {
-        Failure(usage::none_called("preset", name, Preset::ALL.iter().map(|preset| preset.name())))
+        let names = Preset::ALL.iter().map(|preset| preset.name());
+        Failure(paragraphs(&usage::none_called("preset", name, names), width))
     })
 }
 
@@ -65,8 +66,9 @@ fn every() -> Table {
     table
 }
 
-fn one(preset: Preset) -> Result<String, Failure> {
-    let mut text = format!("{}: {}\n", preset.name(), preset.summary());
+fn one(preset: Preset, width: usize) -> Result<String, Failure> {
+    let summary = format!("{}: {}", preset.name(), preset.summary());
+    let mut text = format!("{}\n", paragraphs(&summary, width));
     if let Some(number) = preset.paper() {
         text += &format!("https://arxiv.org/abs/{number}\n");
     }
@@ -125,7 +127,7 @@ mod tests {
     #[test]
     fn what_is_printed_means_the_same_as_the_name() {
         for preset in Preset::ALL {
-            let text = one(preset).unwrap();
+            let text = one(preset, 80).unwrap();
             let (_, text) = text.split_once("\n\n").unwrap();
             let written = toml::from_str::<Config>(text).unwrap().algorithm;
             assert_eq!(written, preset.parts(), "{text}");
@@ -138,28 +140,31 @@ mod tests {
 
     #[test]
     fn a_preset_is_explained_with_its_paper_and_its_parts() {
-        let text = one(Preset::Dapo).unwrap();
+        let text = one(Preset::Dapo, 60).unwrap();
         for part in
             ["arxiv.org/abs/2503.14476", "name = \"dapo\"", "resample = 10", "clip_high = 0.28"]
         {
             assert!(text.contains(part), "{part} is missing in {text}");
         }
         assert!(!text.contains("max_flat_steps"));
-        let text = one(Preset::Drmas).unwrap();
+        let (head, _) = text.split_once("\n\n").unwrap();
+        assert!(head.lines().all(|line| line.len() <= 60), "{head}");
+        let text = one(Preset::Drmas, 80).unwrap();
         assert!(text.contains("\n#group_by = \"task_seat\"\n"), "{text}");
         assert!(Preset::ALL.iter().all(|preset| every().draw(80).contains(preset.name())));
     }
 
     #[test]
     fn an_unknown_preset_is_told_which_was_meant_and_which_there_are() {
-        let Failure(message) = preset("grppo").unwrap_err();
+        let Failure(message) = preset("grppo", 60).unwrap_err();
         assert_eq!(
             message.lines().next(),
             Some("no preset is called `grppo`; did you mean `grpo`?"),
             "{message}"
         );
         assert!(message.contains("there are drmas, grpo, drgrpo"), "{message}");
-        let Failure(message) = preset("zzz").unwrap_err();
+        assert!(message.lines().all(|line| line.len() <= 60), "{message}");
+        let Failure(message) = preset("zzz", 60).unwrap_err();
         assert!(message.starts_with("no preset is called `zzz`\nthere are drmas"), "{message}");
     }
 }

@@ -4,11 +4,13 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use serde::Serialize;
+use unicode_width::UnicodeWidthStr;
 
-use super::{Failure, block_on, of_run, paths, planned, print};
+use super::{Failure, block_on, of_run, paths, planned, print, terminal};
 use crate::check::Purpose;
 use crate::registry::Registry;
 use crate::rollout::Replayed;
+use crate::table::lines;
 use crate::train::{self, Recorded};
 use crate::trajectory::{Outcome, Seat, Turn};
 
@@ -31,7 +33,11 @@ pub(super) fn replay(dir: &Path, episode: &str, json: bool) -> Result<ExitCode, 
         Ok::<_, Failure>(train::replay(&plan, &registry, &run, &recorded, &progress).await?)
     })?;
     let report = Report::new(&recorded, &replayed);
-    print(&if json { serde_json::to_string_pretty(&report)? } else { report.text() })?;
+    print(&if json {
+        serde_json::to_string_pretty(&report)?
+    } else {
+        report.text(terminal::width())
+    })?;
     Ok(if report.identical { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -85,17 +91,17 @@ impl Report {
         }
     }
 
-    fn text(&self) -> String {
+    fn text(&self, width: usize) -> String {
         let mut text = format!("episode {}: {}\n", self.episode, self.question);
         for turn in &self.turns {
             let TurnReport { path, seat, prompt, reply, error, difference } = turn;
             text.push_str(&format!("\nturn {path}, {seat}\n"));
-            text.push_str(&block("prompt", &tail(prompt)));
-            text.push_str(&block("reply", reply));
+            text.push_str(&block("prompt", &tail(prompt), width));
+            text.push_str(&block("reply", reply, width));
             if let Some(error) = error {
-                text.push_str(&block("error", error));
+                text.push_str(&block("error", error, width));
             }
-            text.push_str(&block("now", difference.as_deref().unwrap_or("same")));
+            text.push_str(&block("now", difference.as_deref().unwrap_or("same"), width));
         }
         let different = self.turns.iter().filter(|turn| turn.difference.is_some()).count();
         let end = match (self.identical, &self.outcome) {
@@ -107,9 +113,18 @@ impl Report {
     }
 }
 
-/// Formats a label and a text, further lines below the first.
-fn block(label: &str, text: &str) -> String {
-    format!("  {label:<8}{}\n", text.trim_end().replace('\n', "\n          "))
+/// Number of columns before the text of a block.
+const INDENT: usize = 10;
+
+/// Formats a label and a text, further lines below the first. Lines that are too wide are wrapped.
+fn block(label: &str, text: &str, width: usize) -> String {
+    let room = width.saturating_sub(INDENT);
+    let wrapped = |line: &str| match line.width() > room {
+        true => lines(line, room),
+        false => vec![line.to_owned()],
+    };
+    let text: Vec<String> = text.trim_end().split('\n').flat_map(wrapped).collect();
+    format!("  {label:<8}{}\n", text.join(&format!("\n{}", " ".repeat(INDENT))))
 }
 
 /// Returns the end of a text.
@@ -139,7 +154,7 @@ mod tests {
 
     #[test]
     fn an_identical_episode_says_so_turn_by_turn() {
-        let text = report([2, 2], Vec::new()).text();
+        let text = report([2, 2], Vec::new()).text(80);
         assert!(text.starts_with("episode 12/train/1/3: who?\n\nturn 0, t/a\n"), "{text}");
         assert_eq!(text.matches("  now     same\n").count(), 2, "{text}");
         assert!(text.ends_with("\nidentical; reward 1"), "{text}");
@@ -151,7 +166,8 @@ mod tests {
         let report = report([2, 3], differences);
         let found: Vec<_> = report.turns.iter().map(|turn| turn.difference.as_deref()).collect();
         assert_eq!(found, [None, Some("sampled id 0 was 4, now 5"), Some("new")]);
-        assert!(report.text().ends_with("\n2 of 3 turns are not the same"), "{}", report.text());
+        let text = report.text(80);
+        assert!(text.ends_with("\n2 of 3 turns are not the same"), "{text}");
     }
 
     #[test]
@@ -159,6 +175,10 @@ mod tests {
         let long = "ä".repeat(TAIL + 1);
         assert_eq!(tail(&long), format!("...{}", "ä".repeat(TAIL)));
         assert_eq!(tail(&long[2..]), &long[2..]);
-        assert_eq!(block("prompt", "one\ntwo\n"), "  prompt  one\n          two\n");
+        assert_eq!(block("prompt", "one\ntwo\n", 80), "  prompt  one\n          two\n");
+        assert_eq!(
+            block("reply", "one two\n  x", 16),
+            "  reply   one\n          two\n            x\n"
+        );
     }
 }

@@ -57,6 +57,17 @@ fn an_endpoint_that_cannot_speak_is_reported() {
 }
 
 #[test]
+fn a_team_of_endpoints_alone_is_evaluated_and_not_trained() {
+    let others = ["verifier", "searcher"]
+        .map(|role| format!("[agents.\"search/{role}\"]\nendpoint = \"expert\"\n"));
+    let toml = format!("{EXPERT}{}", others.concat());
+    says(
+        &toml,
+        &["nothing is trained: every agent is an endpoint's", "`maverl eval` evaluates a team"],
+    );
+}
+
+#[test]
 fn what_an_endpoint_has_not_is_not_written_for_it() {
     says(
         &EXPERT
