@@ -209,7 +209,9 @@ mod tests {
         let full = || std::io::Error::from(std::io::ErrorKind::StorageFull);
         let file = RunDirError::Io { action: "write", path: "a".into(), source: full() };
         let sink = TrainError::Sink { step: 3, source: Box::new(full()) };
-        let mixer = TrainError::Mixer { source: ModelError::new(ModelErrorKind::Invalid, "no `params`") };
+        let mixer = TrainError::Mixer {
+            source: ModelError::new(crate::model::ModelErrorKind::Invalid, "no `params`"),
+        };
         for (error, kind, root) in [
             (TrainError::RunDir(file), ErrorKind::Files, full().to_string()),
             (sink, ErrorKind::Sink, full().to_string()),
