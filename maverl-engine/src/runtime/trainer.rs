@@ -13,7 +13,7 @@ use maverl_kernels::sample::derive_seed;
 use crate::loss::{self, PolicyLoss, RowTokens};
 use crate::model::save::{self, Entry};
 use crate::model::weights::Shards;
-use crate::model::{Decoder, Gradients, Model, ModelError, Pool, Tape, lora};
+use crate::model::{Decoder, Gradients, Model, ModelError, ModelErrorKind, Pool, Tape, lora};
 use crate::runtime::critic::{Joint, Shared};
 use crate::runtime::optimizer::{Optimizer, halves, whole};
 use crate::runtime::packed::{PackedRows, row_batches};

@@ -1,6 +1,5 @@
 //! `adapter_config.json`, and which linear maps it means.
 
-use std::fmt;
 use std::path::Path;
 
 use serde::Serialize;

@@ -60,7 +60,7 @@ fn what_a_template_raises_is_said_in_its_words_with_the_line() {
 
 #[test]
 fn a_template_that_does_not_parse_is_named_with_the_line() {
-    let told = parse("a\nb\n{% for m in %}").err().unwrap().0;
+    let told = parse("a\nb\n{% for m in %}").err().unwrap().to_string();
     assert!(told.starts_with("chat template, line 3: syntax error: "), "{told}");
     let source = "{% if %}".to_owned();
     let told = Templates::parse([("tool_use".to_owned(), source)].into());

@@ -261,7 +261,7 @@ fn tokens_that_only_the_configuration_has_are_added() {
         .find(|&id| Files { config: &added(id), ..METASPACE }.load().is_ok());
     let tokenizer = Files { config: &added(free.unwrap()), ..METASPACE }.load().unwrap();
     assert_eq!(tokenizer.encode("<new>").unwrap(), [free.unwrap()]);
-    let told = Files { config: &added(99), ..METASPACE }.load().err().unwrap().0;
+    let told = Files { config: &added(99), ..METASPACE }.load().err().unwrap().to_string();
     assert!(told.starts_with("DIR: tokenizer.json: `added_tokens_decoder` of `tokenizer_config.json` gives \"<new>\" the id 99"), "{told}");
 }
 
