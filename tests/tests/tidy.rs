@@ -239,8 +239,11 @@ fn uncommented(line: &str) -> &str {
     line.split("//").next().unwrap_or_default()
 }
 
+/// Modules of a crate, each with those that it may use.
+type Modules = &'static [(&'static str, &'static [&'static str])];
+
 /// Crates whose modules have a table of dependencies.
-const LAYERED: [(&str, &[(&str, &[&str])]); 2] =
+const LAYERED: [(&str, Modules); 2] =
     [("maverl-engine", ENGINE_MAY_USE), ("maverl", MAY_USE)];
 
 /// Returns the source files of a crate that are not tests.

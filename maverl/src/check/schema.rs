@@ -30,8 +30,8 @@ pub fn schema(registry: &Registry) -> Value {
     let rewards = rewards.iter().map(|its| (its.name.to_owned(), reward(its))).collect();
     for (place, value) in [
         ("/properties/orchestra/$ref", json!("#/$defs/Orchestra")),
-        ("/properties/agents", names("Agents by their registered name.", agents)),
-        ("/properties/rewards", names("Reward functions by their registered name.", rewards)),
+        ("/properties/agents", names("Agents by their registered name.", &agents)),
+        ("/properties/rewards", names("Reward functions by their registered name.", &rewards)),
         ("/$defs/AlgorithmConfig/properties/advantage/$ref", json!("#/$defs/Advantage")),
         ("/$defs/AlgorithmConfig/properties/surrogate/$ref", json!("#/$defs/Surrogate")),
     ] {
@@ -50,7 +50,7 @@ fn all<'r, E>(
 }
 
 /// A table whose keys are registered names.
-fn names(description: &str, properties: Map<String, Value>) -> Value {
+fn names(description: &str, properties: &Map<String, Value>) -> Value {
     json!({
         "description": description,
         "type": "object",

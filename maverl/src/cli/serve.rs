@@ -27,7 +27,7 @@ pub(super) enum ServeCommand {
     /// Answer queries over a corpus in the protocol of Search-R1: `POST /retrieve`.
     ///
     /// Ctrl-C finishes the current requests and stops the server; a second one stops it at once.
-    Retriever(retriever::RetrieverArgs),
+    Retriever(Box<retriever::RetrieverArgs>),
 }
 
 /// Serves until a signal.

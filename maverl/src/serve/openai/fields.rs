@@ -213,7 +213,7 @@ fn is_neutral(value: &Value, neutral: &str) -> bool {
             neutral.parse().is_ok_and(|neutral: f64| number.as_f64() == Some(neutral))
         }
         Value::Array(list) => list.is_empty(),
-        other => other.to_string() == neutral,
+        other => serde_json::to_string(other).is_ok_and(|text| text == neutral),
     }
 }
 

@@ -39,7 +39,7 @@ fn content(text: &str) -> Part {
     Part::Content(text.to_owned())
 }
 
-fn call(name: &str, arguments: serde_json::Value) -> Part {
+fn call(name: &str, arguments: &serde_json::Value) -> Part {
     Part::Call(Call { name: name.to_owned(), arguments: arguments.as_object().unwrap().clone() })
 }
 
@@ -58,14 +58,14 @@ fn a_reply_is_told_apart_into_thoughts_answer_and_calls() {
         ("<think>\nhm</think>\n\nyes", vec![thoughts("hm"), content("yes")]),
         ("<think>\nhm", vec![thoughts("hm")]),
         ("no tag </think> here", vec![content("no tag </think> here")]),
-        (&format!("I call. {hermes}"), vec![content("I call. "), call("f", json!({"x": 1}))]),
-        (&format!("{hermes}\n{hermes}"), vec![call("f", json!({"x": 1})); 2]),
-        (&format!("{hermes} then"), vec![content(" then"), call("f", json!({"x": 1}))]),
-        (&format!("{broken}{hermes}"), vec![content(broken), call("f", json!({"x": 1}))]),
+        (&format!("I call. {hermes}"), vec![content("I call. "), call("f", &json!({"x": 1}))]),
+        (&format!("{hermes}\n{hermes}"), vec![call("f", &json!({"x": 1})); 2]),
+        (&format!("{hermes} then"), vec![content(" then"), call("f", &json!({"x": 1}))]),
+        (&format!("{broken}{hermes}"), vec![content(broken), call("f", &json!({"x": 1}))]),
         (broken, vec![content(broken)]),
-        (r#"{"name": "f", "parameters": {}}"#, vec![call("f", json!({}))]),
+        (r#"{"name": "f", "parameters": {}}"#, vec![call("f", &json!({}))]),
         (r#"{"answer": 7}"#, vec![content(r#"{"answer": 7}"#)]),
-        ("<think>a</think>{\"name\": \"f\"}", vec![thoughts("a"), call("f", json!({}))]),
+        ("<think>a</think>{\"name\": \"f\"}", vec![thoughts("a"), call("f", &json!({}))]),
     ] {
         assert_eq!(pieces(&tokenizer, &[text], &[], CHAT), expected, "{text}");
     }
