@@ -21,8 +21,10 @@ pub fn schema(registry: &Registry) -> Value {
         definitions.remove("DeclaredConfig");
         definitions.insert("Environment".to_owned(), named("environment", &environments));
         definitions.insert("Orchestra".to_owned(), named("orchestra", &orchestras));
-        definitions.insert("Advantage".to_owned(), tagged("advantage", "kind", &advantages));
-        definitions.insert("Surrogate".to_owned(), tagged("surrogate", "kind", &surrogates));
+        definitions
+            .insert("DeclaredAdvantage".to_owned(), tagged("advantage", "kind", &advantages));
+        definitions
+            .insert("DeclaredSurrogate".to_owned(), tagged("surrogate", "kind", &surrogates));
     }
     let agents = all(&registry.agents, |entry| &entry.declaration);
     let agents = agents.iter().map(|its| (its.name.to_owned(), agent(its))).collect();
@@ -30,10 +32,17 @@ pub fn schema(registry: &Registry) -> Value {
     let rewards = rewards.iter().map(|its| (its.name.to_owned(), reward(its))).collect();
     for (place, value) in [
         ("/properties/orchestra/$ref", json!("#/$defs/Orchestra")),
+<<<<<<< HEAD
         ("/properties/agents", names("Agents by their registered name.", &agents)),
         ("/properties/rewards", names("Reward functions by their registered name.", &rewards)),
         ("/$defs/AlgorithmConfig/properties/advantage/$ref", json!("#/$defs/Advantage")),
         ("/$defs/AlgorithmConfig/properties/surrogate/$ref", json!("#/$defs/Surrogate")),
+=======
+        ("/properties/agents", names("Agents by their registered name.", agents)),
+        ("/properties/rewards", names("Reward functions by their registered name.", rewards)),
+        ("/$defs/AlgorithmConfig/properties/advantage/$ref", json!("#/$defs/DeclaredAdvantage")),
+        ("/$defs/AlgorithmConfig/properties/surrogate/$ref", json!("#/$defs/DeclaredSurrogate")),
+>>>>>>> settings
     ] {
         if let Some(found) = schema.pointer_mut(place) {
             *found = value;
