@@ -7,8 +7,9 @@
 //! a stored episode again, with the weights of its step        `replay.rs`
 //! ```
 //!
-//! [`players`] run episodes and know no algorithm, [`learner`] updates policies and knows no rollout, [`step`] connects
-//! them. `training.rs` puts them together for a plan, and `run.rs` knows neither. No file here uses one that uses it.
+//! `players.rs` runs episodes and knows no algorithm, `learner.rs` updates policies and knows no rollout, `step.rs`
+//! connects them. `training.rs` puts them together for a plan, and `run.rs` knows neither. No file here uses one that
+//! uses it.
 
 mod batches;
 mod collect;
