@@ -243,8 +243,7 @@ fn uncommented(line: &str) -> &str {
 type Modules = &'static [(&'static str, &'static [&'static str])];
 
 /// Crates whose modules have a table of dependencies.
-const LAYERED: [(&str, Modules); 2] =
-    [("maverl-engine", ENGINE_MAY_USE), ("maverl", MAY_USE)];
+const LAYERED: [(&str, Modules); 2] = [("maverl-engine", ENGINE_MAY_USE), ("maverl", MAY_USE)];
 
 /// Returns the source files of a crate that are not tests.
 fn sources(name: &str) -> Vec<PathBuf> {

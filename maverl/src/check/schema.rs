@@ -32,17 +32,10 @@ pub fn schema(registry: &Registry) -> Value {
     let rewards = rewards.iter().map(|its| (its.name.to_owned(), reward(its))).collect();
     for (place, value) in [
         ("/properties/orchestra/$ref", json!("#/$defs/Orchestra")),
-<<<<<<< HEAD
         ("/properties/agents", names("Agents by their registered name.", &agents)),
         ("/properties/rewards", names("Reward functions by their registered name.", &rewards)),
-        ("/$defs/AlgorithmConfig/properties/advantage/$ref", json!("#/$defs/Advantage")),
-        ("/$defs/AlgorithmConfig/properties/surrogate/$ref", json!("#/$defs/Surrogate")),
-=======
-        ("/properties/agents", names("Agents by their registered name.", agents)),
-        ("/properties/rewards", names("Reward functions by their registered name.", rewards)),
         ("/$defs/AlgorithmConfig/properties/advantage/$ref", json!("#/$defs/DeclaredAdvantage")),
         ("/$defs/AlgorithmConfig/properties/surrogate/$ref", json!("#/$defs/DeclaredSurrogate")),
->>>>>>> settings
     ] {
         if let Some(found) = schema.pointer_mut(place) {
             *found = value;
