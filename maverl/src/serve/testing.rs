@@ -9,15 +9,13 @@ use axum::Router;
 use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
 
 use super::{Limits, Listener};
 
-/// A running server; dropping it stops nothing.
+/// A running server; dropping it stops the server.
 pub(crate) struct Running {
     pub(crate) address: SocketAddr,
-    pub(crate) stop: oneshot::Sender<()>,
-    pub(crate) end: JoinHandle<()>,
+    _stop: oneshot::Sender<()>,
 }
 
 /// Starts a router on a free port.
@@ -25,10 +23,10 @@ pub(crate) async fn start(router: Router, limits: Limits) -> Running {
     let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = socket.local_addr().unwrap();
     let (stop, stopped) = oneshot::channel();
-    let end = tokio::spawn(Listener::new(socket, limits).serve(router, async move {
+    tokio::spawn(Listener::new(socket, limits).serve(router, async move {
         let _ = stopped.await;
     }));
-    Running { address, stop, end }
+    Running { address, _stop: stop }
 }
 
 /// An answer as it came.
