@@ -46,8 +46,10 @@ async fn a_client_that_leaves_frees_its_place() {
         let work = served.host.work()[0];
         drop(socket);
         let begin = Instant::now();
-        until("its end", async || served.metric("maverl_requests_active{state=\"running\"}").await == 0.0)
-            .await;
+        until("its end", async || {
+            served.metric("maverl_requests_active{state=\"running\"}").await == 0.0
+        })
+        .await;
         println!(
             "stream {stream}: the place is free {:?} after the client left; work before {work:?}",
             begin.elapsed()
@@ -70,8 +72,10 @@ async fn requests_beyond_the_queue_are_refused_and_those_that_wait_too_long_are_
             request("/v1/chat/completions", Some(&long(false)), "").as_bytes(),
         )
     });
-    until("a wait", async || served.metric("maverl_requests_active{state=\"waiting\"}").await == 1.0)
-        .await;
+    until("a wait", async || {
+        served.metric("maverl_requests_active{state=\"waiting\"}").await == 1.0
+    })
+    .await;
     let refused = served.chat(json!({"max_tokens": 1})).await;
     assert_eq!(refused.status, 429, "{}", refused.body);
     assert!(refused.head.contains("retry-after: 1"), "{}", refused.head);
@@ -95,8 +99,10 @@ async fn a_request_that_takes_too_long_is_ended() {
     let answer = asked(true).await;
     let last: Value = serde_json::from_str(answer.events().last().unwrap()).unwrap();
     assert_eq!((answer.status, last["error"]["code"].clone()), (200, json!("timeout")));
-    until("its end", async || served.metric("maverl_requests_active{state=\"running\"}").await == 0.0)
-        .await;
+    until("its end", async || {
+        served.metric("maverl_requests_active{state=\"running\"}").await == 0.0
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
