@@ -42,7 +42,8 @@ pub struct Limits {
     pub connections_per_peer: usize,
     /// Timeout for the head of a request. A connection without a request is closed after the same time.
     pub head: Duration,
-    /// Maximum size of the head of a request in bytes.
+    /// Maximum size of the head of a request in bytes. The connection is read a part at a time, so that a head of up to
+    /// twice this size may pass.
     pub head_bytes: usize,
     /// Time without any progress after which a client that does not read its answer is dropped.
     pub write: Duration,

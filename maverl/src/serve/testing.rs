@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::{Limits, Listener};
 
-/// A running server, which stops when it is dropped.
+/// A running server; dropping it stops the server.
 pub(crate) struct Running {
     pub(crate) address: SocketAddr,
     _stop: oneshot::Sender<()>,
@@ -22,11 +22,11 @@ pub(crate) struct Running {
 pub(crate) async fn start(router: Router, limits: Limits) -> Running {
     let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = socket.local_addr().unwrap();
-    let (_stop, stopped) = oneshot::channel();
+    let (stop, stopped) = oneshot::channel();
     tokio::spawn(Listener::new(socket, limits).serve(router, async move {
         let _ = stopped.await;
     }));
-    Running { address, _stop }
+    Running { address, _stop: stop }
 }
 
 /// An answer as it came.

@@ -30,7 +30,7 @@ async fn a_handler_that_panics_answers_500_with_an_id_and_ends_nothing_else() {
 async fn bytes_that_are_no_request_are_refused_and_the_server_goes_on() {
     let server = start(router(), Limits::default()).await;
     let address = server.address;
-    let long = format!("GET /x HTTP/1.1\r\nhost: x\r\na: {}\r\n\r\n", "y".repeat(100 << 10));
+    let long = format!("GET /x HTTP/1.1\r\nhost: x\r\na: {}\r\n\r\n", "y".repeat(300 << 10));
     let storm = move || {
         for i in 0..200 {
             let sent: &[u8] = match i % 5 {

@@ -127,7 +127,10 @@ async fn tokens_of_a_text_and_the_text_of_tokens() {
     let json = ask(address, "/tokenize", Some(&json!({"messages": messages}))).await.json();
     let chat = served.chat(json!({"max_tokens": 1, "return_token_ids": true})).await.json();
     assert_eq!(json["tokens"], chat["prompt_token_ids"]);
-    assert_eq!(ask(address, "/detokenize", Some(&json!({"tokens": [1 << 40]}))).await.status, 400);
+    assert_eq!(
+        ask(address, "/detokenize", Some(&json!({"tokens": [1_u64 << 40]}))).await.status,
+        400
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
