@@ -59,6 +59,13 @@ impl ModelError {
     }
 }
 
+/// Errors are equal if kind and message are.
+impl PartialEq for ModelError {
+    fn eq(&self, other: &Self) -> bool {
+        (self.kind, &self.message) == (other.kind, &other.message)
+    }
+}
+
 impl fmt::Display for ModelError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)

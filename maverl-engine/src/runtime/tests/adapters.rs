@@ -129,7 +129,10 @@ async fn an_adapter_starts_from_a_directory() {
         *adapter = AdapterSpec::Load { dir: dir.path().to_owned(), dropout: 0.0 };
     }
     let warm = setup.start();
-    let [ours, theirs] = [&runtime, &warm].map(|runtime| &runtime.policies()[0]);
+    let find = |runtime: &Runtime, name| {
+        runtime.policies().iter().find(|policy| policy.name() == name).unwrap().clone()
+    };
+    let (ours, theirs) = (find(&runtime, "a"), find(&warm, "warm"));
     assert_eq!(ours.fingerprint().await.unwrap(), theirs.fingerprint().await.unwrap());
     let [mut a, b] =
         [ours.generate(request(1)).await, theirs.generate(request(1)).await].map(Result::unwrap);
