@@ -607,9 +607,9 @@ const ENGINE_API: &[(&str, &str)] = &[
     ),
     (
         "runtime/mod.rs",
-        "AdapterSpec Batch Completion CriticSpec CustomSurrogate EngineStats Finish LoraSpec Normalize Objective \
-         OptimOptions PairStats Policy PolicySpec Request Row Runtime RuntimeError RuntimeOptions Sampling Scale Scores \
-         Trunk UpdateStats ValueBatch ValueRow ValueStats ValueTarget ValueText WorkerSpec complete score",
+        "AdapterSpec Batch Completion CriticSpec CustomSurrogate EngineStats Finish Host KvBlocks LoraSpec Normalize \
+         Objective OptimOptions PairStats Policy PolicySpec Request Row Runtime RuntimeError RuntimeOptions Sampling Scale \
+         Scores Step Trunk UpdateStats ValueBatch ValueRow ValueStats ValueTarget ValueText Watch WorkerSpec complete score",
     ),
 ];
 

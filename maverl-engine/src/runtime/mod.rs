@@ -10,6 +10,7 @@ mod batch;
 mod critic;
 mod direct;
 mod engine;
+mod error;
 mod host;
 mod memory;
 mod optimizer;
@@ -29,6 +30,7 @@ pub use batch::{
 };
 pub use critic::Scale;
 pub use direct::{Scores, complete, score};
+pub use error::RuntimeError;
 pub use host::{Host, KvBlocks};
 pub use request::{Completion, Request, Sampling};
 pub use spec::{
@@ -47,77 +49,6 @@ use std::thread::JoinHandle;
 
 use crate::model::{ModelError, ModelErrorKind, Tokenizer};
 use worker::{Owned, Worker};
-
-/// Error of the runtime.
-#[derive(Debug, Clone, thiserror::Error)]
-#[non_exhaustive]
-pub enum RuntimeError {
-    /// A worker's thread ended: a bug of this library, or memory ran out.
-    #[error("worker group `{worker}` is gone: {reason}")]
-    Gone {
-        /// Name of the worker group.
-        worker: String,
-        /// Panic message, if known.
-        reason: String,
-    },
-    /// The system refused to start the threads of the kernels.
-    #[error("`runtime.threads` is {threads}: {reason}")]
-    Threads {
-        /// Requested number of threads; 0 is one per core.
-        threads: usize,
-        /// Message of the system.
-        reason: String,
-    },
-    /// The environment variable `MAVERL_SIMD` is invalid.
-    #[error(transparent)]
-    Simd(#[from] maverl_kernels::simd::PathError),
-    /// The model could not be loaded, run or saved.
-    #[error("worker group `{worker}`: {source}")]
-    Model {
-        /// Name of the worker group.
-        worker: String,
-        /// Error of the model.
-        source: ModelError,
-    },
-    /// Two policies have one name, by which checkpoints and seeds know them.
-    #[error("two policies are named `{policy}`; give each a name of its own")]
-    Duplicate {
-        /// The name.
-        policy: String,
-    },
-    /// A loss or gradient is not finite; the optimizer step that would have used it was not taken.
-    #[error(
-        "policy `{policy}`: {what} is not finite; the optimizer step was not taken. A smaller `optim.lr` or \
-         `optim.grad_clip` usually helps"
-    )]
-    NotFinite {
-        /// Name of the policy.
-        policy: String,
-        /// Name of the number.
-        what: String,
-    },
-    /// A prompt does not fit the context.
-    #[error("a prompt of {prompt} tokens leaves no room in a context of {context}")]
-    Overflow {
-        /// Length of the prompt.
-        prompt: usize,
-        /// Context of the model.
-        context: usize,
-    },
-    /// A request does not fit the memory for keys and values, even alone.
-    #[error(
-        "worker group `{worker}`: a request of up to {tokens} tokens, where `runtime.kv_mib` has room for the keys and \
-         values of {capacity}; raise it, or lower `sampling.max_tokens`"
-    )]
-    Memory {
-        /// Name of the worker group.
-        worker: String,
-        /// Tokens of the prompt and of the longest completion.
-        tokens: usize,
-        /// Tokens that fit.
-        capacity: usize,
-    },
-}
 
 /// Running worker groups.
 pub struct Runtime {

@@ -2,26 +2,21 @@
 //! trainable weights; a base under an adapter costs neither.
 
 mod before;
+mod checkpoint;
 
 use std::borrow::Cow;
 use std::ops::Range;
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use maverl_kernels::sample::derive_seed;
 
 use crate::loss::{self, PolicyLoss, RowTokens};
-use crate::model::save::{self, Entry};
-use crate::model::weights::Shards;
 use crate::model::{Decoder, Gradients, Model, ModelError, ModelErrorKind, Pool, Tape, lora};
 use crate::runtime::critic::{Joint, Shared};
-use crate::runtime::optimizer::{Optimizer, halves, whole};
+use crate::runtime::optimizer::Optimizer;
 use crate::runtime::packed::{PackedRows, row_batches};
 use crate::runtime::{Batch, Objective, PolicySpec, Row, RuntimeError, UpdateStats};
 use before::{Corrected, PairSums};
-
-/// Directory of a renewed reference in that of its policy.
-const REFERENCE: &str = "reference";
 
 /// Moments and counters of one policy, and its reference.
 pub(crate) struct Trainer {
@@ -231,48 +226,6 @@ impl Trainer {
         let rows: Vec<&Row> = rows.iter().collect();
         let found = self.under(&rows, true, &mut self.pool(), |_, _| Cow::Borrowed(&model.decoder));
         found.map_err(|error| self.failed(&error))
-    }
-
-    /// Writes moments and counters into `dir/optimizer.safetensors`.
-    pub(crate) fn save(&self, model: &Model, dir: &Path) -> Result<(), ModelError> {
-        let counters = halves(self.optimizer.step, self.version);
-        let mut entries = vec![Entry::slice("counters", &[4], &counters)];
-        entries.extend(self.optimizer.entries(model.trainable()));
-        save::one_file(&dir.join("optimizer.safetensors"), &entries)?;
-        let Some(reference) = self.reference.as_ref().filter(|_| self.renewed) else {
-            return Ok(());
-        };
-        let dir = dir.join(REFERENCE);
-        let made = std::fs::create_dir_all(&dir);
-        made.map_err(|error| {
-            ModelError::io(format!("{} cannot be created: {error}", dir.display()), error)
-        })?;
-        reference.save(&dir)
-    }
-
-    /// Makes the current weights the reference, if the policy has one.
-    pub(crate) fn renew_reference(&mut self, model: &Model) -> Result<(), RuntimeError> {
-        if self.reference.is_some() {
-            // The old copy is dropped first, so that memory holds one.
-            self.reference = None;
-            let copy = model.duplicate().map_err(|error| self.failed(&error))?;
-            (self.reference, self.renewed) = (Some(copy), true);
-        }
-        Ok(())
-    }
-
-    /// Restores weights, reference, moments and counters from a directory that was saved.
-    pub(crate) fn load(&mut self, model: &Model, dir: &Path) -> Result<(), ModelError> {
-        model.restore(dir)?;
-        let saved = dir.join(REFERENCE);
-        if let Some(reference) = self.reference.as_ref().filter(|_| saved.is_dir()) {
-            reference.restore(&saved)?;
-            self.renewed = true;
-        }
-        let saved = Shards::open_file(&dir.join("optimizer.safetensors"))?;
-        let (step, version) = whole(&saved.values("counters")?);
-        self.version = version;
-        self.optimizer.restore(model.trainable(), &saved, step)
     }
 
     /// Locks the buffers. They are valid even if a thread panicked with the lock.

@@ -1,0 +1,57 @@
+//! State of a trainer in a checkpoint: moments, counters and a renewed reference.
+
+use std::path::Path;
+
+use super::Trainer;
+use crate::model::save::{self, Entry};
+use crate::model::weights::Shards;
+use crate::model::{Model, ModelError};
+use crate::runtime::RuntimeError;
+use crate::runtime::optimizer::{halves, whole};
+
+/// Directory of a renewed reference in that of its policy.
+const REFERENCE: &str = "reference";
+
+impl Trainer {
+    /// Writes moments and counters into `dir/optimizer.safetensors`.
+    pub(crate) fn save(&self, model: &Model, dir: &Path) -> Result<(), ModelError> {
+        let counters = halves(self.optimizer.step, self.version);
+        let mut entries = vec![Entry::slice("counters", &[4], &counters)];
+        entries.extend(self.optimizer.entries(model.trainable()));
+        save::one_file(&dir.join("optimizer.safetensors"), &entries)?;
+        let Some(reference) = self.reference.as_ref().filter(|_| self.renewed) else {
+            return Ok(());
+        };
+        let dir = dir.join(REFERENCE);
+        let made = std::fs::create_dir_all(&dir);
+        made.map_err(|error| {
+            ModelError::io(format!("{} cannot be created: {error}", dir.display()), error)
+        })?;
+        reference.save(&dir)
+    }
+
+    /// Makes the current weights the reference, if the policy has one.
+    pub(crate) fn renew_reference(&mut self, model: &Model) -> Result<(), RuntimeError> {
+        if self.reference.is_some() {
+            // The old copy is dropped first, so that memory holds one.
+            self.reference = None;
+            let copy = model.duplicate().map_err(|error| self.failed(&error))?;
+            (self.reference, self.renewed) = (Some(copy), true);
+        }
+        Ok(())
+    }
+
+    /// Restores weights, reference, moments and counters from a directory that was saved.
+    pub(crate) fn load(&mut self, model: &Model, dir: &Path) -> Result<(), ModelError> {
+        model.restore(dir)?;
+        let saved = dir.join(REFERENCE);
+        if let Some(reference) = self.reference.as_ref().filter(|_| saved.is_dir()) {
+            reference.restore(&saved)?;
+            self.renewed = true;
+        }
+        let saved = Shards::open_file(&dir.join("optimizer.safetensors"))?;
+        let (step, version) = whole(&saved.values("counters")?);
+        self.version = version;
+        self.optimizer.restore(model.trainable(), &saved, step)
+    }
+}
