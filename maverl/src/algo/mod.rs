@@ -85,7 +85,9 @@ mod value;
 pub(crate) mod testing;
 
 pub(crate) use advantage::is_greedy;
-pub use advantage::{Advantages, GroupSummary, advantages, baselines, declared, shaped_rewards};
+pub use advantage::{
+    Advantages, GroupSummary, Terms, advantages, baselines, declared, shaped_rewards,
+};
 pub(crate) use batch::row;
 pub use batch::{Batch, Objective, Row, batches};
 pub use loss::{PolicyLoss, RowTokens, policy_gradient, token_weights};

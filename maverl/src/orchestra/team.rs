@@ -17,7 +17,7 @@ use crate::orchestra::blocking::poll_blocking;
 use crate::orchestra::branch::{Branch, Flight, RACED, lock};
 use crate::orchestra::{Conversation, Includes};
 use crate::task::Task;
-use crate::trajectory::{Fault, FaultKind, Role, Seat, Tokens, Turn, TurnPath};
+use crate::trajectory::{Act, Fault, FaultKind, Role, Seat, Tokens, Turn, TurnPath};
 
 /// Generates the replies of a seat: a model in a worker group, a script, or a server.
 pub trait ChatBackend: Send + Sync {
@@ -78,6 +78,7 @@ pub struct EpisodeState {
     session: tokio::sync::Mutex<Session>,
     beside: BTreeMap<String, environments::Beside>,
     turns: Mutex<Vec<Turn>>,
+    acts: Mutex<Vec<Act>>,
     fault: Mutex<Option<Fault>>,
     reward_parts: Mutex<reward_parts::RewardParts>,
 }
@@ -91,8 +92,8 @@ impl EpisodeState {
         environment: Arc<dyn DynEnvironment>,
     ) -> Self {
         let session = environment.open(&task, seed).into();
-        let (beside, turns, fault, reward_parts) = Default::default();
-        Self { task, seed, members, environment, session, beside, turns, fault, reward_parts }
+        let (beside, turns, acts, fault, reward_parts) = Default::default();
+        Self { task, seed, members, environment, session, beside, turns, acts, fault, reward_parts }
     }
 
     /// Returns the task of the episode.
@@ -112,6 +113,13 @@ impl EpisodeState {
         let mut turns = std::mem::take(&mut *lock(&self.turns));
         turns.sort_by(|a, b| a.path.cmp(&b.path));
         turns
+    }
+
+    /// Takes the recorded actions, sorted by their place among the turns, at the end of the episode.
+    pub(crate) fn take_acts(&self) -> Vec<Act> {
+        let mut acts = std::mem::take(&mut *lock(&self.acts));
+        acts.sort_by(|a, b| (&a.path, a.nth).cmp(&(&b.path, b.nth)));
+        acts
     }
 
     /// Returns the first fault of an ask or an action, even if the orchestra ignored it.

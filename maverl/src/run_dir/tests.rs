@@ -43,6 +43,7 @@ pub(crate) fn episode(id: &str, index: u32, solved: bool, turns: u32) -> Episode
         index,
         seed: 7,
         turns: (0..turns).map(turn).collect(),
+        acts: Vec::new(),
         answer: Some("yes".into()),
         outcome: Outcome::Scored(Score::binary(solved)),
         rewards: Vec::new(),

@@ -16,9 +16,12 @@ use std::time::{Instant, SystemTime};
 use crate::checkpoint::{Checkpoint, Checkpoints, Draft, TrainerState, Which};
 use crate::config::{CheckpointConfig, EvalConfig};
 use crate::eval::EvalSpec;
-use crate::metrics::{Malformed, Metrics, by_seat};
+use crate::metrics::{Metrics, by_seat};
 use crate::run_dir::disk::{read_json, write_json};
-use crate::run_dir::{Journal, Missing, Origin, RunDir, RunDirError, RunLocation, STEP_SECONDS};
+use crate::run_dir::{
+    EpisodeRow, Journal, Missing, Origin, Place, RunDir, RunDirError, RunLocation, STEP_SECONDS,
+    StepSamples, TRAIN,
+};
 use crate::train::{
     Evaluation, Interrupt, Progress, Report, RunSummary, SplitScore, StepLine, TrainError,
     resume_command,
@@ -50,6 +53,10 @@ pub(super) struct Stepped {
     pub(super) flat: bool,
     /// Warnings for the user.
     pub(super) warnings: Vec<String>,
+    /// Warnings that are given once a run, by name.
+    pub(super) warnings_once: Vec<(&'static str, String)>,
+    /// Samples that were trained on, with the terms of their advantages; `None` in supervised training.
+    pub(super) samples: Option<StepSamples>,
 }
 
 /// The settings of a course.
@@ -66,6 +73,8 @@ pub(super) struct Settings {
     pub(super) measure: String,
     /// Files that may be missing in a run directory that is opened.
     pub(super) missing: Missing,
+    /// The plan in numbers.
+    pub(super) plan: serde_json::Value,
 }
 
 /// A run in progress.
@@ -82,8 +91,6 @@ pub(super) struct Course<W> {
     interrupt: Interrupt,
     /// Start of the time that no row includes yet.
     clock: Instant,
-    /// Seats for which the user was warned of malformed replies.
-    malformed: Malformed,
 }
 
 /// A run that can start or resume, or one that is complete.
@@ -126,7 +133,9 @@ impl<W: Trainable> Course<W> {
         dir.reopen(origin, state.step)?;
         checkpoints.rewind(&state)?;
         journal.cut()?;
-        let (saved, clock, malformed) = (state.step, Instant::now(), Malformed::default());
+        dir.write_plan(&settings.plan)?;
+        progress.opened(dir.path());
+        let (saved, clock) = (state.step, Instant::now());
         let mut course = Self {
             settings,
             work,
@@ -138,7 +147,6 @@ impl<W: Trainable> Course<W> {
             progress,
             interrupt,
             clock,
-            malformed,
         };
         match checkpoint {
             Some(checkpoint) => course.work.load(&checkpoint).await?,
@@ -190,7 +198,11 @@ impl<W: Trainable> Course<W> {
     async fn step(&mut self) -> Result<(), TrainError> {
         let mut done = self.work.step(self.state.step).await?;
         let step = self.state.step + 1;
-        self.dir.write_rollouts(step, &done.episodes)?;
+        let places = self.dir.write_rollouts(step, &done.episodes)?;
+        if let Some(samples) = &done.samples {
+            self.dir.write_samples(step, samples)?;
+        }
+        self.index(TRAIN, step, &done.episodes, &places)?;
         for (seat, totals) in by_seat(&done.episodes) {
             self.state.agents.entry(seat).or_default().add(&totals);
         }
@@ -200,12 +212,17 @@ impl<W: Trainable> Course<W> {
             done.warnings
                 .push(format!("step {step}: every group has one reward; nothing was updated"));
         }
-        done.warnings.extend(self.malformed.warning(&done.episodes));
+        for (name, warning) in std::mem::take(&mut done.warnings_once) {
+            if self.state.warned.others.insert(name.to_owned()) {
+                done.warnings.push(warning);
+            }
+        }
+        done.warnings.extend(self.state.warned.malformed.warning(&done.episodes));
         self.state.step = step;
         let improved = self.validate(&mut done).await?;
         let line = self.line(&done);
         self.progress.step(&line);
-        done.warnings.iter().for_each(|warning| self.progress.warn(warning));
+        self.warn(step, &done.warnings)?;
         done.timing.set(STEP_SECONDS, line.seconds);
         self.row(step, &done.metrics, &done.timing)?;
         let checkpoint = &self.settings.checkpoint;
@@ -229,6 +246,25 @@ impl<W: Trainable> Course<W> {
         self.checkpoints.prune(&self.state, keep.get(), best)?;
         self.saved = self.state.step;
         Ok(())
+    }
+
+    /// Appends the rows of episodes whose file is complete.
+    fn index(
+        &mut self,
+        stage: &str,
+        step: u64,
+        episodes: &[Episode],
+        places: &[Place],
+    ) -> Result<(), RunDirError> {
+        let rows = episodes.iter().zip(places).zip(0..);
+        let row = |((episode, at), n)| EpisodeRow::new(stage, step, n, *at, episode);
+        self.journal.append_episodes(&rows.map(row).collect::<Vec<_>>())
+    }
+
+    /// Prints warnings, and records them.
+    fn warn(&mut self, step: u64, warnings: &[String]) -> Result<(), RunDirError> {
+        warnings.iter().for_each(|warning| self.progress.warn(warning));
+        self.journal.append_warnings(step, warnings)
     }
 
     fn row(&mut self, step: u64, metrics: &Metrics, timing: &Metrics) -> Result<(), RunDirError> {
@@ -276,6 +312,7 @@ impl<W: Trainable> Course<W> {
             agents: agents.into_iter().map(|(seat, totals)| (seat, totals.summary())).collect(),
         };
         write_json(&self.dir.summary(), &summary)?;
+        self.dir.remove_progress()?;
         self.dir.seal(growing, self.settings.missing)?;
         Ok(Report { dir: self.dir.path().to_owned(), interrupted: !summary.complete, summary })
     }

@@ -10,9 +10,11 @@ use crate::algo::advantage::Compound;
 use crate::config::UpdateOrder;
 use crate::metrics::Metrics;
 use crate::rng::SplitMix64;
+use crate::run_dir::StepSamples;
 use crate::runtime::{Batch, RuntimeError, ValueBatch};
+use crate::train::record::{Estimated, record};
 use crate::train::state::AlgorithmState;
-use crate::train::step::{Batches, make_batches, policy_batches, training_samples};
+use crate::train::step::{Batches, make_batches, policy_batches, training_samples, whitened};
 use crate::train::team::Team;
 use crate::train::{TrainError, critic, measure, mixer};
 use crate::trajectory::Episode;
@@ -27,6 +29,8 @@ pub(super) struct Updated {
     pub(super) metrics: Metrics,
     /// True if there was nothing to learn from, and nothing was updated.
     pub(super) flat: bool,
+    /// Samples with the terms of their advantages.
+    pub(super) record: StepSamples,
 }
 
 /// Trains on the episodes of step `step`, counted from 0. Learning rates in `rates` override those of the plan.
@@ -45,12 +49,21 @@ pub(super) async fn learn(
         Some(critic) => {
             let mixer::Mixed { advantages, metrics } =
                 mixer::learn(team, critic, &samples, &said, step, rates).await?;
+            let estimated = Estimated {
+                estimator: "mixer",
+                terms: None,
+                before: &advantages,
+                after: &whitened(plan, &advantages),
+                values: &said.values,
+                returns: &[],
+            };
+            let record = record(plan, episodes, &samples, &estimated);
             let batches = policy_batches(plan, episodes, &samples, advantages, step);
-            Batches { metrics, batches, values: Vec::new(), flat: false }
+            Batches { metrics, batches, values: Vec::new(), flat: false, record }
         }
     };
     metrics.extend(taught.metrics);
-    let Batches { mut batches, mut values, flat, .. } = taught;
+    let Batches { mut batches, mut values, flat, mut record, .. } = taught;
     let rate = |kind: &str, policy: usize| {
         rates?.get(&format!("{kind}/{}/lr", team.policies[policy].name()))
     };
@@ -64,11 +77,18 @@ pub(super) async fn learn(
     }
     metrics.extend(match team.plan.algorithm.update_order {
         UpdateOrder::Together => update(team, batches, values).await?,
-        order => in_turn(team, &samples, batches, values, sequence(team, order, step)).await?,
+        order => {
+            let (metrics, factors) =
+                in_turn(team, &samples, batches, values, sequence(team, order, step)).await?;
+            for (recorded, sample) in record.samples.iter_mut().zip(&samples) {
+                recorded.factor = factors.get(&(sample.policy, sample.episode)).copied();
+            }
+            metrics
+        }
     });
     let scales = state.seek(plan, &metrics);
     metrics.extend(scales);
-    Ok(Updated { metrics, flat })
+    Ok(Updated { metrics, flat, record })
 }
 
 /// Updates each policy and each critic with its batch and returns the metrics. Policies on different workers are
@@ -104,16 +124,16 @@ fn sequence(team: &Team<'_>, order: UpdateOrder, step: u64) -> Vec<usize> {
 }
 
 /// Updates policies one after the other. The advantages of an episode are multiplied by the probability ratios of the
-/// policies that were updated before. Critics are updated last.
+/// policies that were updated before. Critics are updated last. Returns the factors by policy and episode, too.
 async fn in_turn(
     team: &Team<'_>,
     samples: &[Sample],
     batches: Vec<(usize, Batch)>,
     values: Vec<(usize, ValueBatch)>,
     sequence: Vec<usize>,
-) -> Result<Metrics, TrainError> {
+) -> Result<(Metrics, BTreeMap<(usize, usize), f64>), TrainError> {
     let algorithm = &team.plan.algorithm;
-    let mut metrics = Metrics::default();
+    let (mut metrics, mut factors) = (Metrics::default(), BTreeMap::new());
     let mut compound = Compound::new(algorithm.happo.factor, algorithm.happo.clip);
     let mut batches: BTreeMap<usize, Batch> = batches.into_iter().collect();
     let mut values: BTreeMap<usize, ValueBatch> = values.into_iter().collect();
@@ -123,6 +143,7 @@ async fn in_turn(
         let episodes: Vec<usize> = its.map(|sample| sample.episode).collect();
         metrics.extend(measure::factors(team.policies[policy].name(), &compound, &episodes));
         for (row, &episode) in batch.rows.iter_mut().zip(&episodes) {
+            factors.insert((policy, episode), compound.of(episode));
             let factor = compound.of(episode) as f32;
             row.advantages.iter_mut().for_each(|advantage| *advantage *= factor);
         }
@@ -135,7 +156,7 @@ async fn in_turn(
         }
     }
     metrics.extend(update(team, Vec::new(), values.into_iter().collect()).await?);
-    Ok(metrics)
+    Ok((metrics, factors))
 }
 
 /// Updates a policy and its critic.

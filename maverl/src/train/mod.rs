@@ -15,6 +15,7 @@ mod learn;
 mod measure;
 mod mixer;
 mod progress;
+mod record;
 mod replay;
 mod state;
 mod step;
@@ -25,7 +26,7 @@ mod unscored;
 
 pub use error::TrainError;
 pub use interrupt::Interrupt;
-pub use progress::{Progress, Silent, StepLine, silent, stderr};
+pub use progress::{Beat, Progress, Silent, StepLine, silent, stderr};
 pub use replay::{Recorded, replay};
 pub use summary::{Evaluation, Report, RunSummary, SplitScore};
 pub use unscored::report;
@@ -35,13 +36,14 @@ use std::sync::Arc;
 
 use crate::checkpoint::{Checkpoints, Which};
 use crate::eval::{EvalReport, EvalSpec};
-use crate::plan::Plan;
+use crate::plan::{EndpointPlan, Plan};
 use crate::registry::Registry;
 use crate::run_dir::{Missing, RunDir, RunLocation};
 use crate::runtime::Runtime;
 use crate::trajectory::Episode;
 
 use course::{Course, Opened, Settings, Trainable};
+use progress::Heartbeat;
 use team::{Needs, Team};
 
 /// Options of a run that do not change its numbers.
@@ -84,6 +86,7 @@ pub async fn train(
     options: Options,
 ) -> Result<Report, TrainError> {
     let Options { place, given, missing, progress, interrupt } = options;
+    let progress: Arc<dyn Progress> = Arc::new(Heartbeat::new(progress));
     let eval = plan.eval.used(plan.algorithm.preset);
     let runtime = Runtime::start(plan)?;
     runtime.notes(plan).iter().for_each(|note| progress.warn(note));
@@ -103,6 +106,7 @@ pub async fn train(
             seats: team.asked(),
             measure: team.measure(),
             missing,
+            plan: plan_json(plan),
         };
         match Course::open(&place, &origin, settings, team, Arc::clone(&progress), interrupt)
             .await?
@@ -118,6 +122,17 @@ pub async fn train(
     let report = Box::pin(report).await;
     runtime.shutdown();
     report
+}
+
+/// Returns the plan in numbers, with the names that have no numbers: seats of endpoints, and environments.
+fn plan_json(plan: &Plan) -> serde_json::Value {
+    let endpoint = |of: &EndpointPlan| serde_json::json!({ "seat": of.seat, "endpoint": of.name });
+    serde_json::json!({
+        "summary": plan.summary(),
+        "endpoints": plan.endpoints.iter().map(endpoint).collect::<Vec<_>>(),
+        "environment": plan.environment.name,
+        "environments": plan.environments.keys().collect::<Vec<_>>(),
+    })
 }
 
 /// Returns the command that resumes a run.

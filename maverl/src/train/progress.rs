@@ -1,15 +1,19 @@
 //! Progress display of a run.
 
 mod bar;
+mod heartbeat;
 mod lines;
 
 use std::io::IsTerminal;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use indicatif::HumanDuration;
 
 use bar::Bar;
+pub use heartbeat::Beat;
+pub(super) use heartbeat::Heartbeat;
 use lines::Lines;
 
 /// Summary of a step for people.
@@ -31,6 +35,10 @@ pub struct StepLine {
 
 /// Receiver of the progress of a run.
 pub trait Progress: Send + Sync {
+    /// Called when the run directory is ready, before anything else.
+    fn opened(&self, dir: &Path) {
+        let _ = dir;
+    }
     /// Called before the first step; `done` of `steps` are complete.
     fn begin(&self, done: u64, steps: u64);
     /// Called before the episodes of a step or an evaluation, which `what` names.

@@ -5,23 +5,28 @@ use std::time::Instant;
 
 use crate::algo::advantage::{Valued, apply_future_rewards, valued, whiten_tokens};
 use crate::algo::{
-    Sample, advantages, baselines, batches, declared, flat_tasks, is_greedy, samples,
+    Advantages, Sample, advantages, baselines, batches, declared, flat_tasks, is_greedy, samples,
     shaped_rewards, value_batches,
 };
 use crate::config::Baseline;
 use crate::metrics::{Metrics, rollout};
 use crate::plan::Plan;
+use crate::run_dir::StepSamples;
 use crate::runtime::{Batch, ValueBatch};
 use crate::task::Task;
 use crate::train::course::Stepped;
 use crate::train::critic::ValuePredictions;
 use crate::train::kl_penalty;
 use crate::train::learn::{Updated, learn};
+use crate::train::record::{Estimated, record};
 use crate::train::state::AlgorithmState;
 use crate::train::team::{Assignment, Team};
 use crate::train::unscored::{left_out, none_scored};
 use crate::train::{TrainError, measure};
 use crate::trajectory::Episode;
+
+/// Name of the estimators that are relative to groups.
+const GROUP: &str = "group";
 
 /// Runs step `step`, counted from 0: the team runs the step's tasks, and every trained policy is updated on its turns.
 pub(super) async fn step(
@@ -36,13 +41,14 @@ pub(super) async fn step(
     let played = start.elapsed();
     team.progress.work(&format!("step {}: learning", step + 1));
     kl_penalty::apply(team, plan, &mut episodes, state).await?;
-    let Updated { metrics, flat } = learn(team, &episodes, step, None, state).await?;
+    let Updated { metrics, flat, record } = learn(team, &episodes, step, None, state).await?;
     let mut timing = measure::timing(&episodes, played, start.elapsed());
     timing.extend(measure::engine(&team.policies, &before.0));
     timing.extend(measure::endpoints(&rollout.usage(), &before.1));
     let left_out = left_out(&episodes).map(|what| format!("step {}: {what}", step + 1));
     let warnings = left_out.into_iter().collect();
-    Ok(Stepped { episodes, metrics, timing, flat, warnings })
+    let (samples, warnings_once) = (Some(record), Vec::new());
+    Ok(Stepped { episodes, metrics, timing, flat, warnings, warnings_once, samples })
 }
 
 /// Runs the step's tasks. Flat tasks are replaced by others, as often as the algorithm allows.
@@ -116,6 +122,8 @@ pub(super) struct Batches {
     pub(super) values: Vec<(usize, ValueBatch)>,
     /// True if there is nothing to learn from.
     pub(super) flat: bool,
+    /// Samples with the terms of their advantages.
+    pub(super) record: StepSamples,
 }
 
 /// Builds the batches of step `step`, counted from 0, from samples and predicted values. Pure, so a stored step gives
@@ -133,24 +141,44 @@ pub(super) fn make_batches(
         among.groups.flat = declared.iter().flatten().all(|advantage| *advantage == 0.0);
     }
     let mut metrics = measure::groups(&among.groups);
+    let recorded = |estimator: &str, before: &[Vec<f64>], after: &[Vec<f64>], returns: &_| {
+        let terms = (estimator == GROUP).then_some(&among.terms);
+        let values = &said.values;
+        let estimated = Estimated { estimator, terms, before, after, values, returns };
+        record(plan, episodes, samples, &estimated)
+    };
+    let name = plan.algorithm.declared.advantage.as_ref().map(|declared| declared.name.as_str());
     let Some(critic) = &plan.algorithm.critic else {
+        let unwhitened = || Advantages { values: among.terms.unwhitened.clone(), ..among.clone() };
+        let before = declared.clone().unwrap_or_else(|| unwhitened().by_token(samples));
         if let Some(declared) = declared.as_mut().filter(|_| plan.algorithm.whiten) {
             whiten_tokens(declared);
         }
         let flat = among.groups.flat;
         let by_token = declared.unwrap_or_else(|| among.by_token(samples));
+        let record = recorded(name.unwrap_or(GROUP), &before, &by_token, &[]);
         let batches = match flat {
             true => Vec::new(),
             false => batches(plan, episodes, samples, &by_token, step),
         };
-        return Batches { metrics, batches, values: Vec::new(), flat };
+        return Batches { metrics, batches, values: Vec::new(), flat, record };
     };
     let Valued { advantages, returns } = valued(episodes, samples, &said.values, critic);
     metrics.extend(measure::values(plan, samples, &said.values, &returns));
     let values = value_batches(plan, samples, &said.texts, &said.targets(&returns), step);
     let advantages = declared.unwrap_or(advantages);
+    let record = recorded(name.unwrap_or("critic"), &advantages, &whitened(plan, &advantages), &returns);
     let batches = policy_batches(plan, episodes, samples, advantages, step);
-    Batches { metrics, batches, values, flat: false }
+    Batches { metrics, batches, values, flat: false, record }
+}
+
+/// Returns the advantages that policies are trained with, for their record.
+pub(super) fn whitened(plan: &Plan, advantages: &[Vec<f64>]) -> Vec<Vec<f64>> {
+    let mut advantages = advantages.to_vec();
+    if plan.algorithm.whiten {
+        whiten_tokens(&mut advantages);
+    }
+    advantages
 }
 
 /// Builds the batches of policies from advantages `[N][T]` that come from values; empty while critics warm up.

@@ -61,8 +61,6 @@ pub(super) struct Team<'p> {
     pub(super) sampler: Sampler,
     /// Held-out tasks by split.
     held_out: BTreeMap<String, Vec<Task>>,
-    /// True if the user was warned of groups of one.
-    warned: bool,
     /// Mixer of the agents' values; none before its first use.
     pub(super) mixer: Cell<Option<Mixer>>,
     /// Receiver of progress.
@@ -117,8 +115,6 @@ impl<'p> Team<'p> {
             (swapped, rollout)
         });
         let state = AlgorithmState::default();
-        // The plan already warns if all groups are of one.
-        let warned = plan.task.group_size.get() == 1;
         let mixer = Cell::default();
         Ok(Self {
             plan,
@@ -129,7 +125,6 @@ impl<'p> Team<'p> {
             dataset,
             sampler,
             held_out,
-            warned,
             mixer,
             progress: Arc::clone(progress),
         })
@@ -262,10 +257,10 @@ impl Trainable for Team<'_> {
             Dataset::Demonstrations(shown) => supervised::imitate(self, shown, step).await?,
             Dataset::Preferences(pairs) => supervised::prefer(self, pairs, step).await?,
         };
-        if let Some(warning) = measure::singletons(&done.metrics).filter(|_| !self.warned) {
-            self.warned = true;
-            done.warnings.push(warning);
-        }
+        // The plan already warns if all groups are of one.
+        let expected = self.plan.task.group_size.get() == 1;
+        let warning = measure::singletons(&done.metrics).filter(|_| !expected);
+        done.warnings_once.extend(warning.map(|warning| ("singletons", warning)));
         Ok(done)
     }
 

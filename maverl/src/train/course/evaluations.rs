@@ -7,24 +7,27 @@ use crate::checkpoint::{Best, TrainerState};
 use crate::config::EvalConfig;
 use crate::eval::{EvalReport, EvalSpec};
 use crate::metrics::Metrics;
+use crate::run_dir::{RunDirError, places, read_rollouts};
 use crate::train::{Evaluation, Progress, SplitScore, TrainError, unscored};
+use crate::trajectory::Episode;
 
 impl<W: Trainable> Course<W> {
     /// Evaluates on the validation split if this is due; returns true if the result is the best so far.
     pub(super) async fn validate(&mut self, done: &mut Stepped) -> Result<bool, TrainError> {
-        let (step, eval) = (self.state.step, &self.settings.eval);
+        let (step, eval) = (self.state.step, self.settings.eval.clone());
         if eval.every == 0 || !step.is_multiple_of(eval.every) {
             return Ok(false);
         }
         let start = Instant::now();
-        let spec = EvalSpec::new(eval, &eval.split);
+        let spec = EvalSpec::new(&eval, &eval.split);
         let episodes = self.work.evaluate(&spec).await?;
         let report = unscored::report(&spec, &episodes)?;
-        self.dir.write_evaluation_episodes(&format!("step-{step:06}"), &episodes)?;
+        let places = self.dir.write_evaluation_episodes(&format!("step-{step:06}"), &episodes)?;
+        self.index("validation", step, &episodes, &places)?;
         let exact_match = report.exact_match();
         done.metrics.extend(report.metrics(&spec.split));
         done.warnings.extend(report.left_out());
-        done.warnings.extend(self.malformed.warning(&episodes));
+        done.warnings.extend(self.state.warned.malformed.warning(&episodes));
         done.timing.set("time/eval_s", start.elapsed().as_secs_f64());
         let improved = self.state.best.is_none_or(|best| exact_match > best.exact_match);
         if improved {
@@ -40,7 +43,7 @@ impl<W: Trainable> Course<W> {
         name: &str,
     ) -> Result<Option<Evaluation>, TrainError> {
         if let Some(evaluation) = self.dir.read_evaluation(name)? {
-            return Ok(Some(evaluation));
+            return self.evaluated(name, evaluation).map(Some);
         }
         let eval = &self.settings.eval;
         self.progress.note(&format!("evaluating on `{}` {name} training", eval.test_split));
@@ -58,18 +61,49 @@ impl<W: Trainable> Course<W> {
             sampled: unscored::report(&sampled, &episodes)?,
             greedy: unscored::report(&greedy, &greedily)?,
         };
-        self.dir.write_evaluation_episodes(name, &episodes)?;
-        self.dir.write_evaluation_episodes(&format!("{name}-greedy"), &greedily)?;
+        let places = self.dir.write_evaluation_episodes(name, &episodes)?;
+        let greedy_name = format!("{name}-greedy");
+        let greedy_places = self.dir.write_evaluation_episodes(&greedy_name, &greedily)?;
         self.dir.write_evaluation(name, &evaluation)?;
+        self.index(name, self.state.step, &episodes, &places)?;
+        self.index(&greedy_name, self.state.step, &greedily, &greedy_places)?;
         let SplitScore { exact_match, greedy, .. } = SplitScore::from(&evaluation);
         let measure = &self.settings.measure;
         self.progress
             .note(&format!("{measure} {name} training: {exact_match:.3}, greedy {greedy:.3}"));
+        self.evaluation_warnings(&evaluation, &episodes)?;
+        Ok(Some(evaluation))
+    }
+
+    /// Appends again what was recorded of an evaluation after the last checkpoint, and cut off when the run was resumed.
+    fn evaluated(&mut self, name: &str, evaluation: Evaluation) -> Result<Evaluation, TrainError> {
+        let mut sampled = Vec::new();
+        for stage in [name.to_owned(), format!("{name}-greedy")] {
+            let path = self.dir.evaluation_episodes(&stage);
+            // The episodes may have been removed, see `Missing`.
+            if path.is_file() {
+                let episodes = read_rollouts(&path)?;
+                let places = places(&path, &episodes)?;
+                self.index(&stage, self.state.step, &episodes, &places)?;
+                if stage == name {
+                    sampled = episodes;
+                }
+            }
+        }
+        self.evaluation_warnings(&evaluation, &sampled)?;
+        Ok(evaluation)
+    }
+
+    fn evaluation_warnings(
+        &mut self,
+        evaluation: &Evaluation,
+        episodes: &[Episode],
+    ) -> Result<(), RunDirError> {
         let reports = [&evaluation.sampled, &evaluation.greedy].into_iter();
         let left_out = reports.filter_map(EvalReport::left_out);
-        let warnings = left_out.chain(self.malformed.warning(&episodes));
-        warnings.for_each(|warning| self.progress.warn(&warning));
-        Ok(Some(evaluation))
+        let malformed = self.state.warned.malformed.warning(episodes);
+        let warnings: Vec<String> = left_out.chain(malformed).collect();
+        self.warn(self.state.step, &warnings)
     }
 }
 
