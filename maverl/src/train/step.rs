@@ -147,7 +147,7 @@ pub(super) fn make_batches(
         let estimated = Estimated { estimator, terms, before, after, values, returns };
         record(plan, episodes, samples, &estimated)
     };
-    let name = plan.algorithm.declared.advantage.as_ref().map(|declared| declared.name.as_str());
+    let name = plan.algorithm.declared.advantage.as_ref().map(|declared| declared.chosen.name.as_str());
     let Some(critic) = &plan.algorithm.critic else {
         let unwhitened = || Advantages { values: among.terms.unwhitened.clone(), ..among.clone() };
         let before = declared.clone().unwrap_or_else(|| unwhitened().by_token(samples));
