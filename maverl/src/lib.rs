@@ -76,6 +76,8 @@ pub mod testing;
 pub mod tools;
 pub mod train;
 pub mod trajectory;
+#[cfg(feature = "view")]
+pub mod view;
 
 pub use agent::{Agent, AgentName, AskError, Input, Prompt, Reply, ReplyError, Show};
 pub use check::{Purpose, Sources, check};

@@ -92,6 +92,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "trajectory",
         ],
     ),
+    // Pages about runs.
+    ("view", &["eval", "run_dir", "table", "task", "train", "trajectory"]),
 ];
 
 /// Top-level modules, which may use all others, and which no other may use.

@@ -140,8 +140,7 @@ impl Journal {
     ///
     /// If the disk is full.
     pub fn append_warnings(&mut self, step: u64, warnings: &[String]) -> Result<(), RunDirError> {
-        let rows: Vec<Warning<'_>> =
-            warnings.iter().map(|text| Warning { step, text }).collect();
+        let rows: Vec<Warning<'_>> = warnings.iter().map(|text| Warning { step, text }).collect();
         let lines = lines(&rows, self.warnings.path())?;
         self.warnings.append(&lines)
     }

@@ -175,7 +175,8 @@ pub fn scan_rollouts(
         let header = (&task, index, answer.as_deref(), &outcome);
         let mut row = EpisodeRow::header(stage, step, n, [0, at], header);
         for i in 0..turns {
-            let line = lines.next()?.ok_or_else(|| wrong(lines.number, "the episode lacks turns"))?;
+            let line =
+                lines.next()?.ok_or_else(|| wrong(lines.number, "the episode lacks turns"))?;
             let line = serde_json::from_slice(&line);
             let Line::Turn { turn } = line.map_err(|e| wrong(lines.number, &e.to_string()))? else {
                 return Err(wrong(lines.number, "the episode before it lacks turns"));

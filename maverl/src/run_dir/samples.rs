@@ -242,8 +242,9 @@ impl StepSamples {
             None => centered,
             Some(deviation) => centered / (deviation + eps),
         };
-        let advantage =
-            sample.anchor.map_or(relative, |anchor| relative + self.estimator.anchor_weight * anchor);
+        let advantage = sample
+            .anchor
+            .map_or(relative, |anchor| relative + self.estimator.anchor_weight * anchor);
         let advantage = match self.estimator.whiten {
             None => advantage,
             Some((mean, deviation)) => (advantage - mean) / (deviation.powi(2) + 1e-8).sqrt(),

@@ -257,8 +257,9 @@ impl<W: Trainable> Course<W> {
         places: &[Place],
     ) -> Result<(), RunDirError> {
         let rows = episodes.iter().zip(places).zip(0..);
-        let row = |((episode, at), n)| EpisodeRow::new(stage, step, n, *at, episode);
-        self.journal.append_episodes(&rows.map(row).collect::<Vec<_>>())
+        let rows: Vec<EpisodeRow> =
+            rows.map(|((episode, at), n)| EpisodeRow::new(stage, step, n, *at, episode)).collect();
+        self.journal.append_episodes(&rows)
     }
 
     /// Prints warnings, and records them.

@@ -147,7 +147,8 @@ pub(super) fn make_batches(
         let estimated = Estimated { estimator, terms, before, after, values, returns };
         record(plan, episodes, samples, &estimated)
     };
-    let name = plan.algorithm.declared.advantage.as_ref().map(|declared| declared.chosen.name.as_str());
+    let name =
+        plan.algorithm.declared.advantage.as_ref().map(|declared| declared.chosen.name.as_str());
     let Some(critic) = &plan.algorithm.critic else {
         let unwhitened = || Advantages { values: among.terms.unwhitened.clone(), ..among.clone() };
         let before = declared.clone().unwrap_or_else(|| unwhitened().by_token(samples));
@@ -167,7 +168,8 @@ pub(super) fn make_batches(
     metrics.extend(measure::values(plan, samples, &said.values, &returns));
     let values = value_batches(plan, samples, &said.texts, &said.targets(&returns), step);
     let advantages = declared.unwrap_or(advantages);
-    let record = recorded(name.unwrap_or("critic"), &advantages, &whitened(plan, &advantages), &returns);
+    let record =
+        recorded(name.unwrap_or("critic"), &advantages, &whitened(plan, &advantages), &returns);
     let batches = policy_batches(plan, episodes, samples, advantages, step);
     Batches { metrics, batches, values, flat: false, record }
 }

@@ -54,7 +54,10 @@ impl<O: ?Sized> Team<O> {
     /// # Errors
     ///
     /// [`AskError::Fault`] of kind `environment` if the environment fails; the episode then ends unscored.
-    pub fn act(&self, action: Action) -> impl Future<Output = Result<Observation, AskError>> + Send {
+    pub fn act(
+        &self,
+        action: Action,
+    ) -> impl Future<Output = Result<Observation, AskError>> + Send {
         let place = self.branch.next_act();
         async move {
             let _flight = Flight::start(&self.branch);

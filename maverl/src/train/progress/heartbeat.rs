@@ -184,8 +184,9 @@ mod tests {
         assert_eq!((first.done, first.of, first.unit.as_str()), (48, 128, "episodes"));
         heartbeat.end();
         drop(heartbeat);
-        assert_eq!(entries(dir.path()).unwrap().iter().map(|path| name(path)).collect::<Vec<_>>(), [
-            PROGRESS
-        ]);
+        assert_eq!(
+            entries(dir.path()).unwrap().iter().map(|path| name(path)).collect::<Vec<_>>(),
+            [PROGRESS]
+        );
     }
 }
