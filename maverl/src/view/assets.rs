@@ -27,10 +27,24 @@ pub(super) const FILES: &[(&str, &str, &str)] = &[
 pub(super) fn answer(name: &str) -> Response {
     match FILES.iter().find(|(file, ..)| *file == name) {
         Some((_, content_type, text)) => {
-            Response::new(200, content_type, Body::Whole(text.as_bytes().to_vec()))
+            Response::new(200, content_type, Body::Whole(content(name, text)))
         }
         None => Response::refusal(404, "there is no such page"),
     }
+}
+
+#[cfg(not(test))]
+fn content(_: &str, text: &str) -> Vec<u8> {
+    text.as_bytes().to_vec()
+}
+
+/// Tests read the files themselves, so that a page can be changed without compiling.
+#[cfg(test)]
+fn content(name: &str, text: &str) -> Vec<u8> {
+    let name = if name.is_empty() { "index.html" } else { name };
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/view/web");
+    let read = std::fs::read(std::path::Path::new(path).join(name));
+    read.unwrap_or_else(|_| text.as_bytes().to_vec())
 }
 
 #[cfg(test)]
