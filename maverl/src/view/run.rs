@@ -63,6 +63,7 @@ pub(super) struct Held {
     stamps: Vec<Option<(u64, SystemTime)>>,
     polled: Option<Instant>,
     gain: Option<(usize, Option<Gain>)>,
+    noticed: Option<([u64; 4], Vec<Notice>)>,
 }
 
 /// Content of files that are written whole; null if a file does not exist.
@@ -137,6 +138,7 @@ impl Run {
             stamps: Vec::new(),
             polled: None,
             gain: None,
+            noticed: None,
         };
         Self { path, name, held: Mutex::new(held) }
     }
@@ -263,8 +265,14 @@ impl Held {
 
     /// Returns what needs attention, most important first.
     pub(super) fn notices(&mut self) -> Vec<Notice> {
+        let lengths = self.lengths();
+        if let Some((_, noticed)) = self.noticed.as_ref().filter(|(of, _)| *of == lengths) {
+            return noticed.clone();
+        }
         let gain = self.gain().map(|gain| gain.interval);
-        notices::notices(&self.series, &self.warnings, gain.as_ref())
+        let noticed = notices::notices(&self.series, &self.warnings, gain.as_ref());
+        self.noticed = Some((lengths, noticed.clone()));
+        noticed
     }
 
     /// Returns the gain over training; `None` if no task has a scored episode both before and after.

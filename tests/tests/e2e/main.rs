@@ -16,6 +16,7 @@ mod models;
 mod numbers;
 mod resolved;
 mod sharing;
+mod view;
 mod xquad;
 
 use maverl_tests::lab::Lab;
