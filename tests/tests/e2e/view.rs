@@ -53,7 +53,7 @@ fn the_advantages_of_every_estimator_are_recorded_as_they_are_trained_on() {
         ("grpo", &[][..]),
         ("rloo", &[]),
         ("gigpo", &[]),
-        ("reinforce_pp", &[]),
+        ("reinforce++", &[]),
         ("ppo", &[]),
         ("happo", &["agents.\"duo/closer\".worker_group=\"own\""]),
     ] {

@@ -142,7 +142,7 @@ export class Chart {
         svg("line", { class: "grid", x1: LEFT, x2: this.width - RIGHT, y1: y.at(tick), y2: y.at(tick) }),
         svg("text", { class: "tick", x: LEFT - 6, y: y.at(tick) + 3.5, "text-anchor": "end" }, y.label(tick)),
       ]).flat(),
-      ticks(low, high, Math.max(2, Math.floor(this.width / 90)), true).map((tick) =>
+      ticks(low, high, Math.max(3, Math.floor(this.width / 80)), true).map((tick) =>
         svg("text", { class: "tick", x: this.x(tick), y: HEIGHT - 5, "text-anchor": "middle" }, String(tick)),
       ),
       svg("g", { "clip-path": `url(#${clip})` }, lines.map((line, i) => path(line, i, this.x, y.at, this.width)).flat(), cross, dots),
@@ -302,8 +302,8 @@ function vertical(lines, spec, from, to) {
   const inner = scale(a - pad, b + (b - a) * 0.04, HEIGHT - BOTTOM, TOP);
   const found = log
     ? ticks(a, b, 3, false).map((tick) => 10 ** tick)
-    : ticks(low, high, 3, false);
-  const digits = Math.max(0, Math.min(4, -Math.floor(Math.log10((high - low) / 3 || 1))));
+    : ticks(low, high, 4, false);
+  const digits = Math.max(0, Math.min(4, -Math.floor(Math.log10((found[1] ?? high) - (found[0] ?? low) || 1) + 1e-9)));
   const plain = !log && Math.abs(high) < 1000 && high - low >= 1e-3;
   return {
     at: (/** @type {number} */ value) => inner(forward(value)),

@@ -54,7 +54,7 @@ export async function page(root, at) {
     h("h2", {}, "Data and starting weights"),
     differing.length > 0 && table(differing, "hash"),
     equal.length > 0 && h("p", { class: "muted" }, `Equal: ${equal.join(", ")}.`),
-    h("div", { class: "bar" }, h("h2", {}, "Metrics"), switches()),
+    h("div", { class: "bar section" }, h("h2", {}, "Metrics"), h("span", { class: "end" }, switches())),
     h("div", { class: "charts" }, charts));
   return { title: "Compare" };
 }

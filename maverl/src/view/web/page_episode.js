@@ -147,9 +147,10 @@ export async function page(root, at) {
       const [x1, y1] = [(right ? from.right : from.left) - box.left, from.top + Math.min(16, from.height / 2) - box.top];
       const [x2, y2] = [(right ? target.left : target.right) - box.left, target.top + Math.min(16, target.height / 2) - box.top];
       const middle = right ? x2 - 6 : x2 + 6;
-      return svg("path", { d: `M${x1} ${y1}L${middle} ${y1}L${middle} ${y2}L${x2} ${y2}`, "data-from": key(seen), "data-to": `turn${i}` });
+      return [svg("path", { d: `M${x1} ${y1}L${middle} ${y1}L${middle} ${y2}L${x2} ${y2}`, "data-from": key(seen), "data-to": `turn${i}` }),
+        svg("circle", { cx: x2, cy: y2, r: 2.5 })];
     }));
-    fill(links, paths.filter(Boolean));
+    fill(links, paths.filter(Boolean).flat());
   };
   const highlight = (/** @type {string | null} */ of) => {
     for (const path of links.querySelectorAll("path")) {
@@ -190,7 +191,7 @@ export async function page(root, at) {
       h("h1", {}, `${stage === "train" ? "Step" : `${stage}, step`} ${step}, ${task.id}`),
       h("span", { class: "muted" }, `${task.source}, episode ${row.index} of the task`)),
     h("dl", { class: "facts card" },
-      h("dt", {}, "question"), h("dd", {}, long(task.question)),
+      h("dt", {}, "question"), h("dd", { class: "prose" }, long(task.question)),
       h("dt", {}, "answer"), h("dd", {}, episode.answer === null ? h("span", { class: "muted" }, "none") : long(episode.answer)),
       h("dt", {}, "outcome"), h("dd", {}, score
         ? [h("b", { class: score.solved ? "good" : "bad" }, score.solved ? "solved" : "not solved"), `, score ${fixed(score.reward)}`, metrics && ` (${metrics})`]

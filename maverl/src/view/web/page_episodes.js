@@ -57,12 +57,12 @@ export async function page(root, at) {
     h("input", { value: query[name] ?? "", placeholder: hint, size });
   const form = h("div", { class: "bar", role: "search" },
     field("stage", "stage", options("stage", [["", "all"], ...run.stages.map((/** @type {string} */ stage) => /** @type {[string, string]} */ ([stage, stage]))])),
-    field("step", "step", input("step", "3 or 1..30", 8)),
-    field("task", "task", input("task", "id", 12)),
+    field("step", "step", input("step", "3 or 1..30", 7)),
+    field("task", "task", input("task", "id", 8)),
     field("seat", "seat", options("seat", [["", "any"], ...run.seats.map((/** @type {string} */ seat) => /** @type {[string, string]} */ ([seat, seat]))])),
     field("solved", "solved", options("solved", [["", "any"], ["1", "yes"], ["0", "no"]])),
-    field("flag", "with", options("flag", [["", "anything"], ["malformed", "malformed replies"], ["truncated", "truncated replies"], ["unscored", "no score"]])),
-    field("q", "", h("input", { type: "search", value: query.q ?? "", placeholder: "words in texts  ( / )", "aria-label": "words in texts", size: 18 })));
+    field("flag", "with", options("flag", [["", "anything"], ["malformed", "malformed"], ["truncated", "truncated"], ["unscored", "no score"]])),
+    field("q", "", h("input", { type: "search", value: query.q ?? "", placeholder: "words in texts  ( / )", "aria-label": "words in texts", size: 15 })));
 
   /** @param {Record<string, any>} changes */
   function change(changes) {
@@ -88,7 +88,7 @@ export async function page(root, at) {
   /** @param {any} row @param {any} [found] */
   function line(row, found) {
     const seats = Object.entries(/** @type {Record<string, number[]>} */ (row.seats));
-    const reward = seats.map(([seat, counts]) => `${seat.split("/").pop()} ${fixed(counts[4] / Math.max(counts[0], 1), 2)}`).join("  ");
+    const reward = seats.map(([seat, counts]) => `${seat.split("/").pop()} ${fixed(counts[4] / Math.max(counts[0], 1), 2)}`).join(" · ");
     const turns = seats.reduce((sum, [, counts]) => sum + counts[0], 0);
     const cells = [
       h("td", { class: "n" }, row.step),

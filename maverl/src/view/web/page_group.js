@@ -18,6 +18,14 @@ function bar(value, most) {
     svg("line", { class: "axis", x1: 50, x2: 50, y1: 0, y2: 16 }));
 }
 
+/**
+ * A small constant, as it is written.
+ * @param {number} value
+ */
+function constant(value) {
+  return minus(value !== 0 && value < 1e-3 ? value.toExponential() : String(value));
+}
+
 /** @param {number} value */
 function term(value) {
   return value < 0 ? `(${minus(value.toFixed(3))})` : value.toFixed(3);
@@ -51,8 +59,8 @@ export function written(line, page) {
     const factor = estimator.baseline === "leave_one_out" ? ` · ${group.size} / ${group.size - 1}` : "";
     const centered = estimator.baseline === "none" ? unit : `(${unit} − ${term(group.mean)})${factor}`;
     const divided = arithmetic.deviation === null
-      ? arithmetic.deviation === null && estimator.normalize_std ? " · 0: the deviation's group has no spread" : ""
-      : ` / (${arithmetic.deviation.toFixed(3)} + ${minus(String(estimator.eps))})`;
+      ? estimator.normalize_std ? " · 0: the group of the deviation has no spread" : ""
+      : ` / (${arithmetic.deviation.toFixed(3)} + ${constant(estimator.eps)})`;
     parts.push(centered + divided);
   }
   if (record.anchor !== undefined) parts.push(` + ${estimator.anchor_weight} · ${term(record.anchor)} among equal prompts`);
@@ -66,7 +74,7 @@ export function written(line, page) {
 function rule(estimator) {
   if (estimator.estimator !== "group") return `Advantages are those of “${estimator.estimator}”${estimator.whiten ? ", whitened over the tokens of the step" : ""}.`;
   const centered = { mean: "u − mean", leave_one_out: "(u − mean) · n / (n − 1)", none: "u", second_best: "best − second best, for the best" }[/** @type {string} */ (estimator.baseline)];
-  const divided = estimator.normalize_std ? `A = (${centered}) / (deviation + ${estimator.eps})` : `A = ${centered}`;
+  const divided = estimator.normalize_std ? `A = (${centered}) / (deviation + ${constant(estimator.eps)})` : `A = ${centered}`;
   return `${divided}${estimator.anchor_weight ? ` + ${estimator.anchor_weight} · anchor` : ""}${estimator.whiten ? ", whitened over the tokens of the step" : ""}; u: reward − baseline known before the step`;
 }
 

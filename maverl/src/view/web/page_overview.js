@@ -22,7 +22,6 @@ function sections(series) {
     { title: "Reward", lines: [line("rollout/score_mean", "score"), ...every(/^rollout\/reward\/(.+)$/)] },
     { title: "Groups", zero: true, max: 1, lines: [line("group/zero_std_frac", "equal rewards"), line("group/all_good_frac", "all solved"), line("group/all_bad_frac", "none solved")] },
     { title: "Environment", lines: every(/^rollout\/score\/(.+)$/) },
-    { title: "Turns per episode", zero: true, lines: [line("rollout/turns_mean", "turns")] },
     { title: "Unscored", zero: true, lines: [line("rollout/unscored", "episodes")] },
   ];
   const policies = [...new Set(names.map((name) => name.match(/^policy\/(.+)\/[^/]+$/)?.[1]).filter(Boolean))];
@@ -45,6 +44,7 @@ function sections(series) {
     { title: `${name}: values`, lines: [line(`${name}/value_mean`, "values"), line(`${name}/return_mean`, "returns")] },
   ]);
   const speed = [
+    { title: "Turns per episode", zero: true, lines: [line("rollout/turns_mean", "turns")] },
     { title: "Sampled tokens per second", zero: true, lines: [line("perf/rollout_tokens_per_s", "tokens/s")] },
     { title: "Seconds per step", zero: true, lines: [line("time/rollout_s", "rollout"), line("time/update_s", "update"), line("time/eval_s", "validation", true)] },
     { title: "Requests per decode pass", zero: true, lines: every(/^engine\/(.+)\/decode_batch_mean$/) },
@@ -53,10 +53,11 @@ function sections(series) {
     { title: "Endpoint requests", zero: true, lines: [...every(/^endpoint\/(.+\/requests)$/), ...every(/^endpoint\/(.+\/failures)$/)] },
   ];
   const there = (/** @type {any} */ chart) => ({ ...chart, lines: chart.lines.filter((/** @type {any} */ of) => series.columns[of.column]?.some((v) => v !== null)) });
-  return [["Quality", quality], ["Learning", [...learning, ...values]], ["Speed", speed]].map(([title, charts]) => ({
-    title,
-    charts: /** @type {any[]} */ (charts).map(there).filter((chart) => chart.lines.length),
-  }));
+  const flat = (/** @type {any} */ chart) => chart.lines.every((/** @type {any} */ of) => series.columns[of.column].every((value) => !value));
+  return [["Quality", quality], ["Learning", [...learning, ...values]], ["Speed", speed]].map(([title, all]) => {
+    const charts = /** @type {any[]} */ (all).map(there).filter((chart) => chart.lines.length);
+    return { title, charts: charts.filter((chart) => !flat(chart)), zero: charts.filter(flat).map((chart) => chart.title) };
+  });
 }
 
 /**
@@ -179,12 +180,13 @@ export async function page(root, at) {
     charts = new Map();
     const found = sections(series).filter((section) => section.charts.length);
     const made = found.map((section, i) => h("section", {},
-      i === 0 ? h("div", { class: "bar" }, h("h2", {}, section.title), switches()) : h("h2", {}, section.title),
+      i === 0 ? h("div", { class: "bar section" }, h("h2", {}, section.title), h("span", { class: "end" }, switches())) : h("h2", {}, section.title),
       h("div", { class: "charts" }, section.charts.map((spec) => {
         const chart = new Chart({ ...spec, lines: lines(series, spec), onstep });
         charts.set(spec.title, chart);
         return chart.element;
-      }))));
+      })),
+      section.zero.length > 0 && h("p", { class: "muted" }, `0 in every step: ${section.zero.join(", ")}.`)));
     const [quality, ...others] = made;
     fill(body, quality, team, ...others);
     if (!quality) fill(body, team);
