@@ -33,6 +33,7 @@ mod replay;
 mod runs;
 mod score;
 mod seeds;
+#[cfg(feature = "serve")]
 mod serve;
 mod terminal;
 #[cfg(test)]
@@ -157,9 +158,19 @@ enum Command {
     Export(export::ExportArgs),
     /// Writes a model of a known shape with random weights, for measurements.
     NewModel(blank::BlankArgs),
-    /// Serves a part of an environment to other programs.
+    /// Serves a model, a team, or a part of an environment to other programs.
+    #[cfg(feature = "serve")]
     #[command(subcommand)]
     Serve(serve::ServeCommand),
+    /// Serves a model, a team, or a part of an environment to other programs; not in this binary, which was built without
+    /// the feature `serve`.
+    #[cfg(not(feature = "serve"))]
+    #[command(disable_help_flag = true)]
+    Serve {
+        /// Options of a server.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTIONS")]
+        options: Vec<String>,
+    },
     /// Measures this machine: rollout, training and their parts, on models with random weights.
     ///
     /// Every figure is a median over repeats, after one that is not counted. Each part runs in a process of its own, so that
@@ -288,7 +299,12 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Inspect(args) => inspect::inspect(&args),
         Command::Export(args) => export::export(&args),
         Command::NewModel(args) => blank::blank(&args),
+        #[cfg(feature = "serve")]
         Command::Serve(command) => serve::serve(&command),
+        #[cfg(not(feature = "serve"))]
+        Command::Serve { options: _ } => Err(Failure(
+            "this maverl was built without servers; build it with `--features full`".to_owned(),
+        )),
         Command::Bench(args) => bench::bench(&args),
         Command::Completions { shell } => complete::completions(shell),
     }

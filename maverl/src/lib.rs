@@ -70,6 +70,8 @@ pub mod rng;
 pub mod rollout;
 pub mod run_dir;
 pub mod runtime;
+#[cfg(feature = "serve")]
+pub mod serve;
 pub(crate) mod table;
 pub mod task;
 pub mod testing;

@@ -18,8 +18,9 @@ use flate2::write::GzEncoder;
 use maverl::builtin::facts;
 use maverl::config::TaskConfig;
 use maverl::data::{self, Bounds};
-use maverl::env::search::{BatchedSearch, Index, serve};
+use maverl::env::search::{BatchedSearch, Index};
 use maverl::run_dir::read_rollouts;
+use maverl::serve::serve_retriever;
 
 /// Variable with the case of a child process; without it, the tests run.
 const CASE: &str = "MAVERL_HOSTILE_CASE";
@@ -391,7 +392,7 @@ fn ten_thousand_hostile_requests_leave_a_server_that_answers_in_bounded_memory()
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
             println!("{CASE} {}", listener.local_addr().unwrap());
             let batched = BatchedSearch::new(Index::new(facts::corpus()).unwrap(), 4096);
-            serve(listener, Arc::new(batched), std::future::pending()).await;
+            serve_retriever(listener, Arc::new(batched), std::future::pending()).await;
         });
         return;
     }

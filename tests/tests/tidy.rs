@@ -66,6 +66,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "trajectory",
         ],
     ),
+    // Servers of ours.
+    ("serve", &["env"]),
     // Output of a run.
     ("metrics", &["trajectory"]),
     ("eval", &["ballot", "config", "rng", "metrics", "table", "trajectory"]),

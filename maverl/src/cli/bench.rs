@@ -6,6 +6,7 @@ mod kernels;
 mod measure;
 mod policy;
 mod report;
+#[cfg(feature = "serve")]
 mod retriever;
 mod team;
 
@@ -67,6 +68,7 @@ enum Part {
     /// Matrix products, and the memory's bandwidth.
     Kernels,
     /// The server of `maverl serve retriever`, asked by 64 clients at once.
+    #[cfg(feature = "serve")]
     Retriever,
 }
 
@@ -126,11 +128,17 @@ impl BenchArgs {
                 Part::Sft => policy::sft(self).await?,
                 Part::Team => team::team(self).await?,
                 Part::Kernels => kernels::kernels(self),
+                #[cfg(feature = "serve")]
                 Part::Retriever => retriever::retriever(self).await?,
             };
             // Recorded before the limit is measured, which allocates memory too.
             let (peak_bytes, other_cores) = (measure::peak(), watch.others());
-            let of_model = !matches!(part, Part::Kernels | Part::Retriever);
+            let of_model = match part {
+                #[cfg(feature = "serve")]
+                Part::Retriever => false,
+                Part::Kernels => false,
+                _ => true,
+            };
             let limit = of_model.then(|| kernels::limit(self.dtype));
             let mut report = Report::new(part, self, figures, limit);
             (report.peak_bytes, report.other_cores) = (peak_bytes, other_cores);

@@ -1,121 +1,25 @@
-//! `maverl serve`: parts of an environment as servers of their own.
+//! `maverl serve`: models, teams and parts of environments for other programs.
 
-use std::path::Path;
+mod listen;
+mod retriever;
+
 use std::process::ExitCode;
-use std::sync::Arc;
 
-use clap::{Args, Subcommand};
-use serde::de::DeserializeOwned;
-use tokio::net::TcpListener;
+use clap::Subcommand;
 
-use super::{Failure, block_on, number};
-use crate::env::search::{self, BatchedSearch, Neighbors, Pooling, Ranking, SearchEnvironment};
-use crate::train::Interrupt;
+use super::Failure;
 
 #[derive(Subcommand)]
 pub(super) enum ServeCommand {
     /// Answers queries over a corpus in the protocol of Search-R1: `POST /retrieve`.
     ///
     /// Ctrl-C finishes the requests under way and ends it; a second one ends it at once.
-    Retriever(RetrieverArgs),
-}
-
-#[derive(Args)]
-pub(super) struct RetrieverArgs {
-    /// `builtin:facts`, or a file of documents: JSONL of `id`, `title`, `text`; SQuAD; HotpotQA.
-    #[arg(value_name = "CORPUS")]
-    corpus: String,
-    /// MiB that a compressed corpus may unpack to.
-    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = number::seed)]
-    max_mib: u64,
-    /// Where to listen; port 0 takes a free one.
-    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8000")]
-    address: String,
-    /// Ranking of documents: `bm25`, `dense` or `hybrid`.
-    #[arg(long, value_name = "HOW", default_value = "bm25", value_parser = named::<Ranking>)]
-    ranking: Ranking,
-    /// For `dense` and `hybrid`: the model whose hidden states are embeddings, a directory or `builtin:tiny`.
-    #[arg(long, value_name = "MODEL", default_value = "")]
-    encoder: String,
-    /// Pooling of hidden states to an embedding: `mean` or `last`.
-    #[arg(long, value_name = "HOW", default_value = "mean", value_parser = named::<Pooling>)]
-    pooling: Pooling,
-    /// Text before each query that the encoder reads.
-    #[arg(long, value_name = "TEXT", default_value = "")]
-    query_prefix: String,
-    /// Text before each document that the encoder reads.
-    #[arg(long, value_name = "TEXT", default_value = "")]
-    document_prefix: String,
-    /// Most tokens of a text that the encoder reads.
-    #[arg(long, value_name = "N", default_value_t = 512, value_parser = number::from_0)]
-    max_tokens: usize,
-    /// Search for the nearest documents: `exact` or `hnsw`.
-    #[arg(long, value_name = "HOW", default_value = "exact", value_parser = named::<Neighbors>)]
-    neighbors: Neighbors,
-    /// Queries whose documents are kept for when they are asked again; 0 keeps none.
-    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = number::from_0)]
-    cache: usize,
-}
-
-/// Parses a value of an option by its name in a configuration.
-fn named<T: DeserializeOwned>(name: &str) -> Result<T, String> {
-    serde_json::from_value(name.into()).map_err(|error| {
-        let told = error.to_string();
-        // The error of the command line already shows the found value.
-        told.split_once(", expected ")
-            .map_or(told.clone(), |(_, names)| format!("expected {names}"))
-    })
-}
-
-impl RetrieverArgs {
-    /// Returns the environment whose index is served.
-    fn environment(&self) -> SearchEnvironment {
-        let mut environment = SearchEnvironment::default();
-        environment.corpus.clone_from(&self.corpus);
-        environment.max_mib = self.max_mib;
-        environment.ranking = self.ranking;
-        environment.encoder.clone_from(&self.encoder);
-        environment.pooling = self.pooling;
-        environment.query_prefix.clone_from(&self.query_prefix);
-        environment.document_prefix.clone_from(&self.document_prefix);
-        environment.max_tokens = self.max_tokens;
-        environment.neighbors = self.neighbors;
-        environment
-    }
+    Retriever(retriever::RetrieverArgs),
 }
 
 /// Serves until a signal.
-pub(super) fn serve(ServeCommand::Retriever(args): &ServeCommand) -> Result<ExitCode, Failure> {
-    let index = args.environment().index(Path::new(""))?;
-    let batched = Arc::new(BatchedSearch::new(index, args.cache));
-    block_on(async {
-        let interrupt = Interrupt::on_signals()?;
-        let listener = TcpListener::bind(&args.address)
-            .await
-            .map_err(|error| Failure(format!("cannot listen at {}: {error}", args.address)))?;
-        let (address, n) = (listener.local_addr()?, batched.index().documents().len());
-        eprintln!("serving {n} documents of `{}` at http://{address}/retrieve", args.corpus);
-        let stop = async {
-            interrupt.or(std::future::pending::<()>()).await;
-            eprintln!("stopping once the requests under way are answered");
-        };
-        search::serve(listener, batched, stop).await;
-        Ok(ExitCode::SUCCESS)
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-
-    use super::*;
-
-    #[test]
-    fn names_on_the_command_line_are_those_of_a_configuration() {
-        assert_eq!(named::<Ranking>("hybrid"), Ok(Ranking::Hybrid));
-        assert_eq!(named::<Pooling>("last"), Ok(Pooling::Last));
-        assert_eq!(named::<Neighbors>("hnsw"), Ok(Neighbors::Hnsw));
-        let message = named::<Ranking>("faiss").unwrap_err();
-        assert_eq!(message, "expected one of `bm25`, `dense`, `hybrid`");
+pub(super) fn serve(command: &ServeCommand) -> Result<ExitCode, Failure> {
+    match command {
+        ServeCommand::Retriever(args) => retriever::serve(args),
     }
 }

@@ -12,7 +12,8 @@ use super::{BenchArgs, Failure};
 use crate::config::TaskConfig;
 use crate::data::{self, Bounds};
 use crate::env::EnvError;
-use crate::env::search::{BatchedSearch, Index, Retriever, serve};
+use crate::env::search::{BatchedSearch, Index, Retriever};
+use crate::serve::serve_retriever;
 
 /// Number of clients, each of which sends the next query after an answer.
 const CLIENTS: usize = 64;
@@ -36,7 +37,7 @@ pub(super) async fn retriever(args: &BenchArgs) -> Result<Vec<Figure>, Failure> 
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let url = format!("http://{}/retrieve", listener.local_addr()?);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let server = tokio::spawn(serve(listener, batched, async move {
+    let server = tokio::spawn(serve_retriever(listener, batched, async move {
         let _ = stopped.await;
     }));
     let client = Arc::new(Retriever::new(&url, None, Duration::from_secs(30), 0, 0));

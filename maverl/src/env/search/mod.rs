@@ -10,10 +10,10 @@ mod cache;
 mod dense;
 mod index;
 mod options;
-mod protocol;
+#[cfg_attr(not(feature = "serve"), allow(dead_code, reason = "the server alone reads questions"))]
+pub(crate) mod protocol;
 mod retriever;
 mod score;
-mod server;
 mod validate;
 
 pub use batched::BatchedSearch;
@@ -21,7 +21,6 @@ pub use dense::{Dense, Encoder, Neighbors, Pooling};
 pub use index::{Hit, Index, Ranking};
 pub use retriever::Retriever;
 pub use score::{exact_match, f1, normalize};
-pub use server::serve;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -13,6 +13,7 @@ use tokio::task::JoinHandle;
 use super::*;
 use crate::builtin::{Document, facts};
 use crate::env::search::{Index, Retriever};
+use crate::serve::listener::patient::Patient;
 
 /// Starts a server over the built-in corpus. Returns its address, a sender that stops it, and its task.
 async fn started() -> (SocketAddr, oneshot::Sender<()>, JoinHandle<()>) {
@@ -20,7 +21,7 @@ async fn started() -> (SocketAddr, oneshot::Sender<()>, JoinHandle<()>) {
     let address = listener.local_addr().unwrap();
     let (stop, stopped) = oneshot::channel();
     let batched = Arc::new(BatchedSearch::new(Index::new(facts::corpus()).unwrap(), 10));
-    let end = tokio::spawn(serve(listener, batched, async move {
+    let end = tokio::spawn(serve_retriever(listener, batched, async move {
         let _ = stopped.await;
     }));
     (address, stop, end)
@@ -179,7 +180,11 @@ async fn a_request_for_more_than_an_answer_may_have_is_refused() {
         text: "x".repeat(1 << 20),
     };
     let index = Index::new((0..4).map(document).collect()).unwrap();
-    tokio::spawn(serve(listener, Arc::new(BatchedSearch::new(index, 0)), std::future::pending()));
+    tokio::spawn(serve_retriever(
+        listener,
+        Arc::new(BatchedSearch::new(index, 0)),
+        std::future::pending(),
+    ));
     assert_eq!(raw(address, post("/retrieve", &many(3, 4))).await.0, 200);
     let (status, answer) = raw(address, post("/retrieve", &many(4, 4))).await;
     let message = answer["error"].as_str().unwrap();
@@ -195,7 +200,7 @@ async fn a_client_that_takes_nothing_is_given_up() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let _takes_nothing = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (stream, _) = listener.accept().await.unwrap();
-    let mut stream = Impatient::new(stream, Duration::from_millis(50));
+    let mut stream = Patient::new(stream, Duration::from_millis(50));
     let bytes = vec![0; 1 << 20];
     let error = loop {
         let write = |context: &mut Context<'_>| Pin::new(&mut stream).poll_write(context, &bytes);

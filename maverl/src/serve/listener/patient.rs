@@ -1,4 +1,4 @@
-//! Bounds on the memory that slow clients of the server can hold.
+//! A bound on the time that a client can hold an answer.
 
 use std::future::Future as _;
 use std::io;
@@ -6,54 +6,19 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use http_body_util::Full;
-use hyper::body::{Body, Bytes, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// A body that releases its slot once it is sent or dropped.
-pub(super) struct Reserved {
-    body: Full<Bytes>,
-    _place: Option<OwnedSemaphorePermit>,
-}
-
-impl Reserved {
-    pub(super) fn new(body: Bytes, place: Option<OwnedSemaphorePermit>) -> Self {
-        Self { body: Full::new(body), _place: place }
-    }
-}
-
-impl Body for Reserved {
-    type Data = Bytes;
-    type Error = std::convert::Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
 /// A connection that fails if the peer reads nothing for too long.
-pub(super) struct Impatient<S> {
+pub(in crate::serve) struct Patient<S> {
     stream: S,
     patience: Duration,
     /// Deadline of a pending write.
     waits: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S> Impatient<S> {
-    pub(super) fn new(stream: S, patience: Duration) -> Self {
+impl<S> Patient<S> {
+    pub(in crate::serve) fn new(stream: S, patience: Duration) -> Self {
         Self { stream, patience, waits: None }
     }
 
@@ -74,7 +39,7 @@ impl<S> Impatient<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Impatient<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -84,7 +49,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Impatient<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Impatient<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -1,0 +1,30 @@
+//! Servers of `maverl serve`: one listener, guard and set of limits under all of them.
+//!
+//! - [`Listener`] accepts connections, bounds what clients can hold, and drains.
+//! - [`Guard`] checks keys, `Host` and `Origin`.
+//! - [`Metrics`] are Prometheus text at `/metrics`.
+//! - [`base`] adds the routes that every server has.
+
+mod base;
+mod body;
+mod guard;
+mod key;
+mod listener;
+mod metrics;
+mod refusal;
+mod retriever;
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(feature = "tls")]
+mod tls;
+
+pub use base::{Health, Ready, base};
+pub use body::read;
+pub use guard::{Client, Guard, is_loopback};
+pub use key::Keys;
+pub use listener::{Limits, Listener};
+pub use metrics::{Family, Kind, Metrics};
+pub use refusal::Refusal;
+pub use retriever::{retriever, serve_retriever};
+#[cfg(feature = "tls")]
+pub use tls::Tls;

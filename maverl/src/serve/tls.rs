@@ -1,0 +1,53 @@
+//! TLS of the listener.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::server::TlsStream;
+
+/// Certificate and private key of a server, TLS 1.2 and 1.3.
+#[derive(Clone)]
+pub struct Tls(TlsAcceptor);
+
+impl Tls {
+    /// Reads a chain of certificates, that of the server first, and its private key, both in PEM.
+    ///
+    /// # Errors
+    ///
+    /// If a file cannot be read, holds no certificate or key, or the key does not fit.
+    pub fn read(certificates: &Path, key: &Path) -> Result<Self, String> {
+        let place = |path: &Path, error: &dyn std::fmt::Display| {
+            format!("cannot read {}: {error}", path.display())
+        };
+        let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_file_iter(certificates)
+            .and_then(Iterator::collect)
+            .map_err(|error| place(certificates, &error))?;
+        if chain.is_empty() {
+            return Err(format!("{} has no certificate in PEM", certificates.display()));
+        }
+        let private = PrivateKeyDer::from_pem_file(key).map_err(|error| place(key, &error))?;
+        let unusable = |error: tokio_rustls::rustls::Error| {
+            format!("{} and {}: {error}", certificates.display(), key.display())
+        };
+        let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(unusable)?
+            .with_no_client_auth()
+            .with_single_cert(chain, private)
+            .map_err(unusable)?;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Self(TlsAcceptor::from(Arc::new(config))))
+    }
+
+    /// Opens the TLS session of a connection.
+    pub(super) async fn accept(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+        self.0.accept(stream).await
+    }
+}
