@@ -72,6 +72,12 @@ export class Chart {
     observer.observe(this.element);
   }
 
+  /** Takes the chart out of the page's charts. */
+  remove() {
+    charts.delete(this);
+    observer.unobserve(this.element);
+  }
+
   /** @param {Line[]} lines */
   update(lines) {
     this.spec.lines = lines;

@@ -177,6 +177,7 @@ export async function page(root, at) {
     fill(team, agents(run, series, r));
   };
   const build = () => {
+    for (const chart of charts.values()) chart.remove();
     charts = new Map();
     const found = sections(series).filter((section) => section.charts.length);
     const made = found.map((section, i) => h("section", {},
