@@ -205,9 +205,15 @@ impl Browser {
     }
 
     /// Writes a picture of the visible part of the page.
-    pub(super) fn picture(&mut self, path: &Path) {
+    pub(super) fn picture(&mut self, path: &Path, format: &str) {
         use base64::Engine as _;
-        let shot = self.call("Page.captureScreenshot", json!({ "format": "png" }));
+        let shot = self.call(
+            "Page.captureScreenshot",
+            match format {
+                "png" => json!({ "format": "png" }),
+                format => json!({ "format": format, "quality": 80 }),
+            },
+        );
         let data = shot["data"].as_str().unwrap();
         let bytes = base64::engine::general_purpose::STANDARD.decode(data).unwrap();
         std::fs::write(path, bytes).unwrap();

@@ -245,6 +245,7 @@ fn pictures_of_a_run() {
     };
     let Some(mut at) = Visit::new(&place, 1200, 800) else { return };
     fs::create_dir_all(&out).unwrap();
+    let format = std::env::var("MAVERL_FORMAT").unwrap_or_else(|_| "webp".to_owned());
     let step = std::env::var("MAVERL_STEP").unwrap_or_else(|_| "3".to_owned());
     let episode = format!("r/0/episode/train/{step}/0");
     let (groups, group) = (format!("r/0/groups?step={step}"), format!("r/0/group/{step}/0"));
@@ -266,7 +267,7 @@ fn pictures_of_a_run() {
             at.go(page);
             at.browser.value("new Promise((done) => setTimeout(done, 400))");
             let narrow = if width == 400 { "-narrow" } else { "" };
-            at.browser.picture(&out.join(format!("{name}-{theme}{narrow}.png")));
+            at.browser.picture(&out.join(format!("{name}-{theme}{narrow}.{format}")), &format);
         }
     }
 }
