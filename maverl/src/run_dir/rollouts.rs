@@ -189,8 +189,12 @@ pub fn read_rollouts(path: &Path) -> Result<Vec<Episode>, RunDirError> {
 ///
 /// If the file cannot be read, or no episode begins at the place.
 pub fn read_episode(path: &Path, [frame, at]: Place) -> Result<Episode, RunDirError> {
-    let mut lines = Lines::open_frame(path, frame)?;
-    lines.skip(at)?;
+    let mut lines = Lines::open_frame(path, frame, true)?;
+    if lines.skip(at)? < at {
+        // The place was found by reading the file from its start.
+        lines = Lines::open_frame(path, frame, false)?;
+        lines.skip(at)?;
+    }
     let wrong = |what: String| damaged(path, format!("bytes {frame}, {at}: {what}"));
     let mut next = || -> Result<Line, RunDirError> {
         let line = lines.next()?.ok_or_else(|| wrong("no episode begins there".to_owned()))?;
@@ -228,24 +232,24 @@ impl<'p> Lines<'p> {
         Ok(Self { path, text, number: 0, bytes: 0 })
     }
 
-    /// Opens the frame at an offset; the end of the frame is the end of the text.
-    fn open_frame(path: &'p Path, offset: u64) -> Result<Self, RunDirError> {
+    /// Opens the frame at an offset. The text ends with it if it is the `only` one, else with the file.
+    fn open_frame(path: &'p Path, offset: u64, only: bool) -> Result<Self, RunDirError> {
         let mut file = fs::File::open(path).at("open", path)?;
         file.seek(io::SeekFrom::Start(offset)).at("seek in", path)?;
-        let text = BufReader::new(zstd::Decoder::new(file).at("read", path)?.single_frame());
+        let decoder = zstd::Decoder::new(file).at("read", path)?;
+        let text = BufReader::new(if only { decoder.single_frame() } else { decoder });
         Ok(Self { path, text, number: 0, bytes: 0 })
     }
 
-    /// Skips bytes of the text.
-    fn skip(&mut self, bytes: u64) -> Result<(), RunDirError> {
-        io::copy(&mut (&mut self.text).take(bytes), &mut io::sink()).at("read", self.path)?;
-        Ok(())
+    /// Skips bytes of the text, and returns how many there were.
+    fn skip(&mut self, bytes: u64) -> Result<u64, RunDirError> {
+        io::copy(&mut (&mut self.text).take(bytes), &mut io::sink()).at("read", self.path)
     }
 
     /// Reads the rest of a frame, so that its checksum is verified. Larger rests are those of files without frames,
     /// which have no checksum.
     fn drain(&mut self) -> Result<(), RunDirError> {
-        self.skip(LONGEST)
+        self.skip(LONGEST).map(drop)
     }
 
     pub(super) fn next(&mut self) -> Result<Option<Vec<u8>>, RunDirError> {
@@ -308,6 +312,12 @@ mod tests {
             assert_eq!(&read_episode(&path, *place).unwrap(), episode);
         }
         assert_eq!(read_rollouts(&path).unwrap(), episodes);
+        let mut at = 0;
+        for episode in &episodes {
+            assert_eq!(&read_episode(&path, [0, at]).unwrap(), episode, "counted from the start");
+            let text = |line| serde_json::to_string(&line).unwrap().len() as u64 + 1;
+            at += lines(episode).map(text).sum::<u64>();
+        }
         let error = read_episode(&path, [0, 7]).unwrap_err().to_string();
         assert!(error.contains("bytes 0, 7"), "{error}");
         assert_eq!(encode(&path, &episodes).unwrap().0, bytes, "equal episodes, equal files");

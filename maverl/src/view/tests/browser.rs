@@ -88,8 +88,14 @@ impl Browser {
         Some(browser)
     }
 
-    /// Sends a command and returns its result. Events that arrive before it are taken in.
+    /// Sends a command and returns its result.
     pub(super) fn call(&mut self, method: &str, parameters: Value) -> Value {
+        let result = self.try_call(method, parameters);
+        result.unwrap_or_else(|error| panic!("{method}: {error}"))
+    }
+
+    /// Sends a command and returns its result or its error. Events that arrive before it are taken in.
+    fn try_call(&mut self, method: &str, parameters: Value) -> Result<Value, Value> {
         self.next += 1;
         let mut message = json!({ "id": self.next, "method": method, "params": parameters });
         if !self.session.is_empty() {
@@ -101,11 +107,13 @@ impl Browser {
             self.output.read_until(0, &mut bytes).unwrap();
             bytes.pop();
             let found: Value = serde_json::from_slice(&bytes).unwrap();
-            if found["id"] == self.next {
-                assert!(found["error"].is_null(), "{method}: {}", found["error"]);
-                return found["result"].clone();
+            if found["id"] != self.next {
+                self.event(&found);
+            } else if found["error"].is_null() {
+                return Ok(found["result"].clone());
+            } else {
+                return Err(found["error"].clone());
             }
-            self.event(&found);
         }
     }
 
@@ -165,10 +173,15 @@ impl Browser {
         result["result"]["value"].clone()
     }
 
-    /// Waits until an expression is true.
+    /// Waits until an expression is true. While a page is loaded, it may have no value.
     pub(super) fn wait(&mut self, expression: &str) {
         let start = Instant::now();
-        while self.value(expression) != true {
+        loop {
+            let parameters = json!({ "expression": expression, "returnByValue": true });
+            let found = self.try_call("Runtime.evaluate", parameters);
+            if found.is_ok_and(|found| found["result"]["value"] == true) {
+                return;
+            }
             if start.elapsed() > PATIENCE {
                 let text = self.value("document.body.innerText");
                 panic!("never true: {expression}\n{text}\n{:?}", self.complaints);

@@ -88,7 +88,7 @@ fn a_page_follows_a_run_without_being_loaded_again() {
     at.browser.wait(&format!("{label} === '0.333'"));
     let metrics = path.join("metrics.jsonl");
     let text = fs::read_to_string(&metrics).unwrap();
-    let cut = text.lines().take(2).map(|line| line.len() as u64 + 1).sum();
+    let cut: u64 = text.lines().take(2).map(|line| line.len() as u64 + 1).sum();
     fs::File::options().write(true).open(metrics).unwrap().set_len(cut).unwrap();
     at.browser.wait(&format!("{label} === '0.5'"));
     written.evaluation("after", 3, 8);
@@ -254,10 +254,10 @@ fn pictures_of_a_run() {
         ("runs", ""),
         ("overview", "r/0"),
         ("metrics", "r/0/metrics"),
-        ("episodes", &episodes),
-        ("episode", &episode),
-        ("groups", &groups),
-        ("group", &group),
+        ("episodes", episodes.as_str()),
+        ("episode", episode.as_str()),
+        ("groups", groups.as_str()),
+        ("group", group.as_str()),
         ("config", "r/0/config"),
     ];
     for (theme, width) in [("light", 1200), ("dark", 1200), ("light", 400)] {
