@@ -115,13 +115,6 @@ impl EpisodeState {
         turns
     }
 
-    /// Takes the recorded actions, sorted by their place among the turns, at the end of the episode.
-    pub(crate) fn take_acts(&self) -> Vec<Act> {
-        let mut acts = std::mem::take(&mut *lock(&self.acts));
-        acts.sort_by(|a, b| (&a.path, a.nth).cmp(&(&b.path, b.nth)));
-        acts
-    }
-
     /// Returns the first fault of an ask or an action, even if the orchestra ignored it.
     pub fn fault(&self) -> Option<Fault> {
         lock(&self.fault).clone()

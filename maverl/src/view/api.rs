@@ -5,8 +5,8 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::http::{Body, Query, Request, Response};
-use super::index::Selection;
 use super::run::{Held, Run};
+use super::selection::Selection;
 use super::{Viewer, compare, episode, events, group, search};
 use crate::run_dir::{Place, read_episode, read_samples};
 use crate::trajectory::Episode;

@@ -16,6 +16,7 @@ mod notices;
 mod run;
 mod scan;
 mod search;
+mod selection;
 mod series;
 mod serve;
 mod show;

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::api::Answer;
 use super::http::{Body, Query, Response};
-use super::index::Selection;
 use super::run::Run;
+use super::selection::Selection;
 use crate::run_dir::{Place, read_episode};
 use crate::trajectory::Episode;
 

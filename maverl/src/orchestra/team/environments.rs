@@ -34,6 +34,13 @@ impl EpisodeState {
         self
     }
 
+    /// Takes the recorded actions, sorted by their place among the turns, at the end of the episode.
+    pub(crate) fn take_acts(&self) -> Vec<Act> {
+        let mut acts = std::mem::take(&mut *lock(&self.acts));
+        acts.sort_by(|a, b| (&a.path, a.nth).cmp(&(&b.path, b.nth)));
+        acts
+    }
+
     /// Records an executed action at its place among the turns.
     fn record_act(
         &self,

@@ -6,7 +6,9 @@ import { count } from "./format.js";
 
 /** @param {number} bytes */
 function mib(bytes) {
-  return bytes === 0 ? "–" : bytes < 1 << 20 ? `${(bytes / 1024).toFixed(1)} KiB` : `${(bytes / (1 << 20)).toFixed(1)} MiB`;
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  const power = Math.min(Math.floor(Math.log2(bytes || 1) / 10), units.length - 1);
+  return bytes === 0 ? "–" : `${(bytes / 1024 ** power).toFixed(power > 0 ? 1 : 0)} ${units[power]}`;
 }
 
 /**
