@@ -10,6 +10,7 @@ use super::{Failure, number};
 
 /// Arguments of `maverl view`.
 #[derive(Args)]
+#[cfg_attr(not(feature = "view"), allow(dead_code))] // parsed, so that the message is about the feature
 pub(super) struct ViewArgs {
     /// Run directories, and directories of runs. New runs in them appear by themselves.
     #[arg(value_name = "RUN|DIR", default_value = "runs")]
@@ -24,6 +25,7 @@ pub(super) struct ViewArgs {
 
 /// Arguments of `maverl show`.
 #[derive(Args)]
+#[cfg_attr(not(feature = "view"), allow(dead_code))] // parsed, so that the message is about the feature
 pub(super) struct ShowArgs {
     /// The run directory.
     #[arg(value_name = "RUN")]
