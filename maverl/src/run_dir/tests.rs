@@ -102,7 +102,7 @@ fn a_run_directory_is_its_owners_alone_and_what_is_written_in_it_follows_it() {
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     let home = tempfile::tempdir().unwrap();
     let mut dir = RunDir::create(&home.path().join("a"), &origin()).unwrap();
-    for part in ["", "rollouts", "evaluations", "checkpoints"] {
+    for part in ["", "rollouts", "samples", "evaluations", "checkpoints"] {
         assert_eq!(mode(&dir.path().join(part)), 0o700, "{part}");
     }
     dir.write_rollouts(1, &[]).unwrap();
@@ -334,12 +334,14 @@ fn a_sealed_manifest_covers_every_file_of_the_run_and_no_other() {
     let files: Vec<String> = Manifest::read(dir.path()).unwrap().files.into_keys().collect();
     let expected = [
         CONFIG,
+        "episodes.jsonl",
         "events.out.tfevents.0.maverl",
         "metrics.jsonl",
         PROVENANCE,
         RESOLVED,
         "rollouts/step-000001.jsonl.zst",
         "timing.jsonl",
+        "warnings.jsonl",
     ];
     assert_eq!(files, expected);
     fs::write(dir.rollouts(1), "other").unwrap();
