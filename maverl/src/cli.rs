@@ -40,6 +40,7 @@ mod terminal;
 mod tests;
 mod training;
 mod usage;
+mod view;
 
 pub use new::{NewError, new_team};
 
@@ -138,6 +139,13 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Serve pages about runs, live: metrics, episodes turn by turn, groups, advantages term by term.
+    ///
+    /// Prints an address of this machine, and serves until Ctrl-C. It only reads. From another machine, forward the port:
+    /// `ssh -L 8080:127.0.0.1:8080 HOST maverl view --port 8080`.
+    View(view::ViewArgs),
+    /// Print an episode of a run: turns, actions, rewards and advantages.
+    Show(view::ShowArgs),
     /// Complete a prompt, and print the text as it is generated.
     ///
     /// The engine is that of rollout: the same weights, prompt ids, sampling and seed give the same completion.
@@ -291,6 +299,8 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Info { run, json } => runs::info(&run, json),
         Command::Runs { dir, json } => runs::runs(&dir, json),
         Command::Replay { run, episode, json } => replay::replay(&run, &episode, json),
+        Command::View(args) => view::view(&args),
+        Command::Show(args) => view::show(&args),
         Command::Generate(args) => generate::generate(&args),
         Command::Score(args) => score::score(&args),
         Command::Grade(args) => grade::grade(&args),
