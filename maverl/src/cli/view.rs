@@ -13,7 +13,7 @@ use super::{Failure, number};
 #[cfg_attr(not(feature = "view"), allow(dead_code))] // parsed, so that the message is about the feature
 pub(super) struct ViewArgs {
     /// Run directories, and directories of runs. New runs in them appear by themselves.
-    #[arg(value_name = "RUN|DIR", default_value = "runs")]
+    #[arg(value_name = "DIR", default_value = "runs")]
     places: Vec<PathBuf>,
     /// Port of the loopback address. [default: a free one]
     #[arg(long, value_name = "N")]
