@@ -40,6 +40,10 @@ learners *ARGS:
 environments *ARGS:
     cargo run --release --features full --example environments -- {{ARGS}}
 
+# Makes pictures of the pages of a run, in both themes (needs chromium-headless-shell): `just screenshots runs/first`.
+screenshots RUN OUT="docs/src/img/view" STEP="5":
+    MAVERL_RUN={{ RUN }} MAVERL_PICTURES={{ OUT }} MAVERL_STEP={{ STEP }} cargo test --workspace --lib -- --ignored pictures_of_a_run
+
 # Draws the gradient norms of a team with unequal rewards under three baselines.
 gradient-norms:
     cargo run --release --example gradient_norms

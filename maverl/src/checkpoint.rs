@@ -15,14 +15,14 @@
 //! is
 //! an error that names the file; an older checkpoint is used only on request.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::metrics::SeatTotals;
+use crate::metrics::{Malformed, SeatTotals};
 use crate::run_dir::disk::{
     TEMPORARY, adopt, entries, file_name, name, read_json, remove, step_of, sweep, sync_dir,
     sync_tree, temporary, write_json,
@@ -49,6 +49,18 @@ pub struct TrainerState {
     pub agents: BTreeMap<Seat, SeatTotals>,
     /// Hash and length of each growing file at this checkpoint.
     pub files: BTreeMap<String, FileHash>,
+    /// Warnings that are given once a run and were given.
+    #[serde(default)]
+    pub warned: Warned,
+}
+
+/// Warnings that are given once a run and were given, so that a resumed run has the warnings of an uninterrupted one.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Warned {
+    /// Seats whose replies were nearly all malformed.
+    pub malformed: Malformed,
+    /// Names of other warnings.
+    pub others: BTreeSet<String>,
 }
 
 /// Best validation so far.

@@ -40,6 +40,7 @@ mod terminal;
 mod tests;
 mod training;
 mod usage;
+mod view;
 
 pub use new::{NewError, new_team};
 
@@ -127,17 +128,14 @@ enum Command {
     /// The episode runs with its original weights: those of the last checkpoint before it, updated with the stored
     /// episodes of the steps in between. The command prints each turn, and fails if any differs. Episodes of evaluations
     /// cannot be replayed.
-    Replay {
-        /// Run directory.
-        #[arg(value_name = "RUN")]
-        run: PathBuf,
-        /// `STEP/TASK/INDEX`, for example `12/train-0001/3`. A step (`12`) lists its episodes.
-        #[arg(value_name = "EPISODE")]
-        episode: String,
-        /// Print the turns, or the list, as JSON.
-        #[arg(long)]
-        json: bool,
-    },
+    Replay(replay::ReplayArgs),
+    /// Serve pages about runs, live: metrics, episodes turn by turn, groups, advantages term by term.
+    ///
+    /// Prints an address of this machine, and serves until Ctrl-C. It only reads. From another machine, forward the port:
+    /// `ssh -L 8080:127.0.0.1:8080 HOST maverl view --port 8080`.
+    View(view::ViewArgs),
+    /// Print an episode of a run: turns, actions, rewards and advantages.
+    Show(view::ShowArgs),
     /// Complete a prompt, and print the text as it is generated.
     ///
     /// The engine is that of rollout: the same weights, prompt ids, sampling and seed give the same completion.
@@ -290,7 +288,9 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Eval(args) => eval::eval(&args),
         Command::Info { run, json } => runs::info(&run, json),
         Command::Runs { dir, json } => runs::runs(&dir, json),
-        Command::Replay { run, episode, json } => replay::replay(&run, &episode, json),
+        Command::Replay(args) => replay::replay(&args),
+        Command::View(args) => view::view(&args),
+        Command::Show(args) => view::show(&args),
         Command::Generate(args) => generate::generate(&args),
         Command::Score(args) => score::score(&args),
         Command::Grade(args) => grade::grade(&args),

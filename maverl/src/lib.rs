@@ -78,6 +78,8 @@ pub mod testing;
 pub mod tools;
 pub mod train;
 pub mod trajectory;
+#[cfg(feature = "view")]
+pub mod view;
 
 pub use maverl_engine::{model, runtime};
 

@@ -181,12 +181,13 @@ const ENOUGH: usize = 8;
 const EXAMPLE: usize = 120;
 
 /// Seats whose replies were nearly all malformed and for which the user was warned.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct Malformed(BTreeSet<Seat>);
 
 impl Malformed {
     /// Returns warnings about seats whose replies are nearly all malformed: the most frequent reason, with an example.
-    /// Each seat is reported once.
+    /// Each seat is reported once a run.
     pub fn warning(&mut self, episodes: &[Episode]) -> Vec<String> {
         let mut replies: BTreeMap<&Seat, Vec<&Turn>> = BTreeMap::new();
         for turn in episodes.iter().flat_map(|episode| &episode.turns) {

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 pub use maverl_engine::message::{Finish, Message, Role};
 
-use crate::task::{Score, Task};
+use crate::task::{Action, Score, Task};
 
 /// A place in an orchestra: an agent and the index of its seat. The unit of every statistic and of the Dr. MAS group
 /// key.
@@ -227,6 +227,25 @@ pub enum RewardOf {
     Turn(usize),
 }
 
+/// One action of the orchestra in an environment, with its observation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Act {
+    /// Path of the next ask of its branch: the action was called before that turn.
+    pub path: TurnPath,
+    /// Number of the action among those before that turn, from 0.
+    pub nth: u32,
+    /// Name of the environment in `[environments]`; `None` for the environment of the task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub environment: Option<String>,
+    /// Action that was executed.
+    pub action: Action,
+    /// Text of the observation.
+    pub observation: String,
+    /// True if the environment accepts no further action.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub done: bool,
+}
+
 /// One run of an orchestra on one task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Episode {
@@ -238,6 +257,9 @@ pub struct Episode {
     pub seed: u64,
     /// Turns sorted by [`TurnPath`].
     pub turns: Vec<Turn>,
+    /// Actions in environments, sorted by path and number.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub acts: Vec<Act>,
     /// Answer that the orchestra returned.
     pub answer: Option<String>,
     /// Outcome of the episode.

@@ -220,8 +220,11 @@ impl Run {
 
     /// Returns every file that is the same in two equal runs, by its name, sorted.
     pub fn lasting(&self) -> Vec<(String, Vec<u8>)> {
-        let mut names = vec!["metrics.jsonl".to_owned()];
-        for part in ["rollouts", "evaluations", "checkpoints"] {
+        let mut names: Vec<String> =
+            ["metrics.jsonl", "episodes.jsonl", "warnings.jsonl", "plan.json"]
+                .map(str::to_owned)
+                .into();
+        for part in ["rollouts", "samples", "evaluations", "checkpoints"] {
             files(&self.0, Path::new(part), &mut names);
         }
         names.sort();

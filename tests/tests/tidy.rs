@@ -131,6 +131,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "trajectory",
         ],
     ),
+    // Pages about runs.
+    ("view", &["eval", "run_dir", "serve", "table", "task", "train", "trajectory"]),
 ];
 
 /// Top-level modules, which may use all others, and which no other may use.

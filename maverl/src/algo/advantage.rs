@@ -43,6 +43,25 @@ pub struct Advantages {
     pub values: Vec<f64>,
     /// The groups.
     pub groups: GroupSummary,
+    /// The terms that they are made of.
+    pub terms: Terms,
+}
+
+/// Terms of the advantages of a step, for its record.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Terms {
+    /// Value of each sample's unit: the mean over the samples of the unit. `[N]`
+    pub units: Vec<f64>,
+    /// Group of each sample. `[N]`
+    pub groups: Vec<usize>,
+    /// Moments of each group over its units.
+    pub moments: Vec<Moments>,
+    /// The same two of the deviation, if its groups are others.
+    pub deviation: Option<(Vec<usize>, Vec<Moments>)>,
+    /// Advantage of each sample among equal prompts, before its weight. `[N]`
+    pub anchors: Option<Vec<f64>>,
+    /// Advantage of each sample before whitening. `[N]`
+    pub unwhitened: Vec<f64>,
 }
 
 /// Statistics of the groups of a step.
@@ -97,17 +116,20 @@ pub fn advantages(
     };
     let apart = (mean != deviation).then(|| deviation.grouping());
     let (mut values, stats) = relative(&rewards, &mean.grouping(), apart.as_ref(), &options);
+    let mut terms = terms(&rewards, mean, &stats, apart.as_ref().map(|by| (deviation, by)));
     if algorithm.anchor_weight != 0.0 {
         let returns = anchor::returns(episodes, samples, algorithm.discount);
         let anchors = anchor::groups(episodes, samples, algorithm.anchor_similarity);
         let (baseline, singleton) = (kernels::Baseline::Mean, kernels::Singleton::Zero);
         let options = Relative { baseline, singleton, ..options };
         let (among, _) = relative(&returns, &anchors.grouping(), None, &options);
+        terms.anchors = Some(among.clone());
         for (value, among) in values.iter_mut().zip(among) {
             *value += algorithm.anchor_weight * among;
         }
     }
-    let mut groups = summary(samples, &mean.group, &stats, algorithm.singleton);
+    terms.unwhitened.clone_from(&values);
+    let mut groups = summary(samples, &terms.groups, &stats, algorithm.singleton);
     if !algorithm.baseline.of_group() {
         groups.flat = flat(&rewards, algorithm.whiten);
     }
@@ -115,7 +137,32 @@ pub fn advantages(
         let tokens: Vec<u32> = samples.iter().map(|sample| sample.tokens as u32).collect();
         values = kernels::whiten(&values, &tokens, &Segments::one(values.len()));
     }
-    Advantages { values, groups }
+    Advantages { values, groups, terms }
+}
+
+/// The terms of values that are relative to groups; further terms are added by the caller.
+fn terms(
+    rewards: &[f64],
+    mean: RowIds,
+    stats: &[Moments],
+    deviation: Option<(RowIds, &Grouping)>,
+) -> Terms {
+    // Compared with nothing and divided by nothing, the value of a row is that of its unit.
+    let options = Relative {
+        baseline: kernels::Baseline::None,
+        singleton: kernels::Singleton::Raw,
+        normalize_std: false,
+        eps: 0.0,
+    };
+    let (units, _) = relative(rewards, &mean.grouping(), None, &options);
+    let moments = |by: &Grouping| relative(rewards, by, None, &options).1;
+    Terms {
+        units,
+        groups: mean.group,
+        moments: stats.to_vec(),
+        deviation: deviation.map(|(ids, by)| (ids.group, moments(by))),
+        ..Terms::default()
+    }
 }
 
 impl Advantages {

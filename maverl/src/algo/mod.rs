@@ -87,7 +87,9 @@ pub use maverl_engine::loss;
 pub(crate) mod testing;
 
 pub(crate) use advantage::is_greedy;
-pub use advantage::{Advantages, GroupSummary, advantages, baselines, declared, shaped_rewards};
+pub use advantage::{
+    Advantages, GroupSummary, Terms, advantages, baselines, declared, shaped_rewards,
+};
 pub use batch::batches;
 pub(crate) use batch::row;
 pub use maverl_engine::loss::{PolicyLoss, RowTokens, policy_gradient, token_weights};

@@ -120,6 +120,7 @@ pub(crate) fn episode(task: &str, index: u32, reward: f64, turns: Vec<Turn>) -> 
         index,
         seed: u64::from(index),
         turns,
+        acts: Vec::new(),
         answer: None,
         outcome: Outcome::Scored(Score { reward, solved: reward > 0.5, metrics: Map::new() }),
         rewards: Vec::new(),

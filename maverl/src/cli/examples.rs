@@ -3,7 +3,7 @@
 use clap::Command;
 
 /// Example calls by command; a test verifies that each is accepted.
-pub(super) const EXAMPLES: [(&str, &[&str]); 21] = [
+pub(super) const EXAMPLES: [(&str, &[&str]); 23] = [
     ("new", &["maverl new my_team", "maverl new my_team --maverl ~/src/maverl"]),
     ("list", &["maverl list"]),
     (
@@ -36,6 +36,8 @@ pub(super) const EXAMPLES: [(&str, &[&str]); 21] = [
     ("info", &["maverl info runs/first"]),
     ("runs", &["maverl runs runs"]),
     ("replay", &["maverl replay runs/first 12", "maverl replay runs/first 12/train-0001/3"]),
+    ("view", &["maverl view", "maverl view runs/first --port 8080"]),
+    ("show", &["maverl show runs/first 12/train-0001/3", "maverl show runs/first 12 --worst 5"]),
     (
         "generate",
         &[

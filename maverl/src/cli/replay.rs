@@ -1,8 +1,9 @@
 //! `maverl replay`: compares a recorded episode with its replay, turn by turn.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::Args;
 use serde::Serialize;
 use unicode_width::UnicodeWidthStr;
 
@@ -17,13 +18,32 @@ use crate::trajectory::{Outcome, Seat, Turn};
 /// Number of characters shown of a prompt, from its end.
 const TAIL: usize = 240;
 
+/// Arguments of `maverl replay`.
+#[derive(Args)]
+pub(super) struct ReplayArgs {
+    /// Run directory.
+    #[arg(value_name = "RUN")]
+    run: PathBuf,
+    /// `STEP/TASK/INDEX`, for example `12/train-0001/3`. A step (`12`) lists its episodes.
+    #[arg(value_name = "EPISODE")]
+    episode: String,
+    /// Print the turns, or the list, as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
 /// Replays an episode and prints it; fails if it differs from the recording. For a step, prints the names of its
 /// episodes.
-pub(super) fn replay(dir: &Path, episode: &str, json: bool) -> Result<ExitCode, Failure> {
+pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
+    let ReplayArgs { run: dir, episode, json } = args;
     let run = paths::run(dir)?;
     let listed = episode.parse().ok().map(|step| Recorded::names(&run, step)).transpose()?;
     if let Some(names) = listed.flatten().filter(|names| !names.is_empty()) {
-        return print(&if json { serde_json::to_string_pretty(&names)? } else { names.join("\n") });
+        return print(&if *json {
+            serde_json::to_string_pretty(&names)?
+        } else {
+            names.join("\n")
+        });
     }
     let recorded = Recorded::read(&run, episode)?;
     let registry = Registry::collect()?;
@@ -33,7 +53,7 @@ pub(super) fn replay(dir: &Path, episode: &str, json: bool) -> Result<ExitCode, 
         Ok::<_, Failure>(train::replay(&plan, &registry, &run, &recorded, &progress).await?)
     })?;
     let report = Report::new(&recorded, &replayed);
-    print(&if json {
+    print(&if *json {
         serde_json::to_string_pretty(&report)?
     } else {
         report.text(terminal::width())

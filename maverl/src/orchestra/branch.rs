@@ -24,6 +24,8 @@ pub(super) struct Branch {
 #[derive(Default)]
 struct BranchState {
     next: u32,
+    /// Number of actions since the last ask.
+    acts: u32,
     in_flight: usize,
     /// True if an ask or action ended while another was running, so that the next path may depend on the order of
     /// completion.
@@ -47,7 +49,18 @@ impl Branch {
         let mut path = self.path.clone();
         path.0.push(state.next);
         state.next += 1;
+        state.acts = 0;
         (path, self.raced || state.raced)
+    }
+
+    /// Returns the place of an action that is called now: the path of the next ask, and the number of the action
+    /// before it.
+    pub(super) fn next_act(&self) -> (TurnPath, u32) {
+        let mut state = lock(&self.state);
+        let (mut path, nth) = (self.path.clone(), state.acts);
+        path.0.push(state.next);
+        state.acts += 1;
+        (path, nth)
     }
 }
 

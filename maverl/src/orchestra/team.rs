@@ -17,7 +17,7 @@ use crate::env::{DynEnvironment, EnvError};
 use crate::orchestra::branch::{Branch, Flight, RACED, lock};
 use crate::orchestra::{Conversation, Includes};
 use crate::task::Task;
-use crate::trajectory::{Fault, FaultKind, Role, Seat, Turn, TurnPath};
+use crate::trajectory::{Act, Fault, FaultKind, Role, Seat, Turn, TurnPath};
 
 /// One seat: the agent (options applied) and its backend.
 #[derive(Clone)]
@@ -36,6 +36,7 @@ pub struct EpisodeState {
     own: environments::EnvSession,
     beside: BTreeMap<String, environments::EnvSession>,
     turns: Mutex<Vec<Turn>>,
+    acts: Mutex<Vec<Act>>,
     fault: Mutex<Option<Fault>>,
     reward_parts: Mutex<reward_parts::RewardParts>,
 }
@@ -49,8 +50,8 @@ impl EpisodeState {
         environment: Arc<dyn DynEnvironment>,
     ) -> Self {
         let own = environments::EnvSession::new(environment);
-        let (beside, turns, fault, reward_parts) = Default::default();
-        Self { task, seed, members, own, beside, turns, fault, reward_parts }
+        let (beside, turns, acts, fault, reward_parts) = Default::default();
+        Self { task, seed, members, own, beside, turns, acts, fault, reward_parts }
     }
 
     /// Returns the task of the episode.

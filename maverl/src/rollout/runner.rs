@@ -39,7 +39,8 @@ impl EpisodeRequest {
     /// Returns an episode that ended with an outcome before its first turn.
     pub(crate) fn ended(self, outcome: Outcome) -> Episode {
         let Self { task, index, seed } = self;
-        Episode { task, index, seed, turns: vec![], answer: None, outcome, rewards: vec![] }
+        let (turns, acts, rewards) = Default::default();
+        Episode { task, index, seed, turns, acts, answer: None, outcome, rewards }
     }
 }
 
@@ -89,7 +90,8 @@ impl EpisodeRunner {
             (Outcome::Scored(_), Err(fault)) => Outcome::Unscored(fault),
             (outcome, _) => outcome,
         };
-        let mut episode = Episode { answer, turns: table.take_turns(), ..request.ended(outcome) };
+        let (turns, acts) = (table.take_turns(), table.take_acts());
+        let mut episode = Episode { answer, turns, acts, ..request.ended(outcome) };
         if episode.score().is_some()
             && let Err(fault) = self.reward(&mut episode, &table)
         {

@@ -8,13 +8,16 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::disk::{
-    entries, name, parent, read_json, remove, step_of, sweep, write_atomic, write_json,
+    adopt, create_private_dir, entries, name, parent, read_json, remove, step_of, sweep,
+    write_atomic, write_json,
 };
 use super::error::{At, RunDirError};
-use super::journal::GROWING;
+use super::journal::METRICS;
 use super::manifest::{Difference, FileHash, Manifest};
-use super::rollouts::{RolloutWriter, encode, growing, is_growing};
-use super::{CONFIG, Journal, Origin, PROVENANCE, RESOLVED, RunDir, SUMMARY, resolved};
+use super::rollouts::{Place, RolloutWriter, encode, growing, is_growing};
+use super::{
+    CONFIG, Journal, Origin, PLAN, PROGRESS, PROVENANCE, RESOLVED, RunDir, SUMMARY, resolved,
+};
 use crate::metrics::Metrics;
 use crate::trajectory::Episode;
 
@@ -47,7 +50,7 @@ impl Kind {
             Some("checkpoints") => Self::Checkpoint,
             Some("evaluations") if name.starts_with("before") => Self::Before,
             Some("evaluations") if name.starts_with("after") => Self::After,
-            Some("rollouts" | "evaluations") => {
+            Some("rollouts" | "samples" | "evaluations") => {
                 step_of(Path::new(file)).map_or(Self::End, Self::Step)
             }
             _ => Self::End,
@@ -129,17 +132,39 @@ impl RunDir {
         RolloutWriter::create(&self.rollouts(step))
     }
 
-    /// Completes the rollouts of a step, and lists them in the manifest.
+    /// Completes the rollouts of a step, lists them in the manifest, and returns the place of each episode in the file.
     ///
     /// # Errors
     ///
     /// If the disk fails.
-    pub fn list_rollouts(&mut self, step: u64, mut out: RolloutWriter) -> Result<(), RunDirError> {
+    pub fn list_rollouts(
+        &mut self,
+        step: u64,
+        mut out: RolloutWriter,
+    ) -> Result<Vec<Place>, RunDirError> {
         self.manifest.files.insert(rollouts(step), out.finish()?);
-        Ok(())
+        Ok(out.into_places())
     }
 
-    /// Writes the episodes of an evaluation.
+    /// Writes the plan in numbers. It follows from the configuration, so it is listed in the manifest only at the end.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails.
+    pub fn write_plan(&self, plan: &serde_json::Value) -> Result<(), RunDirError> {
+        write_json(&self.path.join(PLAN), plan).map(drop)
+    }
+
+    /// Removes the progress of a process that has ended.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails.
+    pub fn remove_progress(&self) -> Result<(), RunDirError> {
+        remove(&self.path.join(PROGRESS))
+    }
+
+    /// Writes the episodes of an evaluation, and returns the place of each episode in the file.
     ///
     /// # Errors
     ///
@@ -148,16 +173,20 @@ impl RunDir {
         &mut self,
         name: &str,
         episodes: &[Episode],
-    ) -> Result<(), RunDirError> {
+    ) -> Result<Vec<Place>, RunDirError> {
         self.write_episodes(format!("evaluations/{name}.jsonl.zst"), episodes)
     }
 
-    fn write_episodes(&mut self, file: String, episodes: &[Episode]) -> Result<(), RunDirError> {
+    fn write_episodes(
+        &mut self,
+        file: String,
+        episodes: &[Episode],
+    ) -> Result<Vec<Place>, RunDirError> {
         let path = self.path.join(&file);
-        let bytes = encode(&path, episodes)?;
+        let (bytes, places) = encode(&path, episodes)?;
         write_atomic(&path, &bytes)?;
         self.manifest.files.insert(file, FileHash::of(&bytes));
-        Ok(())
+        Ok(places)
     }
 
     /// Writes the report of an evaluation, and lists it in the manifest.
@@ -253,11 +282,13 @@ impl RunDir {
         self.manifest.files.retain(|file, _| Kind::of(file).lasts(step, goes_on));
         let changed = self.announce(origin)?;
         self.vouch()?;
-        for part in ["", "rollouts", "evaluations"] {
+        self.make_samples_dir()?;
+        for part in ["", "rollouts", "samples", "evaluations"] {
             sweep(&self.path.join(part))?;
         }
         remove(&self.summary())?;
-        for part in ["rollouts", "evaluations"] {
+        self.remove_progress()?;
+        for part in ["rollouts", "samples", "evaluations"] {
             for path in entries(&self.path.join(part))? {
                 let file = format!("{part}/{}", name(&path));
                 if is_ours(&path) && !self.manifest.files.contains_key(&file) {
@@ -273,6 +304,16 @@ impl RunDir {
             self.vouch()?;
         }
         Ok(())
+    }
+
+    /// Creates the directory of samples, which a run of an older version does not have.
+    fn make_samples_dir(&self) -> Result<(), RunDirError> {
+        let dir = self.path.join("samples");
+        if dir.is_dir() {
+            return Ok(());
+        }
+        create_private_dir(&dir).at("make", &dir)?;
+        adopt(&dir)
     }
 
     /// Lists the changed files of the origin in the manifest, with both the old and the new content.
@@ -317,8 +358,10 @@ impl RunDir {
         missing: Missing,
     ) -> Result<(), RunDirError> {
         self.manifest.files.extend(growing);
-        if let Ok(hash) = FileHash::read(&self.summary()) {
-            self.manifest.files.insert(SUMMARY.to_owned(), hash);
+        for file in [SUMMARY, PLAN] {
+            if let Ok(hash) = FileHash::read(&self.path.join(file)) {
+                self.manifest.files.insert(file.to_owned(), hash);
+            }
         }
         let checkpoints = Manifest::of(&self.path.join("checkpoints"))?;
         let below = |(file, hash)| (format!("checkpoints/{file}"), hash);
@@ -329,7 +372,7 @@ impl RunDir {
 
     /// Returns true if the manifest lists files that are complete only when a run has ended.
     pub fn is_sealed(&self) -> bool {
-        GROWING.iter().all(|file| self.manifest.files.contains_key(*file))
+        self.manifest.files.contains_key(METRICS)
     }
 }
 
@@ -347,7 +390,7 @@ fn rollouts(step: u64) -> String {
     format!("rollouts/step-{step:06}.jsonl.zst")
 }
 
-/// Returns true if a path in `rollouts` or `evaluations` has a name that runs write.
+/// Returns true if a path in `rollouts`, `samples` or `evaluations` has a name that runs write.
 fn is_ours(path: &Path) -> bool {
     let name = name(path);
     let stem = name.strip_suffix(".jsonl.zst").or_else(|| name.strip_suffix(".json"));
@@ -366,6 +409,9 @@ mod tests {
             ("summary.json", Kind::End),
             ("rollouts/step-000012.jsonl.zst", Kind::Step(12)),
             ("evaluations/step-000010.jsonl.zst", Kind::Step(10)),
+            ("samples/step-000010.jsonl.zst", Kind::Step(10)),
+            ("episodes.jsonl", Kind::End),
+            ("plan.json", Kind::End),
             ("evaluations/before-greedy.jsonl.zst", Kind::Before),
             ("evaluations/after.json", Kind::After),
             ("checkpoints/best.json", Kind::Checkpoint),

@@ -8,16 +8,17 @@ use super::append::AppendFile;
 use super::error::{At, RunDirError, damaged};
 use super::events;
 use super::manifest::FileHash;
+use super::rows::EpisodeRow;
 use crate::metrics::Metrics;
 
-const METRICS: &str = "metrics.jsonl";
+/// Name of the file of metrics.
+pub(super) const METRICS: &str = "metrics.jsonl";
+const EPISODES: &str = "episodes.jsonl";
+const WARNINGS: &str = "warnings.jsonl";
 const TIMING: &str = "timing.jsonl";
 /// Name of the TensorBoard file. TensorBoard requires `tfevents` in the name; a fixed name lets a resumed run continue
 /// the file.
 const EVENTS: &str = "events.out.tfevents.0.maverl";
-
-/// Names of the growing files.
-pub(super) const GROWING: [&str; 3] = [METRICS, TIMING, EVENTS];
 
 /// Name in `timing.jsonl` of the duration of a step, evaluations excluded.
 pub const STEP_SECONDS: &str = "time/step_s";
@@ -30,12 +31,21 @@ struct Row {
     metrics: Metrics,
 }
 
-/// Growing files of a run: metrics, timing, TensorBoard events.
+/// A line of `warnings.jsonl`.
+#[derive(serde::Serialize)]
+struct Warning<'t> {
+    step: u64,
+    text: &'t str,
+}
+
+/// Growing files of a run: metrics, timing, TensorBoard events, rows of episodes, warnings.
 #[derive(Debug)]
 pub struct Journal {
     metrics: AppendFile,
     timing: AppendFile,
     events: AppendFile,
+    episodes: AppendFile,
+    warnings: AppendFile,
 }
 
 impl Journal {
@@ -47,7 +57,13 @@ impl Journal {
     /// If another process writes this run, or a file does not begin as recorded.
     pub fn open(dir: &Path, files: &BTreeMap<String, FileHash>) -> Result<Self, RunDirError> {
         let open = |name: &str| AppendFile::open(&dir.join(name), files.get(name));
-        Ok(Self { metrics: open(METRICS)?, timing: open(TIMING)?, events: open(EVENTS)? })
+        Ok(Self {
+            metrics: open(METRICS)?,
+            timing: open(TIMING)?,
+            events: open(EVENTS)?,
+            episodes: open(EPISODES)?,
+            warnings: open(WARNINGS)?,
+        })
     }
 
     /// Truncates the files to the state that the checkpoint recorded.
@@ -58,7 +74,9 @@ impl Journal {
     pub fn cut(&mut self) -> Result<(), RunDirError> {
         self.metrics.cut()?;
         self.timing.cut()?;
-        self.events.cut()
+        self.events.cut()?;
+        self.episodes.cut()?;
+        self.warnings.cut()
     }
 
     /// Returns true if a process has the run open for writing.
@@ -106,6 +124,27 @@ impl Journal {
         self.events.append(&records)
     }
 
+    /// Appends rows of episodes. Their file must be complete.
+    ///
+    /// # Errors
+    ///
+    /// If the disk is full.
+    pub fn append_episodes(&mut self, rows: &[EpisodeRow]) -> Result<(), RunDirError> {
+        let lines = lines(rows, self.episodes.path())?;
+        self.episodes.append(&lines)
+    }
+
+    /// Appends warnings of a step.
+    ///
+    /// # Errors
+    ///
+    /// If the disk is full.
+    pub fn append_warnings(&mut self, step: u64, warnings: &[String]) -> Result<(), RunDirError> {
+        let rows: Vec<Warning<'_>> = warnings.iter().map(|text| Warning { step, text }).collect();
+        let lines = lines(&rows, self.warnings.path())?;
+        self.warnings.append(&lines)
+    }
+
     /// Returns the seconds of all steps so far, those of earlier processes included.
     ///
     /// # Errors
@@ -128,9 +167,26 @@ impl Journal {
     ///
     /// If the disk fails, or another process changed a file.
     pub fn sync(&self) -> Result<BTreeMap<String, FileHash>, RunDirError> {
-        let files = [(METRICS, &self.metrics), (TIMING, &self.timing), (EVENTS, &self.events)];
+        let files = [
+            (METRICS, &self.metrics),
+            (TIMING, &self.timing),
+            (EVENTS, &self.events),
+            (EPISODES, &self.episodes),
+            (WARNINGS, &self.warnings),
+        ];
         files.into_iter().map(|(name, file)| Ok((name.to_owned(), file.sync()?))).collect()
     }
+}
+
+/// Encodes rows as lines of JSON.
+fn lines<T: serde::Serialize>(rows: &[T], path: &Path) -> Result<Vec<u8>, RunDirError> {
+    let mut text = Vec::new();
+    for row in rows {
+        serde_json::to_writer(&mut text, row)
+            .map_err(|e| RunDirError::Encode { path: path.to_owned(), reason: e.to_string() })?;
+        text.push(b'\n');
+    }
+    Ok(text)
 }
 
 #[cfg(test)]

@@ -7,7 +7,12 @@
 //!   metrics.jsonl                    one row per step, without a clock: equal runs have equal files
 //!   timing.jsonl                     times of each step
 //!   events.out.tfevents.0.maverl     both, for TensorBoard
+//!   episodes.jsonl                   one row per episode, with its place in the files of episodes
+//!   warnings.jsonl                   every warning with its step
+//!   plan.json                        seats, policies and memory, as `maverl check --json`
+//!   progress.json                    what a running process does; replaced every second, absent after the end
 //!   rollouts/step-000012.jsonl.zst   every episode and turn of a step, token ids and log-probs included
+//!   samples/step-000012.jsonl.zst    every trained turn of a step, with the terms of its advantage
 //!   evaluations/before.json          see `EvalReport`; its episodes are in `before.jsonl.zst`
 //!   checkpoints/step-000010/         see `Checkpoints`
 //!   summary.json  manifest.json      results; checksums of all files
@@ -30,6 +35,8 @@ mod manifest;
 mod origin;
 mod provenance;
 mod rollouts;
+mod rows;
+mod samples;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -40,7 +47,14 @@ pub use manifest::{Difference, FORMAT, FileHash, MANIFEST, Manifest};
 pub(crate) use origin::HELD_OUT;
 pub use origin::Origin;
 pub use provenance::Provenance;
-pub use rollouts::{RolloutWriter, read_ended_rollouts, read_rollouts, write_rollouts};
+pub use rollouts::{
+    Place, RolloutWriter, read_ended_rollouts, read_episode, read_rollouts, write_rollouts,
+};
+pub(crate) use rollouts::{is_growing, places};
+pub use rows::{EpisodeRow, SeatCounts, TRAIN, scan_rollouts};
+pub use samples::{
+    Arithmetic, EstimatorRecord, GroupRecord, SampleRecord, StepSamples, read_samples,
+};
 
 use std::fs;
 use std::io;
@@ -58,6 +72,10 @@ const CONFIG: &str = "config.toml";
 const RESOLVED: &str = "resolved.toml";
 const PROVENANCE: &str = "provenance.json";
 const SUMMARY: &str = "summary.json";
+/// Name of the file of the plan in numbers.
+pub(crate) const PLAN: &str = "plan.json";
+/// Name of the file of the progress of a running process.
+pub(crate) const PROGRESS: &str = "progress.json";
 
 /// Directory that a run is written to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -242,7 +260,7 @@ fn resolved(config: &Config, dir: &Path) -> Result<String, RunDirError> {
 /// Writes the initial files of a run directory, durably, under a temporary name.
 fn stage(staged: &Path, origin: &Origin) -> Result<Manifest, RunDirError> {
     remove(staged)?;
-    for part in ["", "rollouts", "evaluations", "checkpoints"] {
+    for part in ["", "rollouts", "samples", "evaluations", "checkpoints"] {
         let dir = staged.join(part);
         create_private_dir(&dir).at("make", &dir)?;
     }

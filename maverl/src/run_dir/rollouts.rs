@@ -3,23 +3,27 @@
 mod writer;
 
 use std::fs;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read, Seek, Write};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 pub use self::writer::RolloutWriter;
-pub(super) use self::writer::{growing, is_growing};
+pub(super) use self::writer::growing;
+pub(crate) use self::writer::is_growing;
 
 use super::disk::write_atomic;
 use super::error::{At, RunDirError, damaged};
+use super::rows::scan_rollouts;
 use crate::task::Task;
-use crate::trajectory::{Episode, Outcome, RewardPart, Turn};
+use crate::trajectory::{Act, Episode, Outcome, RewardPart, Turn};
 
 /// Maximum length of a line and of a file, in bytes before compression. An episode has one line, and one for each turn.
 const LONGEST: u64 = 64 << 20;
 const MOST: u64 = 4 << 30;
-/// Level of compression.
+/// Bytes of content past which a frame ends.
+const FRAME: usize = 1 << 20;
+/// Compression level.
 const LEVEL: i32 = 3;
 /// Number of turns for which an episode preallocates memory.
 const TURNS: usize = 1 << 10;
@@ -36,6 +40,8 @@ enum Line {
         answer: Option<String>,
         outcome: Outcome,
         rewards: Vec<RewardPart>,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        acts: Vec<Act>,
         turns: usize,
     },
     /// A turn, with the task's id and the episode's index, so that a line found by `grep` is identified.
@@ -48,30 +54,97 @@ enum Line {
 ///
 /// If the file cannot be written.
 pub fn write_rollouts(path: &Path, episodes: &[Episode]) -> Result<(), RunDirError> {
-    write_atomic(path, &encode(path, episodes)?)
+    write_atomic(path, &encode(path, episodes)?.0)
 }
 
-/// Encodes the content of a file of episodes.
-pub(super) fn encode(path: &Path, episodes: &[Episode]) -> Result<Vec<u8>, RunDirError> {
-    let encode = || {
-        let mut out = zstd::Encoder::new(Vec::new(), LEVEL)?;
-        episodes.iter().try_for_each(|episode| write(&mut out, episode))?;
-        out.finish()
+/// Place of an episode in its file: the offset of its frame, and the offset of its first line in the content of the
+/// frame.
+pub type Place = [u64; 2];
+
+/// Encodes the content of a file of episodes, and returns the place of each episode in it.
+pub(super) fn encode(
+    path: &Path,
+    episodes: &[Episode],
+) -> Result<(Vec<u8>, Vec<Place>), RunDirError> {
+    let encode = || -> io::Result<_> {
+        let mut frames = Frames::default();
+        let places = episodes.iter().map(|episode| frames.push(episode));
+        let places = places.collect::<io::Result<Vec<_>>>()?;
+        Ok((frames.finish()?, places))
     };
     encode().at("compress", path)
 }
 
+/// Returns the places of the episodes of an existing file, which may be of a version without frames.
+pub(crate) fn places(path: &Path, episodes: &[Episode]) -> Result<Vec<Place>, RunDirError> {
+    let (bytes, places) = encode(path, episodes)?;
+    if fs::read(path).at("read", path)? == bytes {
+        return Ok(places);
+    }
+    let mut places = Vec::new();
+    scan_rollouts(path, "", 0, |row| {
+        places.push(row.at);
+        true
+    })?;
+    Ok(places)
+}
+
+/// Compressed episodes in frames that can be decoded independently, each with its own checksum. A frame ends with the
+/// first episode past [`FRAME`] bytes, so reading one episode decodes little else.
+#[derive(Default)]
+struct Frames {
+    bytes: Vec<u8>,
+    /// Content of the frame that is not compressed yet.
+    text: Vec<u8>,
+}
+
+impl Frames {
+    /// Adds an episode, and returns its place.
+    fn push(&mut self, episode: &Episode) -> io::Result<Place> {
+        let place = [self.bytes.len() as u64, self.text.len() as u64];
+        write(&mut self.text, episode)?;
+        if self.text.len() >= FRAME {
+            self.compress()?;
+        }
+        Ok(place)
+    }
+
+    /// Compresses the pending content as a frame.
+    fn compress(&mut self) -> io::Result<()> {
+        let mut frame = frame(&mut self.bytes)?;
+        frame.write_all(&self.text)?;
+        frame.finish()?;
+        self.text.clear();
+        Ok(())
+    }
+
+    /// Returns the content of the file. A file of no episodes is one empty frame.
+    fn finish(mut self) -> io::Result<Vec<u8>> {
+        if self.bytes.is_empty() || !self.text.is_empty() {
+            self.compress()?;
+        }
+        Ok(self.bytes)
+    }
+}
+
+/// Begins a frame with a checksum.
+fn frame<W: Write>(out: W) -> io::Result<zstd::Encoder<'static, W>> {
+    let mut frame = zstd::Encoder::new(out, LEVEL)?;
+    frame.include_checksum(true)?;
+    Ok(frame)
+}
+
 /// Writes the lines of an episode.
-fn write(out: &mut impl io::Write, episode: &Episode) -> io::Result<()> {
+fn write(text: &mut Vec<u8>, episode: &Episode) -> io::Result<()> {
     for line in lines(episode) {
-        serde_json::to_writer(&mut *out, &line)?;
-        out.write_all(b"\n")?;
+        serde_json::to_writer(&mut *text, &line)?;
+        text.push(b'\n');
     }
     Ok(())
 }
 
 fn lines(episode: &Episode) -> impl Iterator<Item = Line> {
-    let Episode { task, index, seed, turns, answer, outcome, rewards } = episode;
+    let Episode { task, index, seed, turns, acts, answer, outcome, rewards } = episode;
     let header = Line::Episode {
         task: task.clone(),
         index: *index,
@@ -79,6 +152,7 @@ fn lines(episode: &Episode) -> impl Iterator<Item = Line> {
         answer: answer.clone(),
         outcome: outcome.clone(),
         rewards: rewards.clone(),
+        acts: acts.clone(),
         turns: turns.len(),
     };
     let turns = turns.iter().map(|turn| Line::Turn {
@@ -135,11 +209,13 @@ fn read(path: &Path) -> Result<(Vec<Episode>, Result<(), RunDirError>), RunDirEr
 /// Adds a line to the episodes before it. `missing` is the number of turns that the last episode lacks.
 fn add(episodes: &mut Vec<Episode>, missing: &mut usize, line: &[u8]) -> Result<(), String> {
     match serde_json::from_slice(line).map_err(|e| e.to_string())? {
-        Line::Episode { task, index, seed, answer, outcome, rewards, turns } if *missing == 0 => {
+        Line::Episode { task, index, seed, answer, outcome, rewards, acts, turns }
+            if *missing == 0 =>
+        {
             *missing = turns;
             // The stored number is not trusted for allocation.
             let turns = Vec::with_capacity(turns.min(TURNS));
-            episodes.push(Episode { task, index, seed, turns, answer, outcome, rewards });
+            episodes.push(Episode { task, index, seed, turns, acts, answer, outcome, rewards });
         }
         Line::Turn { turn, .. } if *missing > 0 => {
             *missing -= 1;
@@ -151,23 +227,76 @@ fn add(episodes: &mut Vec<Episode>, missing: &mut usize, line: &[u8]) -> Result<
     Ok(())
 }
 
+/// Reads one episode of a file of episodes, and verifies the checksum of its frame.
+///
+/// # Errors
+///
+/// If the file cannot be read, or no episode begins at the place.
+pub fn read_episode(path: &Path, [frame, at]: Place) -> Result<Episode, RunDirError> {
+    let mut lines = Lines::open_frame(path, frame, true)?;
+    if lines.skip(at)? < at {
+        // The place was found by reading the file from its start.
+        lines = Lines::open_frame(path, frame, false)?;
+        lines.skip(at)?;
+    }
+    let wrong = |what: String| damaged(path, format!("bytes {frame}, {at}: {what}"));
+    let mut next = || -> Result<Line, RunDirError> {
+        let line = lines.next()?.ok_or_else(|| wrong("no episode begins there".to_owned()))?;
+        serde_json::from_slice(&line).map_err(|error| wrong(error.to_string()))
+    };
+    let Line::Episode { task, index, seed, answer, outcome, rewards, acts, turns: n } = next()?
+    else {
+        return Err(wrong("no episode begins there".to_owned()));
+    };
+    let mut turns = Vec::with_capacity(n.min(TURNS));
+    for _ in 0..n {
+        match next()? {
+            Line::Turn { turn, .. } => turns.push(turn),
+            Line::Episode { .. } => return Err(wrong("the episode lacks turns".to_owned())),
+        }
+    }
+    lines.drain()?;
+    Ok(Episode { task, index, seed, turns, acts, answer, outcome, rewards })
+}
+
 /// Lines of a compressed file, read one at a time, of limited length.
-struct Lines<'p> {
+pub(super) struct Lines<'p> {
     path: &'p Path,
     text: BufReader<zstd::Decoder<'static, BufReader<fs::File>>>,
     /// Number of the last line, from 1.
-    number: usize,
-    bytes: u64,
+    pub(super) number: usize,
+    /// Number of bytes read, before compression.
+    pub(super) bytes: u64,
 }
 
 impl<'p> Lines<'p> {
-    fn open(path: &'p Path) -> Result<Self, RunDirError> {
+    pub(super) fn open(path: &'p Path) -> Result<Self, RunDirError> {
         let file = fs::File::open(path).at("open", path)?;
         let text = BufReader::new(zstd::Decoder::new(file).at("read", path)?);
         Ok(Self { path, text, number: 0, bytes: 0 })
     }
 
-    fn next(&mut self) -> Result<Option<Vec<u8>>, RunDirError> {
+    /// Opens the frame at an offset. The text ends with it if it is the `only` one, else with the file.
+    fn open_frame(path: &'p Path, offset: u64, only: bool) -> Result<Self, RunDirError> {
+        let mut file = fs::File::open(path).at("open", path)?;
+        file.seek(io::SeekFrom::Start(offset)).at("seek in", path)?;
+        let decoder = zstd::Decoder::new(file).at("read", path)?;
+        let text = BufReader::new(if only { decoder.single_frame() } else { decoder });
+        Ok(Self { path, text, number: 0, bytes: 0 })
+    }
+
+    /// Skips bytes of the text, and returns how many there were.
+    fn skip(&mut self, bytes: u64) -> Result<u64, RunDirError> {
+        io::copy(&mut (&mut self.text).take(bytes), &mut io::sink()).at("read", self.path)
+    }
+
+    /// Reads the rest of a frame, so that its checksum is verified. Larger rests are those of files without frames,
+    /// which have no checksum.
+    fn drain(&mut self) -> Result<(), RunDirError> {
+        self.skip(LONGEST).map(drop)
+    }
+
+    pub(super) fn next(&mut self) -> Result<Option<Vec<u8>>, RunDirError> {
         self.number += 1;
         let wrong = |what: String| damaged(self.path, format!("line {}: {what}", self.number));
         let mut line = Vec::new();
@@ -205,6 +334,42 @@ mod tests {
         unscored.outcome = Outcome::Unscored(Fault::new(FaultKind::Timeout, "600 s"));
         write_rollouts(&path, &[scored.clone(), unscored.clone()]).unwrap();
         assert_eq!(read_rollouts(&path).unwrap(), [scored, unscored]);
+    }
+
+    #[test]
+    fn every_episode_is_read_from_its_place_and_frames_end_past_a_mebibyte() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("step-000001.jsonl.zst");
+        let long = |index: u32| {
+            let mut long = episode("facts/1", index, true, 2);
+            long.turns[1].reply = format!("{index}").repeat(300_000);
+            long
+        };
+        let episodes: Vec<Episode> = (0..9).map(long).collect();
+        let (bytes, places) = encode(&path, &episodes).unwrap();
+        fs::write(&path, &bytes).unwrap();
+        let frames: Vec<u64> = places.iter().map(|[frame, _]| *frame).collect();
+        // Four episodes of 300 kB are the first past 1 MiB.
+        assert_eq!(frames.iter().filter(|frame| **frame == 0).count(), 4, "{places:?}");
+        assert!(frames[4] > 0 && frames[8] > frames[7], "{places:?}");
+        for (place, episode) in places.iter().zip(&episodes) {
+            assert_eq!(&read_episode(&path, *place).unwrap(), episode);
+        }
+        assert_eq!(read_rollouts(&path).unwrap(), episodes);
+        let mut at = 0;
+        for episode in &episodes {
+            assert_eq!(&read_episode(&path, [0, at]).unwrap(), episode, "counted from the start");
+            let text = |line| serde_json::to_string(&line).unwrap().len() as u64 + 1;
+            at += lines(episode).map(text).sum::<u64>();
+        }
+        let error = read_episode(&path, [0, 7]).unwrap_err().to_string();
+        assert!(error.contains("bytes 0, 7"), "{error}");
+        assert_eq!(encode(&path, &episodes).unwrap().0, bytes, "equal episodes, equal files");
+        let mut damaged = bytes;
+        let last = damaged.len() - 1;
+        damaged[last] ^= 1;
+        fs::write(&path, damaged).unwrap();
+        assert!(read_episode(&path, places[8]).is_err(), "the checksum of the frame is verified");
     }
 
     #[test]

@@ -43,16 +43,23 @@ pub(crate) fn episode(id: &str, index: u32, solved: bool, turns: u32) -> Episode
         index,
         seed: 7,
         turns: (0..turns).map(turn).collect(),
+        acts: Vec::new(),
         answer: Some("yes".into()),
         outcome: Outcome::Scored(Score::binary(solved)),
         rewards: Vec::new(),
     }
 }
 
+/// Writes the rollouts of a step.
+pub(crate) fn write_step(dir: &mut RunDir, step: u64, episodes: &[Episode]) -> Vec<Place> {
+    let mut rollouts = dir.begin_rollouts(step).unwrap();
+    episodes.iter().for_each(|episode| rollouts.append(episode).unwrap());
+    dir.list_rollouts(step, rollouts).unwrap()
+}
+
 /// Writes the rollouts of a step without episodes.
 fn play_nothing(dir: &mut RunDir, step: u64) {
-    let rollouts = dir.begin_rollouts(step).unwrap();
-    dir.list_rollouts(step, rollouts).unwrap();
+    write_step(dir, step, &[]);
 }
 
 /// Returns the origin of a run without data.
@@ -107,7 +114,7 @@ fn a_run_directory_is_its_owners_alone_and_what_is_written_in_it_follows_it() {
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     let home = tempfile::tempdir().unwrap();
     let mut dir = RunDir::create(&home.path().join("a"), &origin()).unwrap();
-    for part in ["", "rollouts", "evaluations", "checkpoints"] {
+    for part in ["", "rollouts", "samples", "evaluations", "checkpoints"] {
         assert_eq!(mode(&dir.path().join(part)), 0o700, "{part}");
     }
     play_nothing(&mut dir, 1);
@@ -339,12 +346,14 @@ fn a_sealed_manifest_covers_every_file_of_the_run_and_no_other() {
     let files: Vec<String> = Manifest::read(dir.path()).unwrap().files.into_keys().collect();
     let expected = [
         CONFIG,
+        "episodes.jsonl",
         "events.out.tfevents.0.maverl",
         "metrics.jsonl",
         PROVENANCE,
         RESOLVED,
         "rollouts/step-000001.jsonl.zst",
         "timing.jsonl",
+        "warnings.jsonl",
     ];
     assert_eq!(files, expected);
     fs::write(dir.rollouts(1), "other").unwrap();

@@ -10,9 +10,11 @@ use crate::algo::{
 };
 use crate::metrics::{Metrics, rollout};
 use crate::plan::Plan;
+use crate::run_dir::StepSamples;
 use crate::runtime::{Batch, ValueBatch};
 use crate::train::critic::ValuePredictions;
 use crate::train::error::TrainError;
+use crate::train::record::{Estimated, record};
 use crate::train::state::AlgorithmState;
 use crate::train::unscored::none_scored;
 use crate::train::{kl_penalty, measure};
@@ -55,6 +57,8 @@ pub(super) struct Advantages {
     pub(super) metrics: Metrics,
     /// True if there is nothing to learn from.
     pub(super) flat: bool,
+    /// Samples with the terms of their advantages.
+    pub(super) record: StepSamples,
 }
 
 /// Batches of a step.
@@ -107,22 +111,68 @@ pub(super) fn advantages(
         among.groups.flat = declared.iter().flatten().all(|advantage| *advantage == 0.0);
     }
     let mut metrics = measure::groups(&among.groups);
+    let name = algorithm.declared.advantage.as_ref().map(|declared| &*declared.chosen.name);
     let Some(critic) = &algorithm.critic else {
         let flat = among.groups.flat;
-        let tokens = match declared {
-            Some(declared) => whitened(plan, declared),
-            None => among.by_token(samples),
+        let (before, tokens) = match declared {
+            Some(declared) => (declared.clone(), whitened(plan, declared)),
+            None => (unwhitened(&among).by_token(samples), among.by_token(samples)),
         };
-        return Advantages { tokens, targets: Vec::new(), metrics, flat };
+        let estimated = Estimated {
+            estimator: name.unwrap_or("group"),
+            terms: name.is_none().then_some(&among.terms),
+            before: &before,
+            after: &tokens,
+            values: &[],
+            returns: &[],
+        };
+        let record = record(plan, episodes, samples, &estimated);
+        return Advantages { tokens, targets: Vec::new(), metrics, flat, record };
     };
     let Valued { advantages, returns } = valued(episodes, samples, &predicted.values, critic);
     metrics.extend(measure::values(plan, samples, &predicted.values, &returns));
-    let tokens = whitened(plan, declared.unwrap_or(advantages));
-    Advantages { tokens, targets: predicted.targets(&returns), metrics, flat: false }
+    let before = declared.unwrap_or(advantages);
+    let tokens = whitened(plan, before.clone());
+    let estimated = Estimated {
+        estimator: name.unwrap_or("critic"),
+        terms: None,
+        before: &before,
+        after: &tokens,
+        values: &predicted.values,
+        returns: &returns,
+    };
+    let record = record(plan, episodes, samples, &estimated);
+    Advantages { tokens, targets: predicted.targets(&returns), metrics, flat: false, record }
+}
+
+/// Returns the advantages of samples from those that a mixer computed. The mixer has trained the critics.
+pub(super) fn mixed(
+    plan: &Plan,
+    episodes: &[Episode],
+    samples: &[Sample],
+    predicted: &ValuePredictions,
+    (before, metrics): (Vec<Vec<f64>>, Metrics),
+) -> Advantages {
+    let tokens = whitened(plan, before.clone());
+    let estimated = Estimated {
+        estimator: "mixer",
+        terms: None,
+        before: &before,
+        after: &tokens,
+        values: &predicted.values,
+        returns: &[],
+    };
+    let record = record(plan, episodes, samples, &estimated);
+    Advantages { tokens, targets: Vec::new(), metrics, flat: false, record }
+}
+
+/// Returns advantages relative to groups as they were before whitening.
+fn unwhitened(among: &algo::Advantages) -> algo::Advantages {
+    algo::Advantages { values: among.terms.unwhitened.clone(), ..among.clone() }
 }
 
 /// Whitens advantages if the algorithm does.
-pub(super) fn whitened(plan: &Plan, mut advantages: Vec<Vec<f64>>) -> Vec<Vec<f64>> {
+fn whitened(plan: &Plan, mut advantages: Vec<Vec<f64>>) -> Vec<Vec<f64>> {
     if plan.algorithm.whiten {
         whiten_tokens(&mut advantages);
     }

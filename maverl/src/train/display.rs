@@ -1,6 +1,7 @@
 //! Progress displays for people.
 
 mod bar;
+mod heartbeat;
 mod lines;
 
 use std::io::IsTerminal;
@@ -9,6 +10,8 @@ use std::sync::Arc;
 use crate::train::progress::Progress;
 
 use bar::Bar;
+pub use heartbeat::Beat;
+pub(super) use heartbeat::Heartbeat;
 use lines::Lines;
 
 /// Returns a display on standard error: one line per step, with a bar below if it is a terminal.

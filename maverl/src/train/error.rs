@@ -8,7 +8,7 @@ use crate::model::{ModelError, TokenizerError};
 use crate::rollout::RolloutError;
 use crate::run_dir::RunDirError;
 use crate::runtime::RuntimeError;
-use crate::train::resume::resume_command;
+use crate::train::commands::resume_command;
 
 /// Error that ended a run. Written files stay, and `--resume` continues from the last checkpoint.
 #[derive(Debug, thiserror::Error)]

@@ -5,47 +5,47 @@ use std::time::Instant;
 use crate::checkpoint::{Best, TrainerState};
 use crate::config::EvalConfig;
 use crate::eval::{EvalReport, EvalSpec};
-use crate::metrics::{Malformed, Metrics};
-use crate::run_dir::RunDir;
+use crate::metrics::Metrics;
+use crate::run_dir::{Journal, Place, RunDir, RunDirError, places, read_rollouts};
 use crate::train::error::TrainError;
 use crate::train::interrupt::Interrupt;
 use crate::train::progress::Progress;
 use crate::train::summary::{Evaluation, SplitScore};
 use crate::train::trainable::{Stepped, Trainable};
-use crate::train::unscored;
+use crate::train::{rows, unscored};
+use crate::trajectory::Episode;
 
 /// Parts of a run that an evaluation uses.
 pub(super) struct Evaluator<'r, W> {
     pub(super) work: &'r W,
     pub(super) dir: &'r mut RunDir,
+    pub(super) journal: &'r mut Journal,
+    pub(super) state: &'r mut TrainerState,
     pub(super) eval: &'r EvalConfig,
     /// Name that the environment gives to the share of solved episodes.
     pub(super) measure: &'r str,
-    pub(super) malformed: &'r mut Malformed,
     pub(super) progress: &'r dyn Progress,
     pub(super) interrupt: &'r Interrupt,
 }
 
 impl<W: Trainable> Evaluator<'_, W> {
     /// Evaluates on the validation split if this is due; returns true if the result is the best so far.
-    pub(super) async fn validate(
-        self,
-        state: &mut TrainerState,
-        done: &mut Stepped,
-    ) -> Result<bool, TrainError> {
-        let (step, eval) = (state.step, self.eval);
+    pub(super) async fn validate(self, done: &mut Stepped) -> Result<bool, TrainError> {
+        let (state, eval) = (self.state, self.eval);
+        let step = state.step;
         if eval.every == 0 || !step.is_multiple_of(eval.every) {
             return Ok(false);
         }
         let start = Instant::now();
-        let spec = EvalSpec::new(eval, &eval.split);
+        let spec = EvalSpec::new(&eval, &eval.split);
         let episodes = self.work.evaluate(&spec).await?;
         let report = unscored::report(&spec, &episodes)?;
-        self.dir.write_evaluation_episodes(&format!("step-{step:06}"), &episodes)?;
+        let places = self.dir.write_evaluation_episodes(&format!("step-{step:06}"), &episodes)?;
+        rows::index(self.journal, ("validation", step), &episodes, &places)?;
         let exact_match = report.exact_match();
         done.metrics.extend(report.metrics(&spec.split));
         done.warnings.extend(report.left_out());
-        done.warnings.extend(self.malformed.warning(&episodes));
+        done.warnings.extend(state.warned.malformed.warning(&episodes));
         done.timing.set("time/eval_s", start.elapsed().as_secs_f64());
         let improved = state.best.is_none_or(|best| exact_match > best.exact_match);
         if improved {
@@ -56,9 +56,9 @@ impl<W: Trainable> Evaluator<'_, W> {
 
     /// Returns the evaluation before or after training, read from its file if it exists. `None` if the run is asked to
     /// stop.
-    pub(super) async fn evaluate(self, name: &str) -> Result<Option<Evaluation>, TrainError> {
+    pub(super) async fn evaluate(mut self, name: &str) -> Result<Option<Evaluation>, TrainError> {
         if let Some(evaluation) = self.dir.read_evaluation(name)? {
-            return Ok(Some(evaluation));
+            return self.evaluated(name, evaluation).map(Some);
         }
         let eval = self.eval;
         self.progress.note(&format!("evaluating on `{}` {name} training", eval.test_split));
@@ -76,18 +76,58 @@ impl<W: Trainable> Evaluator<'_, W> {
             sampled: unscored::report(&sampled, &episodes)?,
             greedy: unscored::report(&greedy, &greedily)?,
         };
-        self.dir.write_evaluation_episodes(name, &episodes)?;
-        self.dir.write_evaluation_episodes(&format!("{name}-greedy"), &greedily)?;
+        let places = self.dir.write_evaluation_episodes(name, &episodes)?;
+        let greedy_name = format!("{name}-greedy");
+        let greedy_places = self.dir.write_evaluation_episodes(&greedy_name, &greedily)?;
         self.dir.write_evaluation(name, &evaluation)?;
+        self.index(name, &episodes, &places)?;
+        self.index(&greedy_name, &greedily, &greedy_places)?;
         let SplitScore { exact_match, greedy, .. } = SplitScore::from(&evaluation);
         let measure = self.measure;
         self.progress
             .note(&format!("{measure} {name} training: {exact_match:.3}, greedy {greedy:.3}"));
+        self.evaluation_warnings(&evaluation, &episodes)?;
+        Ok(Some(evaluation))
+    }
+
+    /// Appends again what was recorded of an evaluation after the last checkpoint, and cut off when the run was resumed.
+    fn evaluated(&mut self, name: &str, evaluation: Evaluation) -> Result<Evaluation, TrainError> {
+        let mut sampled = Vec::new();
+        for stage in [name.to_owned(), format!("{name}-greedy")] {
+            let path = self.dir.evaluation_episodes(&stage);
+            // The episodes may have been removed, see `Missing`.
+            if path.is_file() {
+                let episodes = read_rollouts(&path)?;
+                let places = places(&path, &episodes)?;
+                self.index(&stage, &episodes, &places)?;
+                if stage == name {
+                    sampled = episodes;
+                }
+            }
+        }
+        self.evaluation_warnings(&evaluation, &sampled)?;
+        Ok(evaluation)
+    }
+
+    fn evaluation_warnings(
+        &mut self,
+        evaluation: &Evaluation,
+        episodes: &[Episode],
+    ) -> Result<(), RunDirError> {
         let reports = [&evaluation.sampled, &evaluation.greedy].into_iter();
         let left_out = reports.filter_map(EvalReport::left_out);
-        let warnings = left_out.chain(self.malformed.warning(&episodes));
-        warnings.for_each(|warning| self.progress.warn(&warning));
-        Ok(Some(evaluation))
+        let malformed = self.state.warned.malformed.warning(episodes);
+        let warnings: Vec<String> = left_out.chain(malformed).collect();
+        rows::warn(self.journal, self.progress, self.state.step, &warnings)
+    }
+
+    fn index(
+        &mut self,
+        stage: &str,
+        episodes: &[Episode],
+        places: &[Place],
+    ) -> Result<(), RunDirError> {
+        rows::index(self.journal, (stage, self.state.step), episodes, places)
     }
 }
 

@@ -13,6 +13,7 @@ use crate::config::UpdateOrder;
 use crate::metrics::Metrics;
 use crate::plan::Plan;
 use crate::rng::SplitMix64;
+use crate::run_dir::StepSamples;
 use crate::runtime::{Batch, Policy, Request, RuntimeError, Sampling, ValueBatch};
 use crate::train::batches::{self, Advantages, Batches, Samples, StepPlan};
 use crate::train::critic::{self, ValuePredictions};
@@ -101,17 +102,21 @@ impl Learner {
             None => Ok(batches::advantages(at.plan, episodes, samples, predicted)),
             Some(critic) => {
                 let rows = (critic, samples);
-                mixer::learn(at, &self.policies, &mut self.mixer, rows, predicted).await
+                let mixer = &mut self.mixer;
+                let mixed = mixer::learn(at, &self.policies, mixer, rows, predicted).await?;
+                Ok(batches::mixed(at.plan, episodes, samples, predicted, mixed))
             }
         }
     }
 
-    /// Updates policies and critics with the batches of a step, and returns the metrics of the updates.
+    /// Updates policies and critics with the batches of a step, and returns the metrics of the updates. The factors of
+    /// policies that are updated in turn are added to `record`.
     pub(super) async fn update(
         &mut self,
         at: &StepPlan<'_>,
         samples: &[Sample],
         Batches { mut policies, mut critics }: Batches,
+        record: &mut StepSamples,
     ) -> Result<Metrics, TrainError> {
         for (policy, batch) in &mut policies {
             let name = self.policies[*policy].name();
@@ -126,7 +131,8 @@ impl Learner {
             UpdateOrder::Together => self.update_together(at.plan, policies, critics).await?,
             order => {
                 let order = self.sequence(at.plan.seed, order, at.step);
-                self.update_in_turn(at.plan, samples, policies, critics, order).await?
+                let rows = (samples, record);
+                self.update_in_turn(at.plan, rows, policies, critics, order).await?
             }
         };
         metrics.extend(self.state.seek(at.plan, &metrics));
@@ -202,7 +208,7 @@ impl Learner {
     async fn update_in_turn(
         &self,
         plan: &Plan,
-        samples: &[Sample],
+        (samples, record): (&[Sample], &mut StepSamples),
         batches: Vec<(usize, Batch)>,
         values: Vec<(usize, ValueBatch)>,
         sequence: Vec<usize>,
@@ -221,6 +227,10 @@ impl Learner {
             for (row, &episode) in batch.rows.iter_mut().zip(&episodes) {
                 let factor = compound.of(episode) as f32;
                 row.advantages.iter_mut().for_each(|advantage| *advantage *= factor);
+            }
+            let recorded = record.samples.iter_mut().zip(samples);
+            for (recorded, sample) in recorded.filter(|(_, sample)| sample.policy == index) {
+                recorded.factor = Some(compound.of(sample.episode));
             }
             let rows = batch.rows.clone();
             let shared = if plan.shares_trunk() { values.remove(&index) } else { None };

@@ -19,7 +19,7 @@ use crate::model::weights::Shards;
 use crate::model::{ModelError, ModelErrorKind};
 use crate::plan::{CriticPlan, OptimPlan, Plan};
 use crate::runtime::Policy;
-use crate::train::batches::{Advantages, StepPlan, whitened};
+use crate::train::batches::StepPlan;
 use crate::train::critic::{ValuePredictions, host, predict_values};
 use crate::train::error::TrainError;
 
@@ -110,7 +110,8 @@ impl Mixer {
     }
 }
 
-/// Computes the advantages of samples from the critics' predictions. Then mixer and critics are updated together.
+/// Computes the advantages of samples `[N][T]` from the critics' predictions, before whitening. Then mixer and critics
+/// are updated together. Also returns the metrics.
 /// `mixer` is none before its first use.
 pub(super) async fn learn(
     at: &StepPlan<'_>,
@@ -118,7 +119,7 @@ pub(super) async fn learn(
     mixer: &mut Option<Mixer>,
     (critic, samples): (&CriticPlan, &[Sample]),
     predicted: &ValuePredictions,
-) -> Result<Advantages, TrainError> {
+) -> Result<(Vec<Vec<f64>>, Metrics), TrainError> {
     let (plan, mut metrics) = (at.plan, Metrics::default());
     let rounds = Rounds::of(plan, policies, critic, samples, predicted).await?;
     let size = rounds.states.values().next().map_or(0, Vec::len);
@@ -158,8 +159,7 @@ pub(super) async fn learn(
     }
     metrics.set("mixer/lr", lr);
     metrics.set("mixer/loss", loss / plan.algorithm.epochs as f64);
-    let tokens = whitened(plan, tokens);
-    Ok(Advantages { tokens, targets: Vec::new(), metrics, flat: false })
+    Ok((tokens, metrics))
 }
 
 fn lr_of(plan: &Plan, critic: &CriticPlan, step: u64) -> f64 {

@@ -13,6 +13,7 @@
 
 mod batches;
 mod collect;
+mod commands;
 mod critic;
 mod dataset;
 mod display;
@@ -25,8 +26,9 @@ mod measure;
 mod mixer;
 mod players;
 mod progress;
+mod record;
 mod replay;
-mod resume;
+mod rows;
 mod run;
 mod sink;
 mod state;
@@ -37,13 +39,13 @@ mod trainable;
 mod training;
 mod unscored;
 
-pub use display::stderr;
+pub use commands::{resume_command, view_command};
+pub use display::{Beat, stderr};
 pub use error::{DemonstrationError, ErrorKind, TrainError};
 pub use interrupt::Interrupt;
 pub(crate) use progress::tell;
 pub use progress::{Progress, Silent, StepLine, silent};
 pub use replay::{Recorded, replay};
-pub use resume::resume_command;
 pub use sink::{EndedEpisode, EpisodeSink, SinkError};
 pub use summary::{Evaluation, Report, RunSummary, SplitScore};
 pub use unscored::report;
@@ -53,13 +55,14 @@ use std::sync::Arc;
 
 use crate::checkpoint::{Checkpoints, Which};
 use crate::eval::{EvalReport, EvalSpec};
-use crate::plan::Plan;
+use crate::plan::{EndpointPlan, Plan};
 use crate::registry::Registry;
 use crate::run_dir::{Missing, RunDir, RunLocation};
 use crate::runtime::Runtime;
 use crate::trajectory::Episode;
 
 use dataset::Needs;
+use display::Heartbeat;
 use run::{Opened, Run, Settings};
 use sink::Observers;
 use trainable::Trainable;
@@ -115,6 +118,7 @@ pub async fn train(
     options: Options,
 ) -> Result<Report, TrainError> {
     let Options { place, given, missing, progress, interrupt, sinks } = options;
+    let progress: Arc<dyn Progress> = Arc::new(Heartbeat::new(progress));
     let eval = plan.eval.used(plan.algorithm.preset);
     let runtime = Runtime::start(&plan.worker_specs(), &plan.runtime_options())?;
     runtime.notes().iter().for_each(|note| progress.warn(note));
@@ -136,6 +140,7 @@ pub async fn train(
             seats: training.asked(),
             measure: training.measure(),
             missing,
+            plan: plan_json(plan),
         };
         let run = Run::open(&place, &origin, settings, training, Arc::clone(&progress), interrupt);
         match run.await? {
@@ -150,6 +155,17 @@ pub async fn train(
     let report = Box::pin(report).await;
     runtime.shutdown();
     report
+}
+
+/// Returns the plan in numbers, with the names that have no numbers: seats of endpoints, and environments.
+fn plan_json(plan: &Plan) -> serde_json::Value {
+    let endpoint = |of: &EndpointPlan| serde_json::json!({ "seat": of.seat, "endpoint": of.name });
+    serde_json::json!({
+        "summary": plan.summary(),
+        "endpoints": plan.endpoints.iter().map(endpoint).collect::<Vec<_>>(),
+        "environment": plan.environment.name,
+        "environments": plan.environments.keys().collect::<Vec<_>>(),
+    })
 }
 
 /// Weights to evaluate.

@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::io::Write;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +29,10 @@ pub struct StepLine {
 
 /// Receiver of the progress of a run.
 pub trait Progress: Send + Sync {
+    /// Called when the run directory is ready, before anything else.
+    fn opened(&self, dir: &Path) {
+        let _ = dir;
+    }
     /// Called before the first step; `done` of `steps` are complete.
     fn begin(&self, done: u64, steps: u64);
     /// Called before the episodes of a step or an evaluation, which `what` names.

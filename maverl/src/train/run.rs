@@ -13,14 +13,17 @@ use std::time::{Instant, SystemTime};
 
 use crate::checkpoint::{Checkpoint, Checkpoints, TrainerState, Which};
 use crate::config::{CheckpointConfig, EvalConfig};
-use crate::metrics::{Malformed, Metrics, by_seat};
+use crate::metrics::{Metrics, by_seat};
 use crate::run_dir::disk::{read_json, write_json};
-use crate::run_dir::{Journal, Missing, Origin, RunDir, RunDirError, RunLocation, STEP_SECONDS};
+use crate::run_dir::{
+    Journal, Missing, Origin, RunDir, RunDirError, RunLocation, STEP_SECONDS, TRAIN,
+};
+use crate::train::commands::resume_command;
 use crate::train::error::TrainError;
 use crate::train::evaluations::{self, Evaluator};
 use crate::train::interrupt::Interrupt;
 use crate::train::progress::{Progress, StepLine};
-use crate::train::resume::resume_command;
+use crate::train::rows;
 use crate::train::summary::{Evaluation, Report, RunSummary, SplitScore};
 use crate::train::trainable::{Stepped, Trainable};
 use crate::trajectory::Seat;
@@ -39,6 +42,8 @@ pub(super) struct Settings {
     pub(super) measure: String,
     /// Files that may be missing in a run directory that is opened.
     pub(super) missing: Missing,
+    /// The plan in numbers.
+    pub(super) plan: serde_json::Value,
 }
 
 /// A run in progress.
@@ -55,8 +60,6 @@ pub(super) struct Run<W> {
     interrupt: Interrupt,
     /// Start of the time that no row includes yet.
     clock: Instant,
-    /// Seats for which the user was warned of malformed replies.
-    malformed: Malformed,
 }
 
 /// A run that can start or resume, or one that is complete.
@@ -99,7 +102,9 @@ impl<W: Trainable> Run<W> {
         dir.reopen(origin, state.step)?;
         checkpoints.rewind(&state)?;
         journal.cut()?;
-        let (saved, clock, malformed) = (state.step, Instant::now(), Malformed::default());
+        dir.write_plan(&settings.plan)?;
+        progress.opened(dir.path());
+        let (saved, clock) = (state.step, Instant::now());
         let mut run = Self {
             settings,
             work,
@@ -111,7 +116,6 @@ impl<W: Trainable> Run<W> {
             progress,
             interrupt,
             clock,
-            malformed,
         };
         match checkpoint {
             Some(checkpoint) => run.work.load(&checkpoint).await?,
@@ -133,7 +137,7 @@ impl<W: Trainable> Run<W> {
     /// Runs everything that remains, until the run is asked to stop.
     async fn whole(&mut self) -> Result<(), TrainError> {
         if self.state.step == 0 && self.settings.eval.before_and_after {
-            match self.evaluator().0.evaluate("before").await? {
+            match self.evaluator().evaluate("before").await? {
                 Some(before) => self.row(0, &evaluations::metrics(&before), &Metrics::default())?,
                 None => return Ok(()),
             }
@@ -144,7 +148,7 @@ impl<W: Trainable> Run<W> {
             return Ok(());
         }
         if self.settings.eval.before_and_after {
-            let Some(after) = self.evaluator().0.evaluate("after").await? else { return Ok(()) };
+            let Some(after) = self.evaluator().evaluate("after").await? else { return Ok(()) };
             self.row(self.state.step, &evaluations::metrics(&after), &Metrics::default())?;
         }
         Ok(())
@@ -164,7 +168,11 @@ impl<W: Trainable> Run<W> {
         let step = self.state.step + 1;
         let mut rollouts = self.dir.begin_rollouts(step)?;
         let mut done = self.work.step(self.state.step, &mut rollouts).await?;
-        self.dir.list_rollouts(step, rollouts)?;
+        let places = self.dir.list_rollouts(step, rollouts)?;
+        if let Some(samples) = &done.samples {
+            self.dir.write_samples(step, samples)?;
+        }
+        rows::index(&mut self.journal, (TRAIN, step), &done.episodes, &places)?;
         for (seat, totals) in by_seat(&done.episodes) {
             self.state.agents.entry(seat).or_default().add(&totals);
         }
@@ -174,13 +182,17 @@ impl<W: Trainable> Run<W> {
             done.warnings
                 .push(format!("step {step}: every group has one reward; nothing was updated"));
         }
-        done.warnings.extend(self.malformed.warning(&done.episodes));
+        for (name, warning) in std::mem::take(&mut done.warnings_once) {
+            if self.state.warned.others.insert(name.to_owned()) {
+                done.warnings.push(warning);
+            }
+        }
+        done.warnings.extend(self.state.warned.malformed.warning(&done.episodes));
         self.state.step = step;
-        let (evaluator, state) = self.evaluator();
-        let improved = evaluator.validate(state, &mut done).await?;
+        let improved = self.evaluator().validate(&mut done).await?;
         let line = self.line(&done);
         self.progress.step(&line);
-        done.warnings.iter().for_each(|warning| self.progress.warn(warning));
+        rows::warn(&mut self.journal, &*self.progress, step, &done.warnings)?;
         done.timing.set(STEP_SECONDS, line.seconds);
         self.row(step, &done.metrics, &done.timing)?;
         let checkpoint = &self.settings.checkpoint;
@@ -192,12 +204,12 @@ impl<W: Trainable> Run<W> {
         if flat { Err(too_flat(&self.dir, &self.state)) } else { Ok(()) }
     }
 
-    /// Returns what evaluates, and the state that validations change.
-    fn evaluator(&mut self) -> (Evaluator<'_, W>, &mut TrainerState) {
-        let Self { settings, work, dir, malformed, progress, interrupt, state, .. } = self;
+    /// Returns what evaluates.
+    fn evaluator(&mut self) -> Evaluator<'_, W> {
+        let Self { settings, work, dir, journal, state, progress, interrupt, .. } = self;
         let Settings { eval, measure, .. } = settings;
         let progress = &**progress;
-        (Evaluator { work, dir, eval, measure, malformed, progress, interrupt }, state)
+        Evaluator { work, dir, journal, state, eval, measure, progress, interrupt }
     }
 
     async fn save(&mut self) -> Result<(), TrainError> {
@@ -259,6 +271,7 @@ impl<W: Trainable> Run<W> {
             agents: agents.into_iter().map(|(seat, totals)| (seat, totals.summary())).collect(),
         };
         write_json(&self.dir.summary(), &summary)?;
+        self.dir.remove_progress()?;
         self.dir.seal(growing, self.settings.missing)?;
         Ok(Report { dir: self.dir.path().to_owned(), interrupted: !summary.complete, summary })
     }

@@ -43,11 +43,12 @@ pub(super) async fn learn(
 ) -> Result<Stepped, TrainError> {
     let samples = learner.samples(at, episodes)?;
     let values = learner.predict(at.plan, episodes, &samples.rows).await?;
-    let advantages = learner.advantages(at, episodes, &samples.rows, &values).await?;
+    let mut advantages = learner.advantages(at, episodes, &samples.rows, &values).await?;
     let batches = batches(at, episodes, &samples.rows, &advantages, &values);
-    let updated = learner.update(at, &samples.rows, batches).await?;
+    let updated = learner.update(at, &samples.rows, batches, &mut advantages.record).await?;
     let mut metrics = samples.metrics;
     metrics.extend(advantages.metrics);
     metrics.extend(updated);
-    Ok(Stepped { metrics, flat: advantages.flat, ..Stepped::default() })
+    let (flat, samples) = (advantages.flat, Some(advantages.record));
+    Ok(Stepped { metrics, flat, samples, ..Stepped::default() })
 }

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::checkpoint::Best;
 use crate::eval::EvalReport;
 use crate::metrics::SeatSummary;
-use crate::table::Table;
-use crate::train::resume::resume_command;
+use crate::table::{Table, paragraphs};
+use crate::train::commands::{resume_command, view_command};
 use crate::trajectory::Seat;
 
 /// Complete evaluation before or after training; `evaluations/before.json` and `after.json`.
@@ -139,9 +139,18 @@ impl Report {
         if self.interrupted { 130 } else { 0 }
     }
 
-    /// Formats the summary in lines of at most `width` columns.
+    /// Formats the summary in lines of at most `width` columns. Of a complete run, names the command to look at it.
     pub fn table(&self, width: usize) -> String {
-        self.summary.table(&self.dir, width)
+        let summary = self.summary.table(&self.dir, width);
+        if !self.summary.complete {
+            return summary;
+        }
+        let built = match cfg!(feature = "view") {
+            true => "",
+            false => ", with a maverl that was built with `--features view`",
+        };
+        let look = format!("look at it with `{}`{built}", view_command(&self.dir));
+        format!("{summary}\n{}", paragraphs(&look, width))
     }
 }
 
@@ -155,6 +164,25 @@ fn table(header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> Option<Tab
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_complete_run_ends_with_the_command_to_look_at_it() {
+        let summary = RunSummary {
+            complete: true,
+            steps: 3,
+            seed: 7,
+            measure: "goal met".to_owned(),
+            before: None,
+            after: None,
+            best: None,
+            train_seconds: 1.5,
+            agents: BTreeMap::new(),
+        };
+        let mut report = Report { dir: "runs/a b".into(), summary, interrupted: false };
+        assert!(report.table(120).contains("\nlook at it with `maverl view 'runs/a b'`"));
+        report.summary.complete = false;
+        assert!(!report.table(120).contains("view"));
+    }
 
     #[test]
     fn the_table_shows_before_and_after_the_agents_and_the_directory() {

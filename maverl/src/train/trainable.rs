@@ -3,7 +3,7 @@
 use crate::checkpoint::{Checkpoint, Draft};
 use crate::eval::EvalSpec;
 use crate::metrics::Metrics;
-use crate::run_dir::RolloutWriter;
+use crate::run_dir::{RolloutWriter, StepSamples};
 use crate::train::error::TrainError;
 use crate::trajectory::Episode;
 
@@ -37,4 +37,8 @@ pub(super) struct Stepped {
     pub(super) flat: bool,
     /// Warnings for the user.
     pub(super) warnings: Vec<String>,
+    /// Warnings that are given once a run, by name.
+    pub(super) warnings_once: Vec<(&'static str, String)>,
+    /// Samples that were trained on, with the terms of their advantages; `None` in supervised training.
+    pub(super) samples: Option<StepSamples>,
 }

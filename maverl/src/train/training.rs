@@ -37,8 +37,6 @@ pub(super) struct Training<'p> {
     players: Players,
     learner: Learner,
     dataset: Dataset,
-    /// True if the user was warned of groups of one.
-    warned: bool,
 }
 
 impl<'p> Training<'p> {
@@ -59,8 +57,6 @@ impl<'p> Training<'p> {
             players: Players::start(plan, registry, policies, sampler, held_out, observers)?,
             learner: Learner::new(policies),
             dataset,
-            // The plan already warns if all groups are of one.
-            warned: plan.task.group_size.get() == 1,
         })
     }
 
@@ -154,10 +150,10 @@ impl Trainable for Training<'_> {
             }
             Dataset::Preferences(pairs) => supervised::prefer(&at, players, learner, pairs).await?,
         };
-        if let Some(warning) = measure::singletons(&stepped.metrics).filter(|_| !self.warned) {
-            self.warned = true;
-            stepped.warnings.push(warning);
-        }
+        // The plan already warns if all groups are of one.
+        let expected = self.plan.task.group_size.get() == 1;
+        let warning = measure::singletons(&stepped.metrics).filter(|_| !expected);
+        stepped.warnings_once.extend(warning.map(|warning| ("singletons", warning)));
         Ok(stepped)
     }
 

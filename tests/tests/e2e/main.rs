@@ -19,6 +19,7 @@ mod resolved;
 mod schema;
 mod sharing;
 mod streaming;
+mod view;
 mod xquad;
 
 use maverl_tests::lab::Lab;

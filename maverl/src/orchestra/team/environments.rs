@@ -1,16 +1,17 @@
 //! Actions: in the episode's own environment, and in further ones.
 
 use std::collections::BTreeMap;
+use std::future::Future;
 use std::sync::Arc;
 
 use super::{EpisodeState, Team};
 use crate::env::{DynEnvironment, EnvError, Session};
 use crate::orchestra::AskError;
 use crate::orchestra::blocking::poll_blocking;
-use crate::orchestra::branch::Flight;
+use crate::orchestra::branch::{Flight, lock};
 use crate::task::{Action, Observation, Score, Task};
 use crate::tools::Tool;
-use crate::trajectory::{Fault, FaultKind};
+use crate::trajectory::{Act, Fault, FaultKind, TurnPath};
 
 /// An environment, and the session of an episode in it.
 pub(super) struct EnvSession {
@@ -92,6 +93,25 @@ impl EpisodeState {
         }
         closed
     }
+
+    /// Takes the recorded actions, sorted by their place among the turns, at the end of the episode.
+    pub(crate) fn take_acts(&self) -> Vec<Act> {
+        let mut acts = std::mem::take(&mut *lock(&self.acts));
+        acts.sort_by(|a, b| (&a.path, a.nth).cmp(&(&b.path, b.nth)));
+        acts
+    }
+
+    /// Records an executed action at its place among the turns.
+    fn record_act(
+        &self,
+        (path, nth): (TurnPath, u32),
+        environment: Option<String>,
+        action: Action,
+        seen: &Observation,
+    ) {
+        let (observation, done) = (seen.text.clone(), seen.done);
+        lock(&self.acts).push(Act { path, nth, environment, action, observation, done });
+    }
 }
 
 /// Adds the name of a further environment to its error.
@@ -101,15 +121,24 @@ fn of(name: &str, error: &EnvError) -> EnvError {
 
 impl<O: ?Sized> Team<O> {
     /// Acts in the environment. Actions of one episode are executed one after another, in the order in which they
-    /// arrive.
+    /// arrive. The record of the episode has the action at the place in its branch at which `act` was *called*.
     ///
     /// # Errors
     ///
     /// [`AskError::Fault`] of kind `environment` if the environment fails; the episode then ends unscored.
-    pub async fn act(&self, action: Action) -> Result<Observation, AskError> {
-        let _flight = Flight::start(&self.branch);
-        let done = self.table.own.act(action).await;
-        done.map_err(|error| self.table.fail(Fault::new(FaultKind::Environment, error.to_string())))
+    pub fn act(
+        &self,
+        action: Action,
+    ) -> impl Future<Output = Result<Observation, AskError>> + Send {
+        let place = self.branch.next_act();
+        async move {
+            let _flight = Flight::start(&self.branch);
+            let done = self.table.own.act(action.clone()).await.map_err(|error| {
+                self.table.fail(Fault::new(FaultKind::Environment, error.to_string()))
+            })?;
+            self.table.record_act(place, None, action, &done);
+            Ok(done)
+        }
     }
 
     /// Returns the tools that agents may call in this episode.
@@ -123,16 +152,25 @@ impl<O: ?Sized> Team<O> {
     /// # Errors
     ///
     /// Same as [`Team::act`]; also if there is no environment of this name.
-    pub async fn act_in(&self, name: &str, action: Action) -> Result<Observation, AskError> {
-        let _flight = Flight::start(&self.branch);
-        let Some(beside) = self.table.beside.get(name) else {
-            let names: Vec<&str> = self.table.beside.keys().map(String::as_str).collect();
-            let message = format!("no environment is called `{name}`; there are {names:?}");
-            return Err(self.table.fail(Fault::new(FaultKind::Orchestra, message)));
-        };
-        beside.act(action).await.map_err(|error| {
-            let message = of(name, &error).to_string();
-            self.table.fail(Fault::new(FaultKind::Environment, message))
-        })
+    pub fn act_in(
+        &self,
+        name: &str,
+        action: Action,
+    ) -> impl Future<Output = Result<Observation, AskError>> + Send {
+        let place = self.branch.next_act();
+        async move {
+            let _flight = Flight::start(&self.branch);
+            let Some(beside) = self.table.beside.get(name) else {
+                let names: Vec<&str> = self.table.beside.keys().map(String::as_str).collect();
+                let message = format!("no environment is called `{name}`; there are {names:?}");
+                return Err(self.table.fail(Fault::new(FaultKind::Orchestra, message)));
+            };
+            let done = beside.act(action.clone()).await.map_err(|error| {
+                let message = of(name, &error).to_string();
+                self.table.fail(Fault::new(FaultKind::Environment, message))
+            })?;
+            self.table.record_act(place, Some(name.to_owned()), action, &done);
+            Ok(done)
+        }
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use super::{LEVEL, encode, write};
+use super::{FRAME, Place, encode, frame, write};
 use crate::run_dir::disk::{hex, name, options, parent, sync_dir, write_atomic};
 use crate::run_dir::error::{At, RunDirError};
 use crate::run_dir::manifest::FileHash;
@@ -25,34 +25,69 @@ pub struct RolloutWriter {
     path: PathBuf,
     growing: PathBuf,
     content: Content,
+    /// Place of each episode in the file.
+    places: Vec<Place>,
 }
 
 enum Content {
     /// Episodes are appended.
-    Growing(Box<zstd::Encoder<'static, Hashing>>),
+    Growing(Box<Growing>),
     /// All episodes are in the growing file.
     Whole(FileHash),
     /// The file has its final name.
     Finished(FileHash),
 }
 
-/// A file with the hash of its content.
-struct Hashing {
+/// A file of frames, as those of [`encode`], the last of which grows.
+struct Growing {
     file: File,
+    /// Hash and number of the bytes in the file.
     sha: Sha256,
     bytes: u64,
+    /// The last frame. Its buffer holds the bytes that are not in the file yet.
+    frame: zstd::Encoder<'static, Vec<u8>>,
+    /// Offset of the last frame in the file.
+    start: u64,
+    /// Number of bytes in the last frame, before compression.
+    text: usize,
 }
 
-impl Write for Hashing {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let n = self.file.write(bytes)?;
-        self.sha.update(&bytes[..n]);
-        self.bytes += n as u64;
-        Ok(n)
+impl Growing {
+    fn create(path: &Path) -> io::Result<Self> {
+        let file = options(parent(path)).create(true).truncate(true).open(path)?;
+        let frame = frame(Vec::new())?;
+        Ok(Self { file, sha: Sha256::new(), bytes: 0, frame, start: 0, text: 0 })
     }
 
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
+    /// Appends an episode, and returns its place.
+    fn append(&mut self, episode: &Episode) -> io::Result<Place> {
+        if self.text >= FRAME {
+            self.end_frame()?;
+            (self.frame, self.start, self.text) = (frame(Vec::new())?, self.bytes, 0);
+        }
+        let place = [self.start, self.text as u64];
+        let mut text = Vec::new();
+        write(&mut text, episode)?;
+        self.text += text.len();
+        self.frame.write_all(&text)?;
+        // A flush ends a block of the compression, not its window.
+        self.frame.flush()?;
+        self.drain()?;
+        Ok(place)
+    }
+
+    fn end_frame(&mut self) -> io::Result<()> {
+        self.frame.do_finish()?;
+        self.drain()
+    }
+
+    /// Moves compressed bytes to the file.
+    fn drain(&mut self) -> io::Result<()> {
+        let bytes = std::mem::take(self.frame.get_mut());
+        self.file.write_all(&bytes)?;
+        self.sha.update(&bytes);
+        self.bytes += bytes.len() as u64;
+        Ok(())
     }
 }
 
@@ -64,13 +99,9 @@ impl RolloutWriter {
     /// If the disk fails.
     pub fn create(path: &Path) -> Result<Self, RunDirError> {
         let growing = growing(path);
-        let create = || {
-            let file = options(parent(&growing)).create(true).truncate(true).open(&growing)?;
-            let out = Hashing { file, sha: Sha256::new(), bytes: 0 };
-            zstd::Encoder::new(out, LEVEL)
-        };
-        let content = Content::Growing(Box::new(create().at("make", &growing)?));
-        Ok(Self { path: path.to_owned(), growing, content })
+        let content = Growing::create(&growing).at("make", &growing)?;
+        let content = Content::Growing(Box::new(content));
+        Ok(Self { path: path.to_owned(), growing, content, places: Vec::new() })
     }
 
     /// Appends an episode. It can be read when this returns.
@@ -86,8 +117,8 @@ impl RolloutWriter {
         let Content::Growing(out) = &mut self.content else {
             panic!("no episode is appended to a complete file")
         };
-        // A flush ends a block of the compression, not its window.
-        write(&mut **out, episode).and_then(|()| out.flush()).at("append to", &self.growing)
+        self.places.push(out.append(episode).at("append to", &self.growing)?);
+        Ok(())
     }
 
     /// Replaces all episodes of a growing file, atomically.
@@ -96,9 +127,9 @@ impl RolloutWriter {
     ///
     /// If the disk fails.
     pub fn replace(&mut self, episodes: &[Episode]) -> Result<(), RunDirError> {
-        let bytes = encode(&self.growing, episodes)?;
+        let (bytes, places) = encode(&self.growing, episodes)?;
         write_atomic(&self.growing, &bytes)?;
-        self.content = Content::Whole(FileHash::of(&bytes));
+        (self.content, self.places) = (Content::Whole(FileHash::of(&bytes)), places);
         Ok(())
     }
 
@@ -113,16 +144,20 @@ impl RolloutWriter {
             Content::Finished(hash) => return Ok(hash.clone()),
             Content::Whole(hash) => hash.clone(),
             Content::Growing(out) => {
-                out.do_finish().at("append to", &self.growing)?;
-                let Hashing { file, sha, bytes } = out.get_ref();
-                file.sync_all().at("sync", &self.growing)?;
-                FileHash { sha256: hex(&sha.clone().finalize()), bytes: *bytes }
+                out.end_frame().at("append to", &self.growing)?;
+                out.file.sync_all().at("sync", &self.growing)?;
+                FileHash { sha256: hex(&out.sha.clone().finalize()), bytes: out.bytes }
             }
         };
         fs::rename(&self.growing, &self.path).at("write", &self.path)?;
         sync_dir(parent(&self.path))?;
         self.content = Content::Finished(hash.clone());
         Ok(hash)
+    }
+
+    /// Returns the place of each episode in the file.
+    pub fn into_places(self) -> Vec<Place> {
+        self.places
     }
 }
 
@@ -134,7 +169,7 @@ pub(in crate::run_dir) fn growing(path: &Path) -> PathBuf {
 }
 
 /// Returns true if the name of a path is that of a growing file.
-pub(in crate::run_dir) fn is_growing(path: &Path) -> bool {
+pub(crate) fn is_growing(path: &Path) -> bool {
     name(path).ends_with(PART)
 }
 
@@ -144,7 +179,7 @@ mod tests {
 
     use super::*;
     use crate::run_dir::tests::episode;
-    use crate::run_dir::{read_ended_rollouts, read_rollouts};
+    use crate::run_dir::{read_ended_rollouts, read_episode, read_rollouts};
 
     fn episodes() -> Vec<Episode> {
         (0..5).map(|index| episode("a", index, index % 2 == 0, 2)).collect()
@@ -199,6 +234,38 @@ mod tests {
             fs::read(path).unwrap()
         });
         assert_eq!(files[0], files[1]);
+    }
+
+    #[test]
+    fn every_episode_is_read_from_its_place_in_frames_of_a_mebibyte_and_after_a_replacement() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("step-000001.jsonl.zst");
+        let mut all = episodes();
+        for (episode, digit) in all.iter_mut().zip("01234".chars()) {
+            episode.turns[1].reply = digit.to_string().repeat(600_000);
+        }
+        let mut writer = RolloutWriter::create(&path).unwrap();
+        all.iter().for_each(|episode| writer.append(episode).unwrap());
+        let hash = writer.finish().unwrap();
+        assert_eq!(hash, FileHash::read(&path).unwrap());
+        let places = writer.into_places();
+        let frames: Vec<u64> = places.iter().map(|[frame, _]| *frame).collect();
+        // Two episodes of 600 kB are the first past 1 MiB.
+        assert!(frames[0] == 0 && frames[1] == 0 && frames[2] == frames[3], "{places:?}");
+        assert!(frames[2] > 0 && frames[4] > frames[3], "{places:?}");
+        for (place, episode) in places.iter().zip(&all) {
+            assert_eq!(&read_episode(&path, *place).unwrap(), episode);
+        }
+        assert_eq!(read_rollouts(&path).unwrap(), all);
+        let mut writer = RolloutWriter::create(&path).unwrap();
+        writer.append(&all[0]).unwrap();
+        writer.replace(&all[1..]).unwrap();
+        writer.finish().unwrap();
+        let places = writer.into_places();
+        assert_eq!(places.len(), all.len() - 1);
+        for (place, episode) in places.iter().zip(&all[1..]) {
+            assert_eq!(&read_episode(&path, *place).unwrap(), episode);
+        }
     }
 
     #[test]

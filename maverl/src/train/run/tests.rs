@@ -10,7 +10,10 @@ use crate::eval::EvalSpec;
 use crate::run_dir::RolloutWriter;
 use crate::run_dir::disk::{entries, name};
 use crate::run_dir::tests::{episode, origin};
-use crate::run_dir::{MANIFEST, Manifest, read_rollouts};
+use crate::run_dir::{
+    EpisodeRow, MANIFEST, Manifest, SampleRecord, StepSamples, read_episode, read_rollouts,
+    read_samples,
+};
 use crate::train::progress::Silent;
 use crate::trajectory::Episode;
 
@@ -74,6 +77,9 @@ impl Trainable for Stirring {
             episodes,
             metrics: [("policy/small/loss", (self.weights % 1000) as f64)].into_iter().collect(),
             flat: step >= self.flat_from,
+            warnings: vec![format!("weights are {}", self.weights)],
+            warnings_once: vec![("stirred", format!("stirred in step {}", step + 1))],
+            samples: Some(samples(self.weights)),
             ..Stepped::default()
         })
     }
@@ -118,7 +124,15 @@ fn settings_of(Origin { config, .. }: &Origin) -> Settings {
         seats: vec![Seat::only("t/a"), Seat::only("t/never")],
         measure: "goal met".to_owned(),
         missing: Missing::Nothing,
+        plan: serde_json::json!({ "seats": ["t/a"] }),
     }
+}
+
+/// Returns samples of a step with these weights.
+fn samples(weights: u64) -> StepSamples {
+    let reward = (weights % 7) as f64;
+    let sample = SampleRecord { policy: "small".to_owned(), reward, ..SampleRecord::default() };
+    StepSamples { samples: vec![sample], ..StepSamples::default() }
 }
 
 async fn train(place: RunLocation, steps: u64, work: Stirring) -> Result<Report, TrainError> {
@@ -172,13 +186,16 @@ fn home() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
-/// Returns everything that must be equal in an interrupted run: metrics, rollouts, evaluations, the last checkpoint's
-/// weights.
+/// Returns everything that must be equal in an interrupted run: metrics, rows of episodes, warnings, rollouts, samples,
+/// evaluations, the last checkpoint's weights.
 fn outcome(dir: &Path) -> (String, Vec<(String, Vec<u8>)>, String) {
+    assert!(!dir.join("progress.json").exists(), "it belongs to a running process");
     let metrics = fs::read_to_string(dir.join("metrics.jsonl")).unwrap();
-    let parts = ["rollouts", "evaluations"].map(|part| entries(&dir.join(part)).unwrap());
+    let parts = ["rollouts", "evaluations", "samples"];
+    let parts = parts.map(|part| entries(&dir.join(part)).unwrap());
+    let whole = ["episodes.jsonl", "warnings.jsonl", "plan.json"].map(|file| dir.join(file));
     let read = |path: &std::path::PathBuf| (name(path), fs::read(path).unwrap());
-    let rollouts = parts.iter().flatten().map(read).collect();
+    let rollouts = parts.iter().flatten().chain(&whole).map(read).collect();
     let weights =
         Checkpoints::of(dir).open(Which::Last).unwrap().policy("small").unwrap().join("model");
     (metrics, rollouts, fs::read_to_string(weights).unwrap())
@@ -192,8 +209,9 @@ async fn a_run_writes_what_it_did() {
     assert_eq!((report.exit_code(), report.summary.complete, report.summary.steps), (0, true, 7));
     assert!(report.summary.before.is_some() && report.summary.after.is_some());
     let (metrics, rollouts, _) = outcome(&report.dir);
-    // One file per step, the evaluations before and after with their episodes, and those of three validations.
-    assert_eq!((metrics.lines().count(), rollouts.len()), (9, 7 + 2 * 3 + 3));
+    // Two files per step, the evaluations before and after with their episodes, those of three validations, and the
+    // three files of the whole run.
+    assert_eq!((metrics.lines().count(), rollouts.len()), (9, 2 * 7 + 2 * 3 + 3 + 3));
     assert!(metrics.lines().next().unwrap().contains("\"step\":0,\"eval/test/exact_match\""));
     let calls: Vec<u64> = report.summary.agents.values().map(|agent| agent.calls).collect();
     assert_eq!(calls, [28, 0], "who was never asked is there too");
@@ -201,6 +219,21 @@ async fn a_run_writes_what_it_did() {
     let before = RunDir::open(&report.dir).unwrap().evaluation_episodes("before");
     let ids: Vec<String> = read_rollouts(&before).unwrap().into_iter().map(|e| e.task.id).collect();
     assert_eq!(ids, ["0", "1", "2", "3", "4", "5", "6", "7"]);
+    let rows = fs::read_to_string(report.dir.join("episodes.jsonl")).unwrap();
+    let rows: Vec<EpisodeRow> =
+        rows.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    // 8 tasks in each of 7 evaluations: before and after, both sampled and greedy, and 3 validations.
+    assert_eq!(rows.len(), 2 * 7 + 7 * 8);
+    assert_eq!((rows[0].stage.as_str(), rows[0].step), ("before", 0));
+    let dir = RunDir::open(&report.dir).unwrap();
+    for row in rows.iter().filter(|row| row.stage == TRAIN) {
+        let episode = read_episode(&dir.rollouts(row.step), row.at).unwrap();
+        assert_eq!(EpisodeRow::new(TRAIN, row.step, row.n, row.at, &episode), *row);
+    }
+    assert_eq!(read_samples(&dir.samples(1)).unwrap().samples.len(), 1);
+    let warnings = fs::read_to_string(report.dir.join("warnings.jsonl")).unwrap();
+    assert_eq!(warnings.matches("stirred in step").count(), 1, "{warnings}");
+    assert_eq!(warnings.lines().count(), 8, "{warnings}");
     let manifest = Manifest::read(&report.dir).unwrap();
     manifest.verify(&report.dir, |_| true).unwrap();
     assert!(
@@ -231,6 +264,44 @@ async fn a_run_killed_at_any_moment_ends_as_if_it_had_not_been() {
         let expected = RunSummary { train_seconds: summary.train_seconds, ..whole.summary.clone() };
         assert_eq!(summary, expected, "killed at moment {fuse}");
     }
+}
+
+#[tokio::test]
+async fn a_run_of_an_older_version_resumes_and_indexes_what_follows() {
+    let home = home();
+    let dir = home.path().join("a");
+    train(RunLocation::New(dir.clone()), 4, Stirring::new(u32::MAX)).await.unwrap();
+    // Older versions had neither these files nor their lengths in checkpoints and in the manifest.
+    for file in ["episodes.jsonl", "warnings.jsonl", "plan.json"] {
+        fs::remove_file(dir.join(file)).unwrap();
+    }
+    fs::remove_dir_all(dir.join("samples")).unwrap();
+    let newer = ["episodes.jsonl", "warnings.jsonl", "plan.json", "samples/"];
+    let is_newer = |file: &str| newer.iter().any(|newer| file.starts_with(newer));
+    for checkpoint in Checkpoints::of(&dir).steps().unwrap() {
+        let dir = dir.join(format!("checkpoints/step-{checkpoint:06}"));
+        let path = dir.join("trainer.json");
+        let mut state: serde_json::Value = read_json(&path).unwrap();
+        state["files"].as_object_mut().unwrap().retain(|file, _| !is_newer(file));
+        state.as_object_mut().unwrap().remove("warned");
+        let hash = crate::run_dir::FileHash::of(&write_json(&path, &state).unwrap());
+        let mut manifest = Manifest::read(&dir).unwrap();
+        manifest.files.insert("trainer.json".to_owned(), hash);
+        manifest.write(&dir).unwrap();
+    }
+    let mut manifest = Manifest::read(&dir).unwrap();
+    manifest.files.retain(|file, _| !is_newer(file) && !file.starts_with("checkpoints/"));
+    manifest.write(&dir).unwrap();
+    train(RunLocation::Resume(dir.clone()), 6, Stirring::new(u32::MAX)).await.unwrap();
+    let rows = fs::read_to_string(dir.join("episodes.jsonl")).unwrap();
+    let steps: Vec<u64> = rows
+        .lines()
+        .map(|line| serde_json::from_str::<EpisodeRow>(line).unwrap())
+        .filter(|row| row.stage == TRAIN)
+        .map(|row| row.step)
+        .collect();
+    assert_eq!(steps, [5, 6]);
+    assert!(dir.join("samples/step-000005.jsonl.zst").exists());
 }
 
 #[tokio::test]

@@ -1,0 +1,128 @@
+//! `maverl view` and `maverl show`: pages about runs, and one episode as text.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+
+use super::{Failure, number};
+
+/// Arguments of `maverl view`.
+#[derive(Args)]
+#[cfg_attr(not(feature = "view"), allow(dead_code))] // parsed, so that the message is about the feature
+pub(super) struct ViewArgs {
+    /// Run directories, and directories of runs. New runs in them appear by themselves.
+    #[arg(value_name = "DIR", default_value = "runs")]
+    places: Vec<PathBuf>,
+    /// Port of the loopback address. [default: a free one]
+    #[arg(long, value_name = "N")]
+    port: Option<u16>,
+    /// Open the address in a browser.
+    #[arg(long)]
+    open: bool,
+}
+
+/// Arguments of `maverl show`.
+#[derive(Args)]
+#[cfg_attr(not(feature = "view"), allow(dead_code))] // parsed, so that the message is about the feature
+pub(super) struct ShowArgs {
+    /// The run directory.
+    #[arg(value_name = "RUN")]
+    run: PathBuf,
+    /// `STEP/[SOURCE/]TASK/INDEX`, for example `12/train-0001/3`; with `--worst` a step.
+    #[arg(value_name = "EPISODE")]
+    episode: String,
+    /// Show the episodes of a step with the lowest scores, so many.
+    #[arg(long, value_name = "N", value_parser = number::from_1)]
+    worst: Option<NonZeroUsize>,
+}
+
+#[cfg(not(feature = "view"))]
+const MISSING: &str = "this maverl was built without pages: build it with `--features view`";
+
+/// Serves pages about runs until a signal.
+#[cfg(not(feature = "view"))]
+pub(super) fn view(_: &ViewArgs) -> Result<ExitCode, Failure> {
+    Err(Failure(MISSING.to_owned()))
+}
+
+/// Prints episodes.
+#[cfg(not(feature = "view"))]
+pub(super) fn show(_: &ShowArgs) -> Result<ExitCode, Failure> {
+    Err(Failure(MISSING.to_owned()))
+}
+
+#[cfg(feature = "view")]
+pub(super) use enabled::{show, view};
+
+#[cfg(feature = "view")]
+mod enabled {
+    use std::net::Ipv4Addr;
+    use std::sync::Arc;
+
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::cli::{block_on, paths, print, terminal};
+    use crate::train::Interrupt;
+    use crate::view::{self, Shown, Viewer};
+
+    /// Serves pages about runs until a signal.
+    pub(in crate::cli) fn view(args: &ViewArgs) -> Result<ExitCode, Failure> {
+        for place in args.places.iter().filter(|place| !place.is_dir()) {
+            // The message says what there is instead.
+            paths::run(place)?;
+        }
+        let viewer = Arc::new(Viewer::new(args.places.clone())?);
+        block_on(async {
+            let interrupt = Interrupt::on_signals()?;
+            let port = args.port.unwrap_or(0);
+            let bound = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await;
+            let listener = bound.map_err(|error| {
+                Failure(format!(
+                    "cannot listen at 127.0.0.1:{port}: {error}; give another `--port`"
+                ))
+            })?;
+            let url = format!("http://{}{}", listener.local_addr()?, viewer.path());
+            print(&url)?;
+            if args.open {
+                open(&url);
+            }
+            let stop = async {
+                interrupt.or(std::future::pending::<()>()).await;
+            };
+            view::serve(listener, viewer, stop).await;
+            Ok(ExitCode::SUCCESS)
+        })
+    }
+
+    /// Opens an address with the program of the desktop.
+    fn open(url: &str) {
+        let program = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
+        let started = std::process::Command::new(program).arg(url).spawn();
+        if let Err(error) = started {
+            eprintln!(
+                "warning: cannot open a browser with `{program}`: {error}; open the address above"
+            );
+        }
+    }
+
+    /// Prints episodes.
+    pub(in crate::cli) fn show(args: &ShowArgs) -> Result<ExitCode, Failure> {
+        paths::run(&args.run)?;
+        let shown = match args.worst {
+            None => Shown::Named(args.episode.clone()),
+            Some(n) => {
+                let step = args.episode.parse().map_err(|_| {
+                    Failure(format!(
+                        "with `--worst`, `{}` must be the number of a step",
+                        args.episode
+                    ))
+                })?;
+                Shown::Worst(step, n.get())
+            }
+        };
+        print(&view::show(&args.run, &shown, terminal::width())?)
+    }
+}

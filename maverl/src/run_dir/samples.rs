@@ -1,0 +1,338 @@
+//! Samples of a step: the turns that were trained on, with every term of their advantages. `samples/step-000012.jsonl.zst`.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::disk::write_atomic;
+use super::error::{At, RunDirError, damaged};
+use super::{FileHash, RunDir};
+use crate::trajectory::Seat;
+
+/// Samples of a step, and the groups that they are compared in.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct StepSamples {
+    /// Estimator of the step.
+    pub estimator: EstimatorRecord,
+    /// Groups of the mean, by id; empty if the estimator has none.
+    pub groups: Vec<GroupRecord>,
+    /// Groups of the deviation, by id, if they differ from those of the mean.
+    pub deviation_groups: Vec<GroupRecord>,
+    /// Samples, sorted by task, episode and turn.
+    pub samples: Vec<SampleRecord>,
+}
+
+/// Estimator of the advantages of a step.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct EstimatorRecord {
+    /// `group`, `critic`, `mixer`, or the name of a declared estimator.
+    pub estimator: String,
+    /// Baseline of a group: `mean`, `leave_one_out`, `second_best` or `none`.
+    pub baseline: String,
+    /// True if advantages are divided by the deviation.
+    pub normalize_std: bool,
+    /// Addend of the deviation.
+    pub eps: f64,
+    /// Advantage of a group of one: `zero` or `raw`.
+    pub singleton: String,
+    /// Weight of the anchor term; 0 if there is none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub anchor_weight: f64,
+    /// Mean and deviation over the tokens of the step, if advantages are whitened. The divisor is
+    /// `sqrt(deviation² + 1e-8)`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub whiten: Option<(f64, f64)>,
+}
+
+/// A group of samples.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GroupRecord {
+    /// Id within the step.
+    pub id: usize,
+    /// Keys of the group: `task`, `task_turn` or `task_seat`.
+    pub by: String,
+    /// Source of the task.
+    pub source: String,
+    /// Id of the task.
+    pub task: String,
+    /// Seat, if the group is of one seat.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seat: Option<Seat>,
+    /// Number of units: episodes if `by` is `task`, else turns.
+    pub size: usize,
+    /// Mean of the units.
+    pub mean: f64,
+    /// Sample deviation of the units (n - 1).
+    pub deviation: f64,
+    /// True if the units differ by more than rounding.
+    pub spread: bool,
+}
+
+/// A turn that was trained on.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct SampleRecord {
+    /// Index of the episode in the rollouts of the step.
+    pub episode: usize,
+    /// Index of the turn in the episode.
+    pub turn: usize,
+    /// Id of the group; `None` if the estimator has no groups.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<usize>,
+    /// Id of the group of the deviation, if it differs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deviation_group: Option<usize>,
+    /// Name of the trained policy.
+    pub policy: String,
+    /// Reward of the turn before shaping, if shaping or future rewards changed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn_reward: Option<f64>,
+    /// Reward.
+    pub reward: f64,
+    /// Baseline that is known before the step.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub baseline: f64,
+    /// Value of the unit, if it has several turns: the mean of their rewards less baselines.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unit: Option<f64>,
+    /// Advantage among equal prompts, before its weight.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub anchor: Option<f64>,
+    /// Advantage before whitening.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unwhitened: Option<f64>,
+    /// Factor on the advantage from policies that were updated before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub factor: Option<f64>,
+    /// Advantage; the mean over tokens if they differ. With `factor`, before it.
+    pub advantage: f64,
+    /// Advantage of each token, if they differ.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub advantages: Vec<f64>,
+    /// Values of a critic.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub values: Vec<f64>,
+    /// Returns that the critic is trained on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub returns: Vec<f64>,
+}
+
+/// A line of the file.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Line {
+    Step(EstimatorRecord),
+    Group(GroupRecord),
+    DeviationGroup(GroupRecord),
+    Sample(SampleRecord),
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde passes a reference
+fn is_zero(value: &f64) -> bool {
+    *value == 0.0
+}
+
+/// Encodes the content of a file of samples.
+fn encode(path: &Path, step: &StepSamples) -> Result<Vec<u8>, RunDirError> {
+    let StepSamples { estimator, groups, deviation_groups, samples } = step.clone();
+    let lines = std::iter::once(Line::Step(estimator))
+        .chain(groups.into_iter().map(Line::Group))
+        .chain(deviation_groups.into_iter().map(Line::DeviationGroup))
+        .chain(samples.into_iter().map(Line::Sample));
+    let encode = || -> std::io::Result<_> {
+        let mut out = zstd::Encoder::new(Vec::new(), 3)?;
+        out.include_checksum(true)?;
+        for line in lines {
+            serde_json::to_writer(&mut out, &line)?;
+            std::io::Write::write_all(&mut out, b"\n")?;
+        }
+        out.finish()
+    };
+    encode().at("compress", path)
+}
+
+/// Reads the samples of a step.
+///
+/// # Errors
+///
+/// If the file cannot be read, or a line of it is invalid. The message names the line.
+pub fn read_samples(path: &Path) -> Result<StepSamples, RunDirError> {
+    let file = std::fs::File::open(path).at("open", path)?;
+    let text = BufReader::new(zstd::Decoder::new(file).at("read", path)?);
+    let mut read = StepSamples::default();
+    for (i, line) in text.lines().enumerate() {
+        let line = line.at("read", path)?;
+        let line = serde_json::from_str(&line);
+        match line.map_err(|e| damaged(path, format!("line {}: {e}", i + 1)))? {
+            Line::Step(estimator) => read.estimator = estimator,
+            Line::Group(group) => read.groups.push(group),
+            Line::DeviationGroup(group) => read.deviation_groups.push(group),
+            Line::Sample(sample) => read.samples.push(sample),
+        }
+    }
+    Ok(read)
+}
+
+impl RunDir {
+    /// Returns the path of the samples of a step.
+    pub fn samples(&self, step: u64) -> PathBuf {
+        self.path.join(file(step))
+    }
+
+    /// Writes the samples of a step.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails.
+    pub fn write_samples(&mut self, step: u64, samples: &StepSamples) -> Result<(), RunDirError> {
+        let path = self.samples(step);
+        let bytes = encode(&path, samples)?;
+        write_atomic(&path, &bytes)?;
+        self.manifest.files.insert(file(step), FileHash::of(&bytes));
+        Ok(())
+    }
+}
+
+fn file(step: u64) -> String {
+    format!("samples/step-{step:06}.jsonl.zst")
+}
+
+impl StepSamples {
+    /// Returns the samples of a group.
+    pub fn of_group(&self, group: usize) -> impl Iterator<Item = &SampleRecord> {
+        self.samples.iter().filter(move |sample| sample.group == Some(group))
+    }
+
+    /// Returns the samples of an episode by the index of their turn.
+    pub fn of_episode(&self, episode: usize) -> BTreeMap<usize, &SampleRecord> {
+        let its = self.samples.iter().filter(|sample| sample.episode == episode);
+        its.map(|sample| (sample.turn, sample)).collect()
+    }
+
+    /// Returns the arithmetic of a sample's advantage by a group, term by term; `None` if the advantage is not that of
+    /// a group.
+    pub fn arithmetic(&self, sample: &SampleRecord) -> Option<Arithmetic> {
+        let EstimatorRecord { estimator, baseline, normalize_std, eps, singleton, .. } =
+            &self.estimator;
+        let group = self.groups.get(sample.group?).filter(|_| estimator == "group")?;
+        let other = sample.deviation_group.and_then(|id| self.deviation_groups.get(id));
+        let unit = sample.unit.unwrap_or(sample.reward - sample.baseline);
+        let alone = group.size == 1 && baseline != "none";
+        let centered = match baseline.as_str() {
+            _ if alone => unit,
+            "leave_one_out" => {
+                let n = group.size as f64;
+                (unit - group.mean) * n / (n - 1.0)
+            }
+            "none" => unit,
+            "second_best" => return None,
+            _ => unit - group.mean,
+        };
+        let deviation = match other {
+            _ if !normalize_std => None,
+            None if group.size == 1 => Some(1.0),
+            None => Some(group.deviation),
+            Some(other) if other.spread => Some(other.deviation),
+            Some(other) if other.size == 1 && singleton == "raw" => Some(1.0),
+            Some(_) => Some(f64::INFINITY),
+        };
+        let relative = match deviation {
+            _ if alone && singleton == "zero" => 0.0,
+            None => centered,
+            Some(deviation) => centered / (deviation + eps),
+        };
+        let advantage = sample
+            .anchor
+            .map_or(relative, |anchor| relative + self.estimator.anchor_weight * anchor);
+        let advantage = match self.estimator.whiten {
+            None => advantage,
+            Some((mean, deviation)) => (advantage - mean) / (deviation.powi(2) + 1e-8).sqrt(),
+        };
+        Some(Arithmetic { unit, centered, deviation, relative, advantage })
+    }
+}
+
+/// Terms of an advantage that is relative to a group.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Arithmetic {
+    /// Value of the unit.
+    pub unit: f64,
+    /// Value less the baseline of the group.
+    pub centered: f64,
+    /// Deviation that it is divided by, before `eps`; `None` if it is not divided, infinite if the group of the
+    /// deviation has no spread.
+    pub deviation: Option<f64>,
+    /// Advantage in the group.
+    pub relative: f64,
+    /// Advantage with all further terms except `factor`.
+    pub advantage: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn step() -> StepSamples {
+        let group = |id, size, mean, deviation| GroupRecord {
+            id,
+            by: "task_seat".into(),
+            source: "facts".into(),
+            task: "a".into(),
+            seat: Some(Seat::only("t/a")),
+            size,
+            mean,
+            deviation,
+            spread: deviation > 0.0,
+        };
+        let sample = |episode, group, reward, advantage| SampleRecord {
+            episode,
+            group: Some(group),
+            policy: "small".into(),
+            reward,
+            advantage,
+            ..SampleRecord::default()
+        };
+        let deviation = 0.5_f64.sqrt();
+        let a = 0.5 / (deviation + 1e-6);
+        StepSamples {
+            estimator: EstimatorRecord {
+                estimator: "group".into(),
+                baseline: "mean".into(),
+                normalize_std: true,
+                eps: 1e-6,
+                singleton: "zero".into(),
+                ..EstimatorRecord::default()
+            },
+            groups: vec![group(0, 2, 0.5, deviation), group(1, 1, 1.0, 0.0)],
+            deviation_groups: Vec::new(),
+            samples: vec![sample(0, 0, 1.0, a), sample(1, 0, 0.0, -a), sample(2, 1, 1.0, 0.0)],
+        }
+    }
+
+    #[test]
+    fn samples_read_back_as_they_were_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("step-000001.jsonl.zst");
+        let mut step = step();
+        step.samples[1].values = vec![0.25, -1.0 / 3.0];
+        step.samples[1].factor = Some(1.125);
+        std::fs::write(&path, encode(&path, &step).unwrap()).unwrap();
+        assert_eq!(read_samples(&path).unwrap(), step);
+        std::fs::write(&path, zstd::encode_all(&b"{\"step\":1}\n"[..], 1).unwrap()).unwrap();
+        let error = read_samples(&path).unwrap_err().to_string();
+        assert!(error.contains("line 1: "), "{error}");
+    }
+
+    #[test]
+    fn the_arithmetic_of_a_sample_gives_its_advantage() {
+        let mut step = step();
+        for sample in &step.samples {
+            assert_eq!(step.arithmetic(sample).unwrap().advantage, sample.advantage);
+        }
+        step.estimator.estimator = "critic".into();
+        assert_eq!(step.arithmetic(&step.samples[0]), None);
+    }
+}

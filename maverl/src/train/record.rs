@@ -1,0 +1,218 @@
+//! Record of a step's samples: every term of every advantage.
+
+use maverl_kernels::advantage::Moments;
+
+use crate::algo::{Sample, Terms};
+use crate::config::{Baseline, GroupBy, Singleton};
+use crate::plan::Plan;
+use crate::run_dir::{EstimatorRecord, GroupRecord, SampleRecord, StepSamples};
+use crate::trajectory::Episode;
+
+/// Advantages of a step, as its estimator made them.
+pub(super) struct Estimated<'a> {
+    /// `group`, `critic`, `mixer`, or the name of a declared estimator.
+    pub(super) estimator: &'a str,
+    /// Terms relative to groups, if the estimator is `group`.
+    pub(super) terms: Option<&'a Terms>,
+    /// Advantages before whitening. `[N][T]`
+    pub(super) before: &'a [Vec<f64>],
+    /// Advantages. `[N][T]`
+    pub(super) after: &'a [Vec<f64>],
+    /// Values of a critic `[N][positions]`; empty without one.
+    pub(super) values: &'a [Vec<f64>],
+    /// Returns that the critic is trained on `[N][positions]`; empty without one.
+    pub(super) returns: &'a [Vec<f64>],
+}
+
+/// Returns the record of a step.
+pub(super) fn record(
+    plan: &Plan,
+    episodes: &[Episode],
+    samples: &[Sample],
+    estimated: &Estimated<'_>,
+) -> StepSamples {
+    let algorithm = &plan.algorithm;
+    let by = (group_by(algorithm.group_by), group_by(algorithm.deviation_by));
+    let terms = estimated.terms;
+    let of_mean = terms.map(|terms| groups(plan, samples, by.0, &terms.groups, &terms.moments));
+    let deviation = terms.and_then(|terms| terms.deviation.as_ref());
+    let deviation = deviation.map(|(ids, moments)| groups(plan, samples, by.1, ids, moments));
+    let rows = (0..samples.len()).map(|row| sample(plan, episodes, samples, estimated, row));
+    StepSamples {
+        estimator: EstimatorRecord {
+            estimator: estimated.estimator.to_owned(),
+            baseline: baseline(algorithm.baseline).to_owned(),
+            normalize_std: algorithm.normalize_std,
+            eps: algorithm.advantage_eps,
+            singleton: match algorithm.singleton {
+                Singleton::Zero => "zero",
+                Singleton::Raw => "raw",
+            }
+            .to_owned(),
+            anchor_weight: algorithm.anchor_weight,
+            whiten: algorithm.whiten.then(|| moments(estimated.before)),
+        },
+        groups: of_mean.unwrap_or_default(),
+        deviation_groups: deviation.unwrap_or_default(),
+        samples: rows.collect(),
+    }
+}
+
+/// Returns the record of one sample.
+fn sample(
+    plan: &Plan,
+    episodes: &[Episode],
+    samples: &[Sample],
+    estimated: &Estimated<'_>,
+    row: usize,
+) -> SampleRecord {
+    let Sample { episode, turn, policy, reward, baseline, .. } = samples[row];
+    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;
+    // The mean of equal numbers may differ from them by rounding.
+    let whole = |values: &[f64]| match values {
+        [first, rest @ ..] if rest.iter().all(|value| value == first) => (*first, Vec::new()),
+        values => (mean(values), values.to_vec()),
+    };
+    let (advantage, advantages) = whole(&estimated.after[row]);
+    let terms = estimated.terms;
+    let own = reward - baseline;
+    let of = |values: &[Vec<f64>]| values.get(row).cloned().unwrap_or_default();
+    let whitened = plan.algorithm.whiten;
+    SampleRecord {
+        episode,
+        turn,
+        group: terms.map(|terms| terms.groups[row]),
+        deviation_group: terms.and_then(|terms| Some(terms.deviation.as_ref()?.0[row])),
+        policy: plan.policies[policy].name.clone(),
+        turn_reward: episodes[episode].turn_reward(turn).filter(|paid| *paid != reward),
+        reward,
+        baseline,
+        unit: terms.map(|terms| terms.units[row]).filter(|unit| *unit != own),
+        anchor: terms.and_then(|terms| Some(terms.anchors.as_ref()?[row])),
+        unwhitened: whitened.then(|| whole(&estimated.before[row]).0),
+        factor: None,
+        advantage,
+        advantages,
+        values: of(estimated.values),
+        returns: of(estimated.returns),
+    }
+}
+
+/// Returns the records of groups, by id.
+fn groups(
+    plan: &Plan,
+    samples: &[Sample],
+    by: &str,
+    ids: &[usize],
+    moments: &[Moments],
+) -> Vec<GroupRecord> {
+    let first = |id: usize| ids.iter().position(|group| *group == id);
+    let record = |(id, moments): (usize, &Moments)| {
+        let Sample { task, seat, .. } = &samples[first(id)?];
+        Some(GroupRecord {
+            id,
+            by: by.to_owned(),
+            source: task.source.clone(),
+            task: task.id.clone(),
+            seat: (by == "task_seat").then(|| plan.seats[*seat].seat.clone()),
+            size: moments.n as usize,
+            mean: moments.mean,
+            deviation: moments.std(),
+            spread: moments.has_spread(),
+        })
+    };
+    moments.iter().enumerate().filter_map(record).collect()
+}
+
+/// Returns mean and sample deviation of all tokens.
+fn moments(values: &[Vec<f64>]) -> (f64, f64) {
+    let n = values.iter().map(Vec::len).sum::<usize>() as f64;
+    let mean = values.iter().flatten().sum::<f64>() / n.max(1.0);
+    let squares: f64 = values.iter().flatten().map(|value| (value - mean).powi(2)).sum();
+    (mean, (squares / (n - 1.0).max(1.0)).sqrt())
+}
+
+fn group_by(by: GroupBy) -> &'static str {
+    match by {
+        GroupBy::Task => "task",
+        GroupBy::TaskTurn => "task_turn",
+        GroupBy::TaskSeat => "task_seat",
+    }
+}
+
+/// Returns the baseline of groups. Baselines that are known before the step are part of each sample.
+fn baseline(baseline: Baseline) -> &'static str {
+    match baseline {
+        Baseline::Mean => "mean",
+        Baseline::LeaveOneOut => "leave_one_out",
+        Baseline::SecondBest => "second_best",
+        Baseline::None | Baseline::Greedy | Baseline::MovingAverage => "none",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::algo::testing::{episode, plan, turn};
+    use crate::algo::{advantages, samples};
+
+    /// Checks that the arithmetic of every sample of a step gives its advantage.
+    fn check(name: &str, change: impl Fn(&mut Plan)) {
+        let mut plan = plan(&[("t/a", true), ("t/b", true)]);
+        change(&mut plan);
+        let rewards = [1.0, 0.0, 0.25, 0.5];
+        let one = |(index, reward): (usize, &f64)| {
+            let turns = vec![turn("t/a", 0), turn("t/b", 1), turn("t/a", 2)];
+            episode(["p", "q"][index % 2], index as u32, *reward, turns[..2 + index % 2].to_vec())
+        };
+        let episodes: Vec<Episode> = rewards.iter().enumerate().map(one).collect();
+        let samples = samples(&episodes, &plan);
+        let among = advantages(&episodes, &samples, &plan.algorithm);
+        let before: Vec<Vec<f64>> = among
+            .terms
+            .unwhitened
+            .iter()
+            .zip(&samples)
+            .map(|(value, sample)| vec![*value; sample.tokens])
+            .collect();
+        let after = among.by_token(&samples);
+        let (values, returns) = (&[][..], &[][..]);
+        let estimated = Estimated {
+            estimator: "group",
+            terms: Some(&among.terms),
+            before: &before,
+            after: &after,
+            values,
+            returns,
+        };
+        let step = record(&plan, &episodes, &samples, &estimated);
+        assert_eq!(step.samples.len(), samples.len());
+        for (sample, expected) in step.samples.iter().zip(&among.values) {
+            assert_eq!(sample.advantage, *expected, "{name}");
+            let found = step.arithmetic(sample).unwrap();
+            assert!((found.advantage - expected).abs() < 1e-9, "{name}: {found:?}, {expected}");
+        }
+    }
+
+    #[test]
+    fn the_recorded_terms_give_every_advantage_of_every_group_estimator() {
+        for by in [GroupBy::Task, GroupBy::TaskTurn, GroupBy::TaskSeat] {
+            check(&format!("{by:?}"), |plan| {
+                (plan.algorithm.group_by, plan.algorithm.deviation_by) = (by, by);
+            });
+            check(&format!("{by:?}, deviation by task"), |plan| {
+                plan.algorithm.group_by = by;
+                plan.algorithm.deviation_by = GroupBy::Task;
+            });
+        }
+        for baseline in [Baseline::LeaveOneOut, Baseline::None] {
+            check(&format!("{baseline:?}"), |plan| plan.algorithm.baseline = baseline);
+        }
+        check("not divided", |plan| plan.algorithm.normalize_std = false);
+        check("whitened", |plan| plan.algorithm.whiten = true);
+        check("raw singletons", |plan| plan.algorithm.singleton = Singleton::Raw);
+        check("anchor", |plan| plan.algorithm.anchor_weight = 0.5);
+    }
+}

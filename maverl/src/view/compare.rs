@@ -1,0 +1,113 @@
+//! Comparison of runs: differing keys and hashes, and held-out tasks paired by task.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::Viewer;
+use super::api::Answer;
+use super::http::{Query, Response};
+use super::run::Run;
+use crate::eval::paired;
+
+/// Maximum number of compared runs.
+const MOST: usize = 12;
+/// Maximum number of tasks that are listed as different.
+const TASKS: usize = 100;
+
+/// Compares runs with the first of them.
+pub(super) fn answer(viewer: &Viewer, query: &Query) -> Answer {
+    let wrong = |reason: &str| Response::refusal(400, reason);
+    let given = query.text("runs").ok_or_else(|| wrong("`runs` is missing: numbers of runs"))?;
+    let runs: Option<Vec<(usize, Arc<Run>)>> = given.split(',').map(|r| viewer.run(r)).collect();
+    let runs = runs.ok_or_else(|| Response::refusal(404, "there is no such run"))?;
+    if runs.len() > MOST {
+        return Err(wrong(&format!("at most {MOST} runs are compared")));
+    }
+    let lines: Vec<Value> = runs.iter().map(|(r, run)| run.now().line(*r, &run.name)).collect();
+    let facts: Vec<_> = runs.iter().map(|(_, run)| run.now().facts.clone()).collect();
+    let mut keys: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+    for (i, facts) in facts.iter().enumerate() {
+        flatten("", &facts.config, &mut |key, value| {
+            keys.entry(key).or_insert_with(|| vec![Value::Null; runs.len()])[i] = value;
+        });
+    }
+    keys.retain(|key, values| key != "base" && values.iter().any(|value| *value != values[0]));
+    let mut hashes: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+    for (i, facts) in facts.iter().enumerate() {
+        for part in ["weights", "data"] {
+            flatten(part, &facts.provenance[part], &mut |key, value| {
+                hashes.entry(key).or_insert_with(|| vec![Value::Null; runs.len()])[i] = value;
+            });
+        }
+    }
+    let pairs: Vec<Value> = (1..runs.len())
+        .map(|i| pair(&runs[0].1, &runs[i].1, differs(&facts[0].provenance, &facts[i].provenance)))
+        .collect();
+    Ok(Response::json(&json!({
+        "runs": lines,
+        "keys": keys.into_iter().map(|(key, values)| json!({ "key": key, "values": values })).collect::<Vec<_>>(),
+        "hashes": hashes.into_iter().map(|(key, values)| {
+            let equal = values.iter().all(|value| *value == values[0]);
+            json!({ "key": key, "values": values, "equal": equal })
+        }).collect::<Vec<_>>(),
+        "pairs": pairs,
+    })))
+}
+
+/// Calls `found` with every leaf of a table by its whole key.
+fn flatten(prefix: &str, value: &Value, found: &mut impl FnMut(String, Value)) {
+    match value {
+        Value::Object(table) => {
+            for (key, value) in table {
+                let whole = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
+                flatten(&whole, value, found);
+            }
+        }
+        Value::Null => {}
+        value => found(prefix.to_owned(), value.clone()),
+    }
+}
+
+/// Returns the held-out splits whose tasks differ.
+fn differs(one: &Value, other: &Value) -> Vec<String> {
+    let held_out = |data: &Value| -> BTreeMap<String, Value> {
+        let splits = data["data"].as_object().into_iter().flatten();
+        let splits = splits.filter(|(name, _)| name.starts_with(crate::run_dir::HELD_OUT));
+        splits.map(|(name, hash)| (name.clone(), hash.clone())).collect()
+    };
+    let (one, other) = (held_out(one), held_out(other));
+    let names: BTreeSet<&String> = one.keys().chain(other.keys()).collect();
+    names.into_iter().filter(|name| one.get(*name) != other.get(*name)).cloned().collect()
+}
+
+/// Compares the evaluations after training of two runs, task by task. Without equal tasks there is no interval.
+fn pair(one: &Run, other: &Run, differs: Vec<String>) -> Value {
+    if !differs.is_empty() {
+        let reason = format!("the tasks of {} differ", differs.join(", "));
+        return json!({ "difference": null, "reason": reason });
+    }
+    let shares = |run: &Run| -> BTreeMap<String, f64> {
+        let held = run.now();
+        let shares = held.index.solved_by_task("after");
+        shares.into_iter().map(|(task, share)| (task.to_owned(), share)).collect()
+    };
+    let (a, b) = (shares(one), shares(other));
+    let both: Vec<(&String, f64, f64)> =
+        a.iter().filter_map(|(task, a)| Some((task, *a, *b.get(task)?))).collect();
+    if both.is_empty() {
+        return json!({ "difference": null, "reason": "one of the runs has no evaluation after training" });
+    }
+    let differences: Vec<f64> = both.iter().map(|(_, a, b)| b - a).collect();
+    let interval = paired(&differences);
+    let changed = both.iter().filter(|(_, a, b)| a != b).take(TASKS);
+    let changed = changed.map(|(task, a, b)| json!({ "task": task, "shares": [a, b] }));
+    json!({
+        "difference": { "mean": interval.mean, "low": interval.low, "high": interval.high },
+        "tasks": both.len(),
+        "better": differences.iter().filter(|d| **d > 0.0).count(),
+        "worse": differences.iter().filter(|d| **d < 0.0).count(),
+        "changed": changed.collect::<Vec<_>>(),
+    })
+}

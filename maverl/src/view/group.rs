@@ -1,0 +1,95 @@
+//! Groups of a step: what was compared with what, and the arithmetic of each advantage.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::api::{self, Answer};
+use super::episode::sample_json;
+use super::http::Response;
+use super::run::Run;
+use crate::run_dir::{StepSamples, TRAIN};
+
+/// Number of characters of a reply in a line.
+const REPLY: usize = 200;
+
+fn recorded(run: &Run, step: u64) -> Result<StepSamples, Response> {
+    let missing = || {
+        Response::refusal(
+            404,
+            "the run has no record of the samples of this step; runs of newer versions have",
+        )
+    };
+    api::samples(run, step)?.ok_or_else(missing)
+}
+
+/// Lists the groups of a step.
+pub(super) fn list(run: &Run, step: u64) -> Answer {
+    let all = recorded(run, step)?;
+    let mut sums: BTreeMap<usize, (f64, f64)> = BTreeMap::new();
+    for sample in &all.samples {
+        if let Some(group) = sample.group {
+            let (rewards, advantages) = sums.entry(group).or_default();
+            *rewards += sample.reward;
+            *advantages += sample.advantage.abs();
+        }
+    }
+    let line = |group: &crate::run_dir::GroupRecord| {
+        let (rewards, advantages) = sums.get(&group.id).copied().unwrap_or_default();
+        let n = all.of_group(group.id).count();
+        json!({ "group": group, "samples": n, "reward": rewards / n.max(1) as f64, "advantages": advantages })
+    };
+    let groups: Vec<Value> = all.groups.iter().map(line).collect();
+    api::bounded(&json!({
+        "step": step, "estimator": all.estimator, "groups": groups, "samples": all.samples.len(),
+    }))
+}
+
+/// Describes one group with its samples.
+pub(super) fn answer(run: &Run, step: u64, id: usize) -> Answer {
+    let all = recorded(run, step)?;
+    let group = all.groups.get(id);
+    let group = group.ok_or_else(|| Response::refusal(404, "the step has no such group"))?;
+    let mut episodes = BTreeMap::new();
+    let mut lines = Vec::new();
+    for sample in all.of_group(id) {
+        if !episodes.contains_key(&sample.episode) {
+            let (_, row, episode) = api::stored(run, TRAIN, step, sample.episode as u64)?;
+            episodes.insert(sample.episode, (row, episode));
+        }
+        let Some((row, episode)) = episodes.get(&sample.episode) else { continue };
+        let turn = episode.turns.get(sample.turn);
+        let wrong =
+            || Response::refusal(500, "a sample names a turn that its episode does not have");
+        let turn = turn.ok_or_else(wrong)?;
+        let parts = episode.rewards.iter().filter(|part| match &part.of {
+            crate::trajectory::RewardOf::Episode => true,
+            crate::trajectory::RewardOf::Seat(of) => *of == turn.seat,
+            crate::trajectory::RewardOf::Turn(of) => *of == sample.turn,
+        });
+        let parts = parts.map(|part| json!({ "name": part.name, "value": part.value }));
+        lines.push(json!({
+            "sample": sample_json(&all, sample),
+            "deviation": sample.deviation_group.and_then(|id| all.deviation_groups.get(id)),
+            "path": turn.path.0,
+            "seat": turn.seat,
+            "score": episode.score().map(|score| score.reward),
+            "parts": parts.collect::<Vec<_>>(),
+            "reply": turn.reply.chars().take(REPLY).collect::<String>(),
+            "cut": turn.reply.chars().nth(REPLY).is_some(),
+            "error": turn.error,
+            "index": row["index"],
+            "answer": row["answer"],
+            "solved": row["solved"],
+        }));
+    }
+    let question = episodes.values().next().map(|(_, episode)| episode.task.question.clone());
+    api::bounded(&json!({
+        "step": step,
+        "estimator": all.estimator,
+        "group": group,
+        "groups": all.groups.len(),
+        "question": question,
+        "samples": lines,
+    }))
+}

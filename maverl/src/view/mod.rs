@@ -1,0 +1,143 @@
+//! Pages about runs: `maverl view`. A read-only server on the loopback address, and `maverl show`.
+//!
+//! [`Viewer::answer`] maps a request to a response without any HTTP library. Nothing is ever written into a run, and no
+//! path of a request is ever the path of a file: runs are numbers, and stages of episodes are a fixed list.
+
+mod api;
+mod assets;
+mod compare;
+mod episode;
+mod events;
+mod group;
+mod growing;
+mod http;
+mod index;
+mod notices;
+mod run;
+mod scan;
+mod search;
+mod selection;
+mod series;
+mod serve;
+mod show;
+#[cfg(test)]
+mod tests;
+
+pub use http::{Body, Request, Response};
+pub use show::{Shown, show};
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::run_dir::MANIFEST;
+use crate::run_dir::disk::entries;
+use run::Run;
+
+/// Maximum depth at which runs are searched below a directory: sweeps have their own directories.
+const DEPTH: usize = 3;
+/// Interval between two searches for new runs.
+const SEARCH: Duration = Duration::from_secs(3);
+
+/// Pages about the runs in some directories.
+pub struct Viewer {
+    /// First component of every path.
+    key: String,
+    /// Directories of runs, or runs.
+    places: Vec<PathBuf>,
+    runs: Mutex<Runs>,
+}
+
+/// Runs in the order in which they were found; the number of a run never changes.
+#[derive(Default)]
+struct Runs {
+    all: Vec<Arc<Run>>,
+    searched: Option<Instant>,
+}
+
+impl Viewer {
+    /// Creates pages about runs, and about every run below directories.
+    ///
+    /// # Errors
+    ///
+    /// If the operating system gives no random key.
+    pub fn new(places: Vec<PathBuf>) -> std::io::Result<Self> {
+        Ok(Self { key: http::random_key()?, places, runs: Mutex::default() })
+    }
+
+    /// Returns the path of the first page. It is secret: other users of the machine can reach the port, too.
+    pub fn path(&self) -> String {
+        format!("/{}/", self.key)
+    }
+
+    /// Returns the runs, with those that appeared since the last call.
+    fn runs(&self) -> Vec<Arc<Run>> {
+        let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
+        if runs.searched.is_none_or(|at| at.elapsed() >= SEARCH) {
+            for (place, found) in self.places.iter().flat_map(|place| self.found(place)) {
+                if !runs.all.iter().any(|run| run.path() == found) {
+                    let name = self.name(place, &found);
+                    let run = Arc::new(Run::new(found, name));
+                    scan::start(&run);
+                    runs.all.push(run);
+                }
+            }
+            runs.searched = Some(Instant::now());
+        }
+        runs.all.clone()
+    }
+
+    fn found<'p>(&self, place: &'p Path) -> Vec<(&'p Path, PathBuf)> {
+        let mut found = Vec::new();
+        find(place, DEPTH, &mut found);
+        found.into_iter().map(|run| (place, run)).collect()
+    }
+
+    /// Returns the name of a run in lists: relative to the only directory, else as the user wrote it.
+    fn name(&self, place: &Path, run: &Path) -> String {
+        let inside = run.strip_prefix(place).ok().filter(|inside| !inside.as_os_str().is_empty());
+        let last = || run.file_name().map(Path::new).unwrap_or(run);
+        let short = match self.places.len() {
+            1 => inside.unwrap_or_else(last),
+            _ if run.is_relative() => run,
+            _ => inside.unwrap_or_else(last),
+        };
+        short.display().to_string()
+    }
+
+    /// Returns a run by its number.
+    fn run(&self, number: &str) -> Option<(usize, Arc<Run>)> {
+        let number: usize = number.parse().ok()?;
+        Some((number, self.runs().get(number)?.clone()))
+    }
+
+    /// Answers a request.
+    pub fn answer(&self, request: &Request<'_>) -> Response {
+        let path = match request.admitted(&self.key) {
+            Ok(path) => path,
+            Err(refusal) => return refusal,
+        };
+        let response = match path.strip_prefix("api/") {
+            Some(path) => api::answer(self, request, path).unwrap_or_else(|refusal| refusal),
+            None => assets::answer(path),
+        };
+        if request.method == "HEAD" { response.without_body() } else { response }
+    }
+}
+
+/// Finds the run directories in a directory and below it, sorted. What cannot be read has none.
+fn find(dir: &Path, depth: usize, found: &mut Vec<PathBuf>) {
+    if dir.join(MANIFEST).is_file() {
+        found.push(dir.to_owned());
+    } else if depth > 0 {
+        let inner = entries(dir).unwrap_or_default();
+        let hidden = |path: &Path| {
+            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'))
+        };
+        for path in inner.into_iter().filter(|path| path.is_dir() && !hidden(path)) {
+            find(&path, depth - 1, found);
+        }
+    }
+}
+
+pub use serve::serve;

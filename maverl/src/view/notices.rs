@@ -1,0 +1,256 @@
+//! Rules that point at what needs attention in a run.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::series::Series;
+use crate::eval::Interval;
+
+/// Something to look at.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct Notice {
+    /// `problem`, or `fine` for a check that found nothing.
+    level: &'static str,
+    /// Sentence with its number.
+    pub(super) text: String,
+    /// First step that it is about.
+    step: Option<u64>,
+    /// Page and filters to look at, as `episodes?flag=malformed`.
+    link: Option<String>,
+}
+
+impl Notice {
+    pub(super) fn is_problem(&self) -> bool {
+        self.level == "problem"
+    }
+
+    fn problem(text: String, step: Option<u64>, link: Option<String>) -> Self {
+        Self { level: "problem", text, step, link }
+    }
+
+    fn fine(text: String) -> Self {
+        Self { level: "fine", text, step: None, link: None }
+    }
+}
+
+/// Returns every notice on a run.
+pub(super) fn notices(series: &Series, warnings: &[Value], gain: Option<&Interval>) -> Vec<Notice> {
+    let mut found = Vec::new();
+    found.extend(unscored(series));
+    found.extend(seats(series));
+    found.extend(groups(series));
+    found.extend(policies(series));
+    found.extend(gain.filter(|gain| gain.low <= 0.0 && gain.high >= 0.0).map(|gain| {
+        let text = format!(
+            "the gain over training is not distinguishable from 0 ({:+.3} to {:+.3})",
+            gain.low, gain.high
+        );
+        Notice::problem(text, None, None)
+    }));
+    found.extend(preemptions(series));
+    let warning = |row: &Value| {
+        let text = row["text"].as_str()?.to_owned();
+        Some(Notice { level: "warning", text, step: row["step"].as_u64(), link: None })
+    };
+    found.extend(warnings.iter().filter_map(warning));
+    found.extend(fine(series));
+    found
+}
+
+fn unscored(series: &Series) -> Option<Notice> {
+    let values = series.values("rollout/unscored");
+    let sum: f64 = values.iter().map(|(_, value)| value).sum();
+    let (first, _) = values.iter().find(|(_, value)| *value > 0.0)?;
+    let text = format!("{sum} training episodes could not be scored, first in step {first}");
+    Some(Notice::problem(text, Some(*first), Some("episodes?flag=unscored".to_owned())))
+}
+
+/// Returns the longest tail of values above a threshold, if it has at least `n` steps.
+fn lasting(values: &[(u64, f64)], n: usize, above: f64) -> Option<(u64, u64, f64)> {
+    let start = values.iter().rposition(|(_, value)| *value <= above).map_or(0, |at| at + 1);
+    let tail = &values[start..];
+    let (first, last) = (tail.first()?, tail.last()?);
+    let mean = tail.iter().map(|(_, value)| value).sum::<f64>() / tail.len() as f64;
+    (tail.len() >= n).then_some((first.0, last.0, mean))
+}
+
+/// Returns notices on malformed and truncated replies of each seat.
+fn seats(series: &Series) -> Vec<Notice> {
+    let rules = [
+        ("/reply_error_rate", 0.2, "of the replies are malformed", "malformed"),
+        ("/truncated_rate", 0.1, "of the replies are truncated", "truncated"),
+    ];
+    let of = |(end, above, what, flag): (&str, f64, &str, &str)| {
+        let names = series.names().filter_map(move |name| {
+            Some((name.to_owned(), name.strip_prefix("rollout/")?.strip_suffix(end)?.to_owned()))
+        });
+        let notice = |(name, seat): (String, String)| {
+            let (first, last, mean) = lasting(&series.values(&name), 5, above)?;
+            let percent = 100.0 * mean;
+            let text = format!("{seat}: {percent:.0} % {what} in steps {first} to {last}");
+            let link = format!("episodes?step={first}..{last}&flag={flag}&seat={seat}");
+            Some(Notice::problem(text, Some(first), Some(link)))
+        };
+        names.filter_map(notice).collect::<Vec<_>>()
+    };
+    rules.into_iter().flat_map(of).collect()
+}
+
+fn groups(series: &Series) -> Vec<Notice> {
+    let flat = lasting(&series.values("group/zero_std_frac"), 10, 0.8).map(|(first, last, mean)| {
+        let text = format!(
+            "{:.0} % of the groups have equal rewards in steps {first} to {last}: they teach nothing",
+            100.0 * mean
+        );
+        Notice::problem(text, Some(last), Some(format!("groups?step={last}")))
+    });
+    let singletons = series.values("group/singletons");
+    let single = singletons.iter().find(|(_, value)| *value > 0.0).map(|(step, value)| {
+        let text =
+            format!("step {step} has {value} groups of one, which are compared with nothing");
+        Notice::problem(text, Some(*step), Some(format!("groups?step={step}")))
+    });
+    flat.into_iter().chain(single).collect()
+}
+
+/// Returns notices on updates: entropy, clipping, gradient norm, mismatch.
+fn policies(series: &Series) -> Vec<Notice> {
+    let mut found = Vec::new();
+    for name in series.names().filter(|name| name.starts_with("policy/")) {
+        let values = series.values(name);
+        let Some((policy, quantity)) = name["policy/".len()..].rsplit_once('/') else { continue };
+        let problem = |text: String, step: u64| Notice::problem(text, Some(step), None);
+        match quantity {
+            "entropy" => {
+                let start = values.first().map_or(0.0, |(_, value)| *value);
+                let low = values.iter().find(|(_, value)| *value < start / 10.0);
+                found.extend(low.map(|(step, value)| {
+                    let text = format!(
+                        "{policy}: entropy {value:.3} in step {step}, under a tenth of its start ({start:.3})"
+                    );
+                    problem(text, *step)
+                }));
+            }
+            "clip_frac_low" | "clip_frac_high" => {
+                let high = values.iter().find(|(_, value)| *value > 0.3);
+                found.extend(high.map(|(step, value)| {
+                    let percent = 100.0 * value;
+                    problem(format!("{policy}: {percent:.0} % of tokens clipped in step {step}"), *step)
+                }));
+            }
+            "grad_norm" => found.extend(spike(&values).map(|(step, value, median)| {
+                let text = format!(
+                    "{policy}: gradient norm {value:.3} in step {step}, more than 10 times the median before ({median:.3})"
+                );
+                problem(text, step)
+            })),
+            _ => {}
+        }
+    }
+    found
+}
+
+/// Returns the first value above 10 times the median of at least 5 values before it.
+fn spike(values: &[(u64, f64)]) -> Option<(u64, f64, f64)> {
+    (5..values.len().min(10_000)).find_map(|at| {
+        let mut before: Vec<f64> = values[at.saturating_sub(101)..at].iter().map(|v| v.1).collect();
+        before.sort_by(f64::total_cmp);
+        let median = before[before.len() / 2];
+        let (step, value) = values[at];
+        (median > 0.0 && value > 10.0 * median).then_some((step, value, median))
+    })
+}
+
+fn preemptions(series: &Series) -> Vec<Notice> {
+    let names = series.names().filter(|name| name.ends_with("/preemptions"));
+    let rising = |name: &str| {
+        let values = series.values(name);
+        let half = values.len() / 2;
+        let sum = |part: &[(u64, f64)]| part.iter().map(|(_, value)| value).sum::<f64>();
+        let (first, second) = (sum(&values[..half]), sum(&values[half..]));
+        let policy = name.strip_prefix("engine/")?.strip_suffix("/preemptions")?;
+        (second > 2.0 * first && second > 0.0).then(|| {
+            let text = format!(
+                "{policy}: {second} preemptions in the second half of the steps, {first} in the first: \
+                 `runtime.kv_mib` is too small"
+            );
+            Notice::problem(text, values.last().map(|(step, _)| *step), None)
+        })
+    };
+    names.filter_map(rising).collect()
+}
+
+/// Returns checks that found nothing.
+fn fine(series: &Series) -> Vec<Notice> {
+    let mut found = Vec::new();
+    let unscored = series.values("rollout/unscored");
+    if !unscored.is_empty() && unscored.iter().all(|(_, value)| *value == 0.0) {
+        found.push(Notice::fine("every training episode was scored".to_owned()));
+    }
+    let names = series.names().filter(|name| name.ends_with("/logp_abs_max"));
+    let largest = names.flat_map(|name| series.values(name)).map(|(_, value)| value);
+    if let Some(largest) = largest.max_by(f64::total_cmp) {
+        let text = format!("log-probs of rollout and trainer differ by at most {largest:.1e}");
+        let level = if largest > 1e-3 { "problem" } else { "fine" };
+        found.push(Notice { level, text, step: None, link: None });
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn series(name: &str, value: impl Fn(u64) -> f64) -> Series {
+        let mut series = Series::default();
+        for step in 1..=30 {
+            let row = serde_json::json!({ "step": step, name: value(step) });
+            series.add(row.to_string().as_bytes());
+        }
+        series
+    }
+
+    fn problems(series: &Series) -> Vec<String> {
+        let all = notices(series, &[], None).into_iter();
+        all.filter(Notice::is_problem).map(|notice| notice.text).collect()
+    }
+
+    #[test]
+    fn each_rule_fires_on_its_sign_with_its_number_and_not_without() {
+        type Sign<'s> = (&'s str, &'s dyn Fn(u64) -> f64, &'s str);
+        let signs: [Sign<'_>; 8] = [
+            ("rollout/unscored", &|s| f64::from(u8::from(s == 4)), "1 training episodes"),
+            ("rollout/a/b/reply_error_rate", &|s| if s > 20 { 0.4 } else { 0.0 }, "a/b: 40 %"),
+            ("rollout/a/b#2/truncated_rate", &|_| 0.2, "a/b#2: 20 %"),
+            ("group/zero_std_frac", &|s| if s > 20 { 0.9 } else { 0.1 }, "90 % of the groups"),
+            ("group/singletons", &|s| if s == 3 { 2.0 } else { 0.0 }, "step 3 has 2 groups"),
+            ("policy/p/entropy", &|s| 1.0 / s as f64, "entropy 0.091 in step 11"),
+            ("policy/p/clip_frac_high", &|s| s as f64 / 60.0, "32 % of tokens clipped in step 19"),
+            ("policy/p/grad_norm", &|s| if s == 9 { 50.0 } else { 1.0 }, "norm 50.000 in step 9"),
+        ];
+        for (name, value, expected) in signs {
+            let found = problems(&series(name, value));
+            assert!(found.len() == 1 && found[0].contains(expected), "{name}: {found:?}");
+            assert_eq!(
+                problems(&series(name, |_| 0.01)).len(),
+                usize::from(name.contains("gleton") || name.contains("unscored")),
+                "{name}"
+            );
+        }
+        assert_eq!(problems(&series("mismatch/p/logp_abs_max", |_| 0.01)).len(), 1);
+        assert_eq!(problems(&series("engine/p/preemptions", |s| s as f64)).len(), 1);
+    }
+
+    #[test]
+    fn a_gain_around_zero_and_warnings_are_told() {
+        let none = Interval { mean: 0.01, low: -0.02, high: 0.04 };
+        let warnings = [serde_json::json!({ "step": 3, "text": "said" })];
+        let found = notices(&Series::default(), &warnings, Some(&none));
+        assert!(found[0].text.contains("-0.020 to +0.040"), "{found:?}");
+        assert_eq!((found[1].text.as_str(), found[1].step), ("said", Some(3)));
+        let good = Interval { mean: 0.1, low: 0.02, high: 0.14 };
+        assert!(notices(&Series::default(), &[], Some(&good)).is_empty());
+    }
+}

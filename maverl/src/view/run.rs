@@ -1,0 +1,349 @@
+//! A watched run: what its files hold now, in memory.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use serde_json::{Value, json};
+
+use super::growing::{Change, Growing};
+use super::index::Index;
+use super::notices::{self, Notice};
+use super::series::Series;
+use crate::eval::{Interval, paired};
+use crate::run_dir::disk::read_json;
+use crate::run_dir::{PLAN, PROGRESS, RunDir, TRAIN};
+use crate::train::Beat;
+
+/// Interval between two looks at the files.
+pub(super) const INTERVAL: Duration = Duration::from_millis(500);
+/// Time without a change of `beat` after which a process is taken for dead.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Files whose content is read whole when they change.
+const WHOLE: [&str; 6] = [
+    "manifest.json",
+    "resolved.toml",
+    "summary.json",
+    PLAN,
+    "evaluations/before.json",
+    "evaluations/after.json",
+];
+
+/// A run.
+pub(super) struct Run {
+    path: PathBuf,
+    /// Name in lists: the path as the user wrote it.
+    pub(super) name: String,
+    held: Mutex<Held>,
+}
+
+/// Content of a run's files.
+pub(super) struct Held {
+    /// Content of files that are written whole.
+    pub(super) facts: Facts,
+    /// Reason why the run cannot be read.
+    pub(super) problem: Option<String>,
+    pub(super) series: Series,
+    pub(super) index: Index,
+    /// Rows of `warnings.jsonl`.
+    pub(super) warnings: Vec<Value>,
+    /// Progress of the process that writes the run.
+    pub(super) beat: Option<Beat>,
+    pub(super) pulse: Pulse,
+    /// Files of episodes that still have no rows, and all of them; of a run without rows.
+    pub(super) scanning: Option<(usize, usize)>,
+    /// Number of times that earlier lines stopped counting.
+    pub(super) resets: u64,
+    metrics: Growing,
+    timing: Growing,
+    rows: Growing,
+    notes: Growing,
+    stamps: Vec<Option<(u64, SystemTime)>>,
+    polled: Option<Instant>,
+    gain: Option<(usize, Option<Gain>)>,
+    noticed: Option<([u64; 4], Vec<Notice>)>,
+}
+
+/// Content of files that are written whole; null if a file does not exist.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Facts {
+    /// Configuration with every default.
+    pub(super) config: Value,
+    pub(super) provenance: Value,
+    pub(super) plan: Value,
+    pub(super) summary: Value,
+    pub(super) before: Value,
+    pub(super) after: Value,
+}
+
+/// Life of the process that writes a run. No clocks are compared: the process is alive if its beat changes.
+#[derive(Debug, Default)]
+pub(super) struct Pulse {
+    beat: Option<u64>,
+    seen: Option<Instant>,
+    changed: Option<Instant>,
+}
+
+/// Difference of solved tasks after and before training, paired by task.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Gain {
+    pub(super) interval: Interval,
+    pub(super) tasks: usize,
+}
+
+impl Pulse {
+    /// Takes in the beat that was found at a time.
+    fn observe(&mut self, beat: Option<u64>, now: Instant) {
+        if beat.is_some() && self.beat.is_some() && beat != self.beat {
+            self.changed = Some(now);
+        }
+        if beat.is_none() {
+            (self.seen, self.changed) = (None, None);
+        } else if self.seen.is_none() {
+            self.seen = Some(now);
+        }
+        self.beat = beat;
+    }
+
+    /// Returns `running`, `checking` as long as it is not known, or `stopped`.
+    fn state(&self, now: Instant) -> &'static str {
+        let recent = |at: Option<Instant>| at.is_some_and(|at| now - at < PATIENCE);
+        match () {
+            () if recent(self.changed) => "running",
+            () if self.changed.is_none() && recent(self.seen) => "checking",
+            () => "stopped",
+        }
+    }
+}
+
+impl Run {
+    pub(super) fn new(path: PathBuf, name: String) -> Self {
+        let file = |name: &str| Growing::new(path.join(name));
+        let held = Held {
+            facts: Facts::default(),
+            problem: None,
+            series: Series::default(),
+            index: Index::default(),
+            warnings: Vec::new(),
+            beat: None,
+            pulse: Pulse::default(),
+            scanning: None,
+            resets: 0,
+            metrics: file("metrics.jsonl"),
+            timing: file("timing.jsonl"),
+            rows: file("episodes.jsonl"),
+            notes: file("warnings.jsonl"),
+            stamps: Vec::new(),
+            polled: None,
+            gain: None,
+            noticed: None,
+        };
+        Self { path, name, held: Mutex::new(held) }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns the content of the files, which is at most half a second old.
+    pub(super) fn now(&self) -> MutexGuard<'_, Held> {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if held.polled.is_none_or(|at| at.elapsed() >= INTERVAL) {
+            held.poll(&self.path);
+            held.polled = Some(Instant::now());
+        }
+        held
+    }
+
+    /// Returns the file of the episodes of a stage; `None` if there is no such stage.
+    pub(super) fn episodes(&self, stage: &str, step: u64) -> Option<PathBuf> {
+        let file = match stage {
+            TRAIN => format!("rollouts/step-{step:06}.jsonl.zst"),
+            "validation" => format!("evaluations/step-{step:06}.jsonl.zst"),
+            "before" | "before-greedy" | "after" | "after-greedy" => {
+                format!("evaluations/{stage}.jsonl.zst")
+            }
+            _ => return None,
+        };
+        Some(self.path.join(file))
+    }
+
+    /// Returns the file of the samples of a step.
+    pub(super) fn samples(&self, step: u64) -> PathBuf {
+        self.path.join(format!("samples/step-{step:06}.jsonl.zst"))
+    }
+}
+
+impl Held {
+    /// Looks at every file, and reads what is new.
+    fn poll(&mut self, path: &Path) {
+        let problem = self.poll_whole(path).err();
+        let grown = self.poll_growing().err().map(|error| error.to_string());
+        self.problem = problem.or(grown);
+        // Replaced while it is read, a file may be gone for a moment.
+        self.beat = fs::read(path.join(PROGRESS))
+            .ok()
+            .and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        self.pulse.observe(self.beat.as_ref().map(|beat| beat.beat), Instant::now());
+    }
+
+    /// Reads files that are written whole, if one of them has changed.
+    fn poll_whole(&mut self, path: &Path) -> Result<(), String> {
+        let stamp = |file: &&str| {
+            let found = fs::metadata(path.join(file)).ok()?;
+            Some((found.len(), found.modified().ok()?))
+        };
+        let stamps: Vec<_> = WHOLE.iter().map(stamp).collect();
+        if stamps == self.stamps {
+            return self.problem.clone().map_or(Ok(()), Err);
+        }
+        let dir = RunDir::open(path).map_err(|error| error.to_string())?;
+        let text = fs::read_to_string(dir.resolved()).map_err(|error| error.to_string())?;
+        let config: toml::Value = toml::from_str(&text).map_err(|error| error.to_string())?;
+        let json = |file: &str| read_json(&path.join(file)).unwrap_or(Value::Null);
+        self.facts = Facts {
+            config: serde_json::to_value(config).map_err(|error| error.to_string())?,
+            provenance: json("provenance.json"),
+            plan: json(PLAN),
+            summary: json("summary.json"),
+            before: json("evaluations/before.json"),
+            after: json("evaluations/after.json"),
+        };
+        self.stamps = stamps;
+        Ok(())
+    }
+
+    /// Reads new lines of growing files.
+    fn poll_growing(&mut self) -> io::Result<()> {
+        let add = |series: &mut Series, _, line: &[u8]| series.add(line);
+        // Both files are cut back to the same step: one that shrank means that both are read anew.
+        let kept = |_: &mut Series| {};
+        let metrics = self.metrics.poll(&mut self.series, kept, add)?;
+        let timing = self.timing.poll(&mut self.series, kept, add)?;
+        if metrics == Change::Reset || timing == Change::Reset {
+            self.series = Series::default();
+            let file = |of: &Growing| Growing::new(of.path().to_owned());
+            (self.metrics, self.timing) = (file(&self.metrics), file(&self.timing));
+            self.metrics.poll(&mut self.series, kept, add)?;
+            self.timing.poll(&mut self.series, kept, add)?;
+            self.resets += 1;
+        }
+        let add = |index: &mut Index, at, line: &[u8]| index.add(at, line);
+        let rows = self.rows.poll(&mut self.index, Index::clear_read, add)?;
+        let add = |warnings: &mut Vec<Value>, _, line: &[u8]| {
+            warnings.extend(serde_json::from_slice::<Value>(line).ok());
+        };
+        let notes = self.notes.poll(&mut self.warnings, Vec::clear, add)?;
+        self.resets += u64::from(rows == Change::Reset || notes == Change::Reset);
+        Ok(())
+    }
+
+    /// Returns the path of `episodes.jsonl`.
+    pub(super) fn rows_file(&self) -> &Path {
+        self.rows.path()
+    }
+
+    /// Returns lengths that change whenever there is something new.
+    pub(super) fn lengths(&self) -> [u64; 4] {
+        let made = self.index.len() as u64;
+        [self.metrics.bytes(), self.rows.bytes() + made, self.notes.bytes(), self.resets]
+    }
+
+    /// Returns the state: `complete`, `running`, `checking`, `stopped` or `unreadable`.
+    pub(super) fn state(&self) -> &'static str {
+        let Facts { summary, config, .. } = &self.facts;
+        let complete = summary["complete"] == true && summary["steps"] == config["steps"];
+        match () {
+            () if self.problem.is_some() => "unreadable",
+            () if self.beat.is_some() => self.pulse.state(Instant::now()),
+            () if complete => "complete",
+            () => "stopped",
+        }
+    }
+
+    /// Returns what needs attention, most important first.
+    pub(super) fn notices(&mut self) -> Vec<Notice> {
+        let lengths = self.lengths();
+        if let Some((_, noticed)) = self.noticed.as_ref().filter(|(of, _)| *of == lengths) {
+            return noticed.clone();
+        }
+        let gain = self.gain().map(|gain| gain.interval);
+        let noticed = notices::notices(&self.series, &self.warnings, gain.as_ref());
+        self.noticed = Some((lengths, noticed.clone()));
+        noticed
+    }
+
+    /// Returns the gain over training; `None` if no task has a scored episode both before and after.
+    pub(super) fn gain(&mut self) -> Option<Gain> {
+        let rows = self.index.len();
+        if let Some((_, gain)) = self.gain.filter(|(of, _)| *of == rows) {
+            return gain;
+        }
+        let (before, after) =
+            (self.index.solved_by_task("before"), self.index.solved_by_task("after"));
+        let both = before.iter().filter_map(|(task, before)| Some(after.get(task)? - before));
+        let differences: Vec<f64> = both.collect();
+        let tasks = differences.len();
+        let gain = (tasks > 0).then(|| Gain { interval: paired(&differences), tasks });
+        self.gain = Some((rows, gain));
+        gain
+    }
+
+    /// Returns the line of the run in the list of runs.
+    pub(super) fn line(&mut self, r: usize, name: &str) -> Value {
+        let notices = self.notices();
+        let Facts { config, before, after, .. } = &self.facts;
+        let share = |report: &Value| report["sampled"]["overall"]["avg"].clone();
+        let step = self.series.last_step().unwrap_or(0);
+        json!({
+            "r": r,
+            "name": name,
+            "state": self.state(),
+            "problem": self.problem,
+            "step": step,
+            "steps": config["steps"],
+            "seed": config["seed"],
+            "algorithm": config["algorithm"]["name"],
+            "orchestra": config["orchestra"]["name"],
+            "before": share(before),
+            "after": share(after),
+            "progress": self.beat,
+            "notices": notices.iter().filter(|notice| notice.is_problem()).count(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn a_process_is_alive_while_its_beat_changes() {
+        let (mut pulse, start) = (Pulse::default(), Instant::now());
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
+        pulse.observe(Some(7), at(0));
+        assert_eq!((pulse.state(at(1)), pulse.state(at(11))), ("checking", "stopped"));
+        pulse.observe(Some(7), at(2));
+        assert_eq!(pulse.state(at(3)), "checking");
+        pulse.observe(Some(8), at(4));
+        assert_eq!((pulse.state(at(5)), pulse.state(at(15))), ("running", "stopped"));
+        pulse.observe(None, at(16));
+        assert_eq!(pulse.state(at(16)), "stopped");
+    }
+
+    #[test]
+    fn what_is_no_run_says_why() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("manifest.json"), "{\"format\": 99}").unwrap();
+        let run = Run::new(dir.path().to_owned(), "a".to_owned());
+        let mut held = run.now();
+        assert_eq!(held.state(), "unreadable");
+        let line = held.line(0, "a");
+        assert!(line["problem"].as_str().unwrap().contains("format 99"), "{line}");
+        assert_eq!(run.episodes("../../etc", 1), None);
+    }
+}

@@ -1,0 +1,82 @@
+//! Rows of runs that have none: made in the background by reading their files of episodes, newest step first.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Weak};
+
+use super::run::Run;
+use crate::run_dir::disk::{entries, name, step_of};
+use crate::run_dir::{EpisodeRow, TRAIN, is_growing, scan_rollouts};
+
+/// Number of rows that are added at once.
+const BATCH: usize = 256;
+
+/// Makes missing rows of a run in a thread, which ends with the run.
+pub(super) fn start(run: &Arc<Run>) {
+    let files = missing(run);
+    if files.is_empty() {
+        return;
+    }
+    let all = files.len();
+    run.now().scanning = Some((all, all));
+    let watched = Arc::downgrade(run);
+    let named = std::thread::Builder::new().name("rows".to_owned());
+    // Without the thread, old episodes are not listed, which `scanning` tells.
+    let _ = named.spawn(move || scan(&watched, &files));
+}
+
+/// Returns the files of episodes that have no rows, newest step first.
+fn missing(run: &Run) -> Vec<(String, u64, PathBuf)> {
+    let held = run.now();
+    let indexed = held.rows_file().exists();
+    // A resumed run of an older version has rows of what followed.
+    let first = held.index.first_step(TRAIN);
+    drop(held);
+    if indexed && first.is_none_or(|first| first <= 1) {
+        return Vec::new();
+    }
+    let before = |step: u64| first.is_none_or(|first| step < first);
+    let list = |part: &str| entries(&run.path().join(part)).unwrap_or_default();
+    let steps = |part: &str, stage: &str| {
+        let whole = |path: &PathBuf| name(path).ends_with(".jsonl.zst") && !is_growing(path);
+        let files = list(part).into_iter().filter(whole);
+        let step = |path: PathBuf| Some((stage.to_owned(), step_of(&path)?, path));
+        files.filter_map(step).filter(|(_, step, _)| before(*step)).collect::<Vec<_>>()
+    };
+    let mut files = steps("rollouts", TRAIN);
+    files.extend(steps("evaluations", "validation"));
+    files.sort_by_key(|(_, step, _)| std::cmp::Reverse(*step));
+    let last = files.first().map_or(0, |(_, step, _)| *step);
+    for (stage, step) in
+        [("before", 0), ("before-greedy", 0), ("after", last), ("after-greedy", last)]
+    {
+        let kept = !indexed || stage.starts_with("before");
+        let path = run.episodes(stage, step).filter(|path| kept && path.is_file());
+        files.extend(path.map(|path| (stage.to_owned(), step, path)));
+    }
+    files
+}
+
+fn scan(watched: &Weak<Run>, files: &[(String, u64, PathBuf)]) {
+    for (i, (stage, step, path)) in files.iter().enumerate() {
+        let mut rows: Vec<EpisodeRow> = Vec::new();
+        let add = |rows: &mut Vec<EpisodeRow>| {
+            let Some(run) = watched.upgrade() else { return false };
+            let mut held = run.now();
+            rows.drain(..).for_each(|row| held.index.add_made(&row));
+            true
+        };
+        let found = scan_rollouts(path, stage, *step, |row| {
+            rows.push(row);
+            rows.len() < BATCH || add(&mut rows)
+        });
+        add(&mut rows);
+        let Some(run) = watched.upgrade() else { return };
+        let mut held = run.now();
+        if let Err(error) = found {
+            let text = format!("no rows of a file: {error}");
+            held.warnings.push(serde_json::json!({ "step": step, "text": text }));
+        }
+        let left = files.len() - i - 1;
+        held.scanning = (left > 0).then_some((left, files.len()));
+    }
+}

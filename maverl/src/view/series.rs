@@ -1,0 +1,116 @@
+//! Metrics of a run by step, as columns.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+/// Rows of `metrics.jsonl` and `timing.jsonl`, with rows of the same step merged.
+#[derive(Debug, Default)]
+pub(super) struct Series {
+    /// Steps, ascending.
+    steps: Vec<u64>,
+    /// Values of each name by the index of the step; NaN where there is none.
+    columns: BTreeMap<String, Vec<f64>>,
+}
+
+impl Series {
+    /// Adds a line. A line that is not a row is skipped: the file is verified elsewhere.
+    pub(super) fn add(&mut self, line: &[u8]) {
+        let Ok(row) = serde_json::from_slice::<Map<String, Value>>(line) else { return };
+        let Some(step) = row.get("step").and_then(Value::as_u64) else { return };
+        let at = self.place(step);
+        let numbers = row.iter().filter_map(|(name, value)| Some((name, value.as_f64()?)));
+        for (name, value) in numbers.filter(|(name, _)| *name != "step") {
+            if !self.columns.contains_key(name) {
+                self.columns.insert(name.clone(), Vec::new());
+            }
+            if let Some(column) = self.columns.get_mut(name) {
+                column.resize(column.len().max(at + 1), f64::NAN);
+                column[at] = value;
+            }
+        }
+    }
+
+    /// Returns the index of a step; a new step gets one.
+    fn place(&mut self, step: u64) -> usize {
+        match self.steps.binary_search(&step) {
+            Ok(at) => at,
+            Err(at) => {
+                self.steps.insert(at, step);
+                for column in self.columns.values_mut().filter(|column| column.len() > at) {
+                    column.insert(at, f64::NAN);
+                }
+                at
+            }
+        }
+    }
+
+    /// Returns the last step with a row.
+    pub(super) fn last_step(&self) -> Option<u64> {
+        self.steps.last().copied()
+    }
+
+    /// Returns the names of all columns.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.columns.keys().map(String::as_str)
+    }
+
+    /// Returns the values of a name with their steps.
+    pub(super) fn values(&self, name: &str) -> Vec<(u64, f64)> {
+        let column = self.columns.get(name).map_or(&[][..], Vec::as_slice);
+        let pairs = self.steps.iter().copied().zip(column.iter().copied());
+        pairs.filter(|(_, value)| !value.is_nan()).collect()
+    }
+
+    /// Returns the columns that `names` selects, from a step on. A name may end with `*`; no name selects all.
+    pub(super) fn json(&self, names: &[&str], from: u64) -> Value {
+        let first = self.steps.partition_point(|step| *step < from);
+        let selected = |name: &str| {
+            let fits = |pattern: &&str| match pattern.strip_suffix('*') {
+                Some(start) => name.starts_with(start),
+                None => name == *pattern,
+            };
+            names.is_empty() || names.iter().any(fits)
+        };
+        let column = |values: &Vec<f64>| -> Vec<Value> {
+            let value = |at| values.get(at).copied().unwrap_or(f64::NAN);
+            // NaN becomes null.
+            (first..self.steps.len()).map(|at| value(at).into()).collect()
+        };
+        let columns = self.columns.iter().filter(|(name, _)| selected(name));
+        let columns: Map<String, Value> =
+            columns.map(|(name, values)| (name.clone(), column(values).into())).collect();
+        json!({ "steps": self.steps[first..], "columns": columns })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_of_a_step_are_one_and_missing_values_are_null() {
+        let mut series = Series::default();
+        for line in [
+            "{\"step\":0,\"eval/a\":0.25}",
+            "{\"step\":1,\"loss\":-0.1,\"kl\":1e-9}",
+            "not json",
+            "{\"step\":2,\"loss\":0.30000000000000004}",
+            "{\"step\":2,\"eval/a\":0.5}",
+        ] {
+            series.add(line.as_bytes());
+        }
+        let all = series.json(&[], 0);
+        assert_eq!(all["steps"], json!([0, 1, 2]));
+        assert_eq!(all["columns"]["eval/a"], json!([0.25, null, 0.5]));
+        assert_eq!(all["columns"]["loss"], json!([null, -0.1, 0.30000000000000004]));
+        assert_eq!(all["columns"]["kl"], json!([null, 1e-9, null]));
+        let some = series.json(&["eval/*", "kl"], 1);
+        assert_eq!(
+            some,
+            json!({"steps": [1, 2], "columns": {"eval/a": [null, 0.5], "kl": [1e-9, null]}})
+        );
+        assert_eq!(series.values("loss"), [(1, -0.1), (2, 0.30000000000000004)]);
+        assert_eq!(series.last_step(), Some(2));
+    }
+}

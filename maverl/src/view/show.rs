@@ -1,0 +1,223 @@
+//! One episode as text for a terminal.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use crate::run_dir::{RunDir, RunDirError, SampleRecord, StepSamples, read_rollouts, read_samples};
+use crate::table::paragraphs;
+use crate::task::Action;
+use crate::train::{Recorded, TrainError};
+use crate::trajectory::{Act, Episode, Outcome, Turn};
+
+/// Episodes to show.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Shown {
+    /// The episode of this name, `STEP/[SOURCE/]TASK/INDEX`.
+    Named(String),
+    /// The episodes of a step with the lowest scores, so many.
+    Worst(u64, usize),
+}
+
+/// Returns episodes of a run as text of at most `width` columns.
+///
+/// # Errors
+///
+/// If there is no such episode, or a file cannot be read.
+pub fn show(dir: &Path, shown: &Shown, width: usize) -> Result<String, TrainError> {
+    let run = RunDir::open(dir)?;
+    let episodes = match shown {
+        Shown::Named(name) => {
+            let Recorded { step, episode } = Recorded::read(&run, name)?;
+            let all = read_rollouts(&run.rollouts(step))?;
+            let n = all.iter().position(|other| *other == episode).unwrap_or(0);
+            vec![(step, n, episode)]
+        }
+        Shown::Worst(step, count) => worst(&run, *step, *count)?,
+    };
+    let mut parts = Vec::new();
+    for (step, n, episode) in &episodes {
+        let samples = samples(&run, *step)?;
+        parts.push(text(*step, *n, episode, samples.as_ref(), width));
+    }
+    Ok(parts.join("\n"))
+}
+
+/// Returns the episodes of a step with the lowest scores; unscored ones are last.
+fn worst(run: &RunDir, step: u64, count: usize) -> Result<Vec<(u64, usize, Episode)>, TrainError> {
+    if !run.rollout_steps()?.contains(&step) {
+        // The error names the steps that there are.
+        Recorded::read(run, &step.to_string())?;
+    }
+    let mut all: Vec<(usize, Episode)> =
+        read_rollouts(&run.rollouts(step))?.into_iter().enumerate().collect();
+    let score = |episode: &Episode| episode.score().map_or(f64::INFINITY, |score| score.reward);
+    all.sort_by(|(_, a), (_, b)| score(a).total_cmp(&score(b)));
+    Ok(all.into_iter().take(count).map(|(n, episode)| (step, n, episode)).collect())
+}
+
+fn samples(run: &RunDir, step: u64) -> Result<Option<StepSamples>, RunDirError> {
+    let path = run.samples(step);
+    if path.is_file() { read_samples(&path).map(Some) } else { Ok(None) }
+}
+
+/// Formats an episode: turns and actions in their order, with rewards and advantages.
+fn text(
+    step: u64,
+    n: usize,
+    episode: &Episode,
+    samples: Option<&StepSamples>,
+    width: usize,
+) -> String {
+    let name = format!("{step}/{}/{}", episode.task.id, episode.index);
+    let mut text = format!("episode {name}\n");
+    text += &block("question", &episode.task.question, width);
+    let its = samples.map(|samples| samples.of_episode(n)).unwrap_or_default();
+    for (i, turn) in episode.turns.iter().enumerate() {
+        for act in episode.acts.iter().filter(|act| act.path == turn.path) {
+            text += &of_act(act, width);
+        }
+        text += &of_turn(episode, i, turn, its.get(&i).copied(), width);
+    }
+    let last = episode.turns.iter().map(|turn| &turn.path);
+    for act in episode.acts.iter().filter(|act| !last.clone().any(|path| *path == act.path)) {
+        text += &of_act(act, width);
+    }
+    text += &block("answer", episode.answer.as_deref().unwrap_or("(none)"), width);
+    let end = match &episode.outcome {
+        Outcome::Scored(score) => {
+            let solved = if score.solved { "solved" } else { "not solved" };
+            format!("{solved}, score {}", score.reward)
+        }
+        Outcome::Unscored(fault) => format!("unscored: {fault}"),
+    };
+    text + &block("outcome", &end, width)
+}
+
+fn of_turn(
+    episode: &Episode,
+    i: usize,
+    turn: &Turn,
+    sample: Option<&SampleRecord>,
+    width: usize,
+) -> String {
+    let mut head = format!("\n{}  {}  {}", turn.path, turn.seat, turn.policy);
+    if let Some(reward) = episode.turn_reward(i) {
+        let _ = write!(head, "  R {reward:.3}");
+    }
+    if let Some(sample) = sample {
+        let _ = write!(head, "  A {:+.3}", sample.advantage * sample.factor.unwrap_or(1.0));
+    }
+    let flags = [(turn.truncated, "truncated"), (turn.masked, "masked"), (turn.forked, "forked")];
+    for (_, flag) in flags.iter().filter(|(set, _)| *set) {
+        let _ = write!(head, "  {flag}");
+    }
+    let mut text = head + "\n";
+    if let Some(last) = turn.prompt.last() {
+        text += &block("prompt", &last.content, width);
+    }
+    text += &block("reply", &turn.reply, width);
+    if let Some(error) = &turn.error {
+        text += &block("error", error, width);
+    }
+    text
+}
+
+fn of_act(act: &Act, width: usize) -> String {
+    let what = match &act.action {
+        Action::Text(text) => text.clone(),
+        Action::Tool { name, arguments } => format!("{name}({arguments})"),
+    };
+    let name = act.environment.as_deref().unwrap_or("environment");
+    let text = format!("\n{name}\n{}", block("action", &what, width));
+    text + &block("observed", &act.observation, width)
+}
+
+/// Formats a label and a text beside it, wrapped.
+fn block(label: &str, text: &str, width: usize) -> String {
+    let lines = paragraphs(&visible(text.trim_end()), width.saturating_sub(12).max(20));
+    let mut block = String::new();
+    for (i, line) in lines.lines().enumerate() {
+        let label = if i == 0 { label } else { "" };
+        block += format!("  {label:<9} {line}").trim_end();
+        block.push('\n');
+    }
+    if block.is_empty() { format!("  {label:<9} (empty)\n") } else { block }
+}
+
+/// Returns a text in which characters that a terminal obeys, or that are not seen, are marked `<U+001B>`.
+pub(super) fn visible(text: &str) -> String {
+    let hidden = |c: char| {
+        (c.is_control() && c != '\n' && c != '\t')
+            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}')
+            || matches!(c, '\u{feff}' | '\u{e0000}'..='\u{e007f}')
+    };
+    let mut marked = String::with_capacity(text.len());
+    for c in text.chars() {
+        match hidden(c) {
+            true => {
+                // Writing to a `String` cannot fail.
+                let _ = write!(marked, "<U+{:04X}>", u32::from(c));
+            }
+            false => marked.push(c),
+        }
+    }
+    marked
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::run_dir::tests::{episode, origin, write_step};
+    use crate::trajectory::TurnPath;
+
+    #[test]
+    fn an_episode_is_shown_with_its_rewards_advantages_and_actions_in_order() {
+        let home = tempfile::tempdir().unwrap();
+        let mut run = RunDir::create(&home.path().join("a"), &origin()).unwrap();
+        let mut one = episode("train-1", 3, false, 2);
+        one.turns[1].error = Some("no block".into());
+        one.acts.push(Act {
+            path: TurnPath(vec![1]),
+            nth: 0,
+            environment: None,
+            action: Action::Text("capital of Peru".into()),
+            observation: "Lima \u{1b}[31mred\u{202e}".into(),
+            done: false,
+        });
+        let good = episode("train-1", 4, true, 1);
+        write_step(&mut run, 12, &[good, one]);
+        let sample = |turn, advantage| SampleRecord {
+            episode: 1,
+            turn,
+            advantage,
+            ..SampleRecord::default()
+        };
+        let samples = StepSamples {
+            samples: vec![sample(0, -0.5), sample(1, -1.25)],
+            ..StepSamples::default()
+        };
+        run.write_samples(12, &samples).unwrap();
+        let named = show(run.path(), &Shown::Named("12/train-1/3".into()), 80).unwrap();
+        let places = [
+            "0  t/a  small  R 0.000  A -0.500",
+            "action    capital of Peru",
+            "1  t/a  small  R 0.000  A -1.250",
+        ];
+        let found: Vec<usize> = places
+            .iter()
+            .map(|part| named.find(part).unwrap_or_else(|| panic!("{part}: {named}")))
+            .collect();
+        assert!(found.is_sorted(), "{named}");
+        assert!(named.contains("<U+001B>[31mred<U+202E>") && !named.contains('\u{1b}'), "{named}");
+        assert!(
+            named.contains("error     no block") && named.ends_with("not solved, score 0\n"),
+            "{named}"
+        );
+        let worst = show(run.path(), &Shown::Worst(12, 1), 80).unwrap();
+        assert_eq!(worst, named);
+        let error = show(run.path(), &Shown::Worst(13, 1), 80).unwrap_err().to_string();
+        assert!(error.contains("its steps are 12 to 12"), "{error}");
+    }
+}

@@ -1,0 +1,417 @@
+//! Tests of the interface without a browser, and the run that all tests of pages look at.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::metrics::Metrics;
+use crate::run_dir::tests::{episode, origin, write_step};
+use crate::run_dir::{
+    EpisodeRow, EstimatorRecord, GroupRecord, Journal, RunDir, SampleRecord, StepSamples, TRAIN,
+};
+use crate::task::{Action, Score};
+use crate::trajectory::{
+    Act, Episode, Message, Outcome, RewardOf, RewardPart, Role, Seat, TurnPath,
+};
+
+mod browser;
+mod pages;
+
+/// Seats of the run.
+const SEATS: [&str; 3] = ["search/answerer", "search/searcher", "search/verifier"];
+/// Text of a model that means harm.
+const HOSTILE: &str =
+    "<img src=x onerror=alert(1)></script><script>alert(2)</script>\u{202e}evil\u{200b}\u{1b}[31m";
+
+/// A run that a test writes step by step, as training would.
+pub(super) struct Written {
+    pub(super) dir: RunDir,
+    pub(super) journal: Journal,
+    /// Metrics of each step.
+    pub(super) rows: BTreeMap<u64, Metrics>,
+}
+
+impl Written {
+    /// Creates a run without a step.
+    pub(super) fn new(path: &Path) -> Self {
+        let mut origin = origin();
+        origin.config.steps = 4;
+        origin.config.orchestra.name = Some("search/orchestra".to_owned());
+        let dir = RunDir::create(path, &origin).unwrap();
+        let seat = |seat: &&str| json!({ "seat": seat, "policy": "tiny", "trained": true, "temperature": 1.0, "max_tokens": 24 });
+        let plan = json!({
+            "summary": { "seats": SEATS.iter().map(seat).collect::<Vec<_>>(), "policies": [], "workers": [] },
+            "endpoints": [], "environment": "search", "environments": [],
+        });
+        dir.write_plan(&plan).unwrap();
+        let mut journal = Journal::open(dir.path(), &BTreeMap::new()).unwrap();
+        journal.cut().unwrap();
+        Self { dir, journal, rows: BTreeMap::new() }
+    }
+
+    /// Writes the evaluation before or after training: 16 tasks, of which `solved` are.
+    pub(super) fn evaluation(&mut self, name: &str, step: u64, solved: u32) {
+        use crate::eval::{EvalReport, EvalSpec};
+        let episodes: Vec<Episode> =
+            (0..16).map(|i| episode(&format!("test-{i}"), 0, i < solved, 1)).collect();
+        let spec = EvalSpec { split: "test".into(), samples: 1, temperature: None };
+        let report = EvalReport::of(&spec, &episodes).unwrap();
+        let both = crate::train::Evaluation { sampled: report.clone(), greedy: report };
+        let places = self.dir.write_evaluation_episodes(name, &episodes).unwrap();
+        self.dir.write_evaluation(name, &both).unwrap();
+        self.index(name, step, &episodes, &places);
+    }
+
+    /// Writes a step.
+    pub(super) fn step(&mut self, step: u64) {
+        let episodes: Vec<Episode> = (0..8).map(|n| searched(step, n)).collect();
+        let places = write_step(&mut self.dir, step, &episodes);
+        self.dir.write_samples(step, &samples(&episodes)).unwrap();
+        self.index(TRAIN, step, &episodes, &places);
+        let mut metrics = crate::metrics::rollout(&episodes);
+        metrics.set("policy/tiny/entropy", 1.0 / step as f64);
+        metrics.set("group/zero_std_frac", 0.25);
+        let timing: Metrics = [("time/rollout_s", 0.5 + step as f64)].into_iter().collect();
+        self.journal.append(step, &metrics, &timing, 0.0).unwrap();
+        self.rows.insert(step, metrics);
+    }
+
+    fn index(&mut self, stage: &str, step: u64, episodes: &[Episode], places: &[[u64; 2]]) {
+        let rows = episodes.iter().zip(places).zip(0..);
+        let rows: Vec<EpisodeRow> =
+            rows.map(|((episode, at), n)| EpisodeRow::new(stage, step, n, *at, episode)).collect();
+        self.journal.append_episodes(&rows).unwrap();
+    }
+}
+
+/// Returns an episode of the search team: two tasks, of four episodes each.
+fn searched(step: u64, n: u32) -> Episode {
+    let solved = (u64::from(n) + step).is_multiple_of(3);
+    let mut one = episode(&format!("train-{}", n / 4), n % 4, solved, 3);
+    one.task.question = "What is the capital of the country where Machu Picchu is?".into();
+    let message = |role, content: &str| Message { role, content: content.to_owned() };
+    let replies = [
+        "<search>capital of Peru</search>",
+        "<verify>these documents are enough</verify>",
+        "<answer>Lima</answer>",
+    ];
+    let observed = "Lima is the capital and the largest city of Peru.";
+    let prompts = [
+        vec![message(Role::User, "Question: which city?")],
+        vec![message(Role::User, &format!("Question: which city?\n{observed}\n{}", replies[0]))],
+        vec![message(Role::System, "Answer."), message(Role::User, observed)],
+    ];
+    for (i, (turn, prompt)) in one.turns.iter_mut().zip(prompts).enumerate() {
+        turn.seat = Seat::only(SEATS[[1, 2, 0][i]]);
+        turn.policy = "tiny".into();
+        turn.reply = replies[i].to_owned();
+        turn.prompt = prompt;
+    }
+    one.acts.push(Act {
+        path: TurnPath(vec![1]),
+        nth: 0,
+        environment: None,
+        action: Action::Text("capital of Peru".into()),
+        observation: observed.into(),
+        done: false,
+    });
+    one.answer = Some(if solved { "Lima" } else { "Quito" }.into());
+    if n == 5 {
+        one.turns[0].error = Some("no <search> block".into());
+        one.turns[0].reply = HOSTILE.to_owned();
+        let of = RewardOf::Turn(0);
+        one.rewards.push(RewardPart { name: "invalid_reply".into(), value: -0.1, of });
+        one.answer = Some(HOSTILE.to_owned());
+        one.turns[2].reply = "x".repeat(1 << 20);
+    }
+    let reward = if solved { 1.0 } else { 0.0 };
+    one.outcome = Outcome::Scored(Score { reward, solved, metrics: serde_json::Map::new() });
+    one
+}
+
+/// Returns the samples of a step with the Dr. MAS estimator: by task and seat.
+fn samples(episodes: &[Episode]) -> StepSamples {
+    let eps = 1e-6;
+    let (mut groups, mut found) = (Vec::new(), Vec::new());
+    for task in 0..2 {
+        for turn in 0..3 {
+            let its = task * 4..task * 4 + 4;
+            let rewards: Vec<f64> =
+                its.clone().map(|n| episodes[n].turn_reward(turn).unwrap()).collect();
+            let mean = rewards.iter().sum::<f64>() / 4.0;
+            let variance = rewards.iter().map(|r| (r - mean).powi(2)).sum::<f64>() / 3.0;
+            let (id, deviation) = (groups.len(), variance.sqrt());
+            groups.push(GroupRecord {
+                id,
+                by: "task_seat".into(),
+                source: "facts".into(),
+                task: format!("train-{task}"),
+                seat: Some(episodes[its.start].turns[turn].seat.clone()),
+                size: 4,
+                mean,
+                deviation,
+                spread: deviation > 1e-9,
+            });
+            for (episode, reward) in its.zip(rewards) {
+                found.push(SampleRecord {
+                    episode,
+                    turn,
+                    group: Some(id),
+                    policy: "tiny".into(),
+                    reward,
+                    advantage: (reward - mean) / (deviation + eps),
+                    ..SampleRecord::default()
+                });
+            }
+        }
+    }
+    found.sort_by_key(|sample| (sample.episode, sample.turn));
+    StepSamples {
+        estimator: EstimatorRecord {
+            estimator: "group".into(),
+            baseline: "mean".into(),
+            normalize_std: true,
+            eps,
+            singleton: "zero".into(),
+            ..EstimatorRecord::default()
+        },
+        groups,
+        deviation_groups: Vec::new(),
+        samples: found,
+    }
+}
+
+/// Writes a run of three steps with both evaluations.
+pub(super) fn run(path: &Path) -> Written {
+    let mut written = Written::new(path);
+    written.evaluation("before", 0, 4);
+    (1..=3).for_each(|step| written.step(step));
+    written.evaluation("after", 3, 12);
+    written
+}
+
+/// Sends a request to the interface, and returns status and JSON.
+fn ask(viewer: &Viewer, path: &str) -> (u16, Value) {
+    let target = format!("{}{path}", viewer.path());
+    let request = Request { method: "GET", target: &target, headers: &[("host", "localhost")] };
+    let response = viewer.answer(&request);
+    let value = match response.body {
+        Body::Whole(bytes) => serde_json::from_slice(&bytes).unwrap_or(Value::Null),
+        Body::Parts(parts) => {
+            let text: Vec<u8> = parts.take(200).flatten().collect();
+            let lines = String::from_utf8(text).unwrap();
+            lines
+                .lines()
+                .filter_map(|line| serde_json::from_str(line).ok())
+                .collect::<Vec<Value>>()
+                .into()
+        }
+    };
+    (response.status, value)
+}
+
+#[test]
+fn every_path_of_the_interface_answers_with_the_numbers_of_the_files() {
+    let home = tempfile::tempdir().unwrap();
+    let written = run(&home.path().join("a"));
+    let viewer = Viewer::new(vec![home.path().to_owned()]).unwrap();
+    let get = |path: &str| {
+        let (status, value) = ask(&viewer, path);
+        assert_eq!(status, 200, "{path}: {value}");
+        value
+    };
+    let runs = get("api/runs");
+    assert_eq!((runs[0]["name"].as_str(), runs[0]["step"].as_u64()), (Some("a"), Some(3)));
+    assert_eq!(runs[0]["before"]["mean"], 0.25);
+    let overview = get("api/runs/0");
+    assert_eq!(overview["gain"]["mean"], 0.5);
+    assert_eq!(overview["gain"]["tasks"], 16);
+    assert_eq!(
+        overview["seats"],
+        json!(["search/answerer", "search/searcher", "search/verifier", "t/a"])
+    );
+    let series = get("api/runs/0/series?names=rollout/*,policy/tiny/entropy");
+    assert_eq!(series["steps"], json!([1, 2, 3]));
+    for (step, metrics) in &written.rows {
+        for (name, value) in metrics.iter().filter(|(name, _)| name.starts_with("rollout/")) {
+            assert_eq!(series["columns"][name][*step as usize - 1], value, "{name}");
+        }
+    }
+    let rows = get("api/runs/0/episodes?stage=train&step=2&flag=malformed");
+    assert_eq!((rows["total"].as_u64(), rows["of"].as_u64()), (Some(1), Some(24 + 32)));
+    let episode = get("api/runs/0/episodes/train/2/5");
+    assert_eq!(episode["name"], "2/train-1/1");
+    assert_eq!(episode["turns"][0]["error"], "no <search> block");
+    assert_eq!(episode["turns"][0]["reward"]["parts"][0]["value"], -0.1);
+    assert_eq!(episode["turns"][2]["reply"]["chars"], 1 << 20, "long texts are cut");
+    let full = get("api/runs/0/episodes/train/2/5/turns/2");
+    assert_eq!(full["reply"].as_str().unwrap().len(), 1 << 20);
+    let plain = get("api/runs/0/episodes/train/2/0");
+    assert_eq!(plain["turns"][1]["saw"], json!([{ "turn": 0 }, { "act": 0 }]));
+    assert!(plain["turns"][0]["tokens"]["prompt"].is_u64(), "no token arrays");
+    let groups = get("api/runs/0/groups/2");
+    assert_eq!(groups["groups"].as_array().unwrap().len(), 6);
+    for id in 0..6 {
+        let group = get(&format!("api/runs/0/groups/2/{id}"));
+        for line in group["samples"].as_array().unwrap() {
+            let sample = &line["sample"];
+            let computed = sample["arithmetic"]["advantage"].as_f64().unwrap();
+            let recorded = sample["record"]["advantage"].as_f64().unwrap();
+            assert!((computed - recorded).abs() < 1e-12, "{line}");
+        }
+    }
+    let found = get("api/runs/0/search?q=LARGEST+city&stage=train&step=1");
+    let hits = found.as_array().unwrap().iter().filter(|line| line["row"].is_object()).count();
+    assert_eq!(hits, 8, "{found}");
+    assert!(get("api/runs/0/config")["resolved"].as_str().unwrap().contains("steps = 4"));
+}
+
+#[test]
+fn what_does_not_exist_is_refused_and_no_path_leaves_the_run() {
+    let home = tempfile::tempdir().unwrap();
+    drop(run(&home.path().join("a")));
+    fs::write(home.path().join("secret"), "secret").unwrap();
+    let viewer = Viewer::new(vec![home.path().to_owned()]).unwrap();
+    let paths = [
+        "api/runs/1",
+        "api/runs/-1",
+        "api/runs/99999999999999999999",
+        "api/runs/../0",
+        "api/",
+        "api/x",
+        "api/runs/0/episodes/../secret/1/0",
+        "api/runs/0/episodes/train/1/8",
+        "api/runs/0/episodes/..%2f/1/0",
+        "api/runs/0/episodes/train/%2e%2e/0",
+        "api/runs/0/episodes/train/1/0/turns/9",
+        "api/runs/0/groups/1/6",
+        "api/runs/0/groups/9",
+        "api/runs/0/search",
+        "../../secret",
+        "..%2f..%2fsecret",
+        "%00",
+        "main.js/",
+        "//etc/passwd",
+        "api/runs/0/episodes?step=x",
+        "api/runs/0/episodes?q=%ff",
+        "api/compare",
+        "api/compare?runs=0,9",
+    ];
+    for path in paths {
+        let (status, value) = ask(&viewer, path);
+        assert!((400..500).contains(&status), "{path}: {status} {value}");
+        assert!(!value.to_string().contains("secret\""), "{path}");
+    }
+    let before = crate::run_dir::Manifest::of(&home.path().join("a")).unwrap();
+    let mut seed = 7_u64;
+    for _ in 0..10_000 {
+        // A sequence of bytes from the alphabet of requests.
+        let letters = b"/.%?&=#0129abrunsepiodgtx\0 -_;:\x7f";
+        let target: String = (0..40)
+            .map(|_| {
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                char::from(letters[(seed >> 33) as usize % letters.len()])
+            })
+            .collect();
+        let target = format!("{}{target}", viewer.path());
+        let request = Request { method: "GET", target: &target, headers: &[("host", "localhost")] };
+        let status = viewer.answer(&request).status;
+        assert!(status == 200 || (400..500).contains(&status), "{target}: {status}");
+    }
+    assert_eq!(
+        crate::run_dir::Manifest::of(&home.path().join("a")).unwrap(),
+        before,
+        "nothing is written"
+    );
+}
+
+#[test]
+fn every_response_forbids_scripts_of_others() {
+    let viewer = Viewer::new(Vec::new()).unwrap();
+    for path in ["", "main.js", "api/runs", "api/x", "api/events"] {
+        let target = format!("{}{path}", viewer.path());
+        for host in ["localhost", "evil.example"] {
+            let request = Request { method: "GET", target: &target, headers: &[("host", host)] };
+            let headers: BTreeMap<_, _> = viewer.answer(&request).headers.into_iter().collect();
+            assert!(headers["content-security-policy"].contains("trusted-types 'none'"), "{path}");
+            assert_eq!(headers["x-content-type-options"], "nosniff");
+            assert_eq!(headers["cache-control"], "no-store");
+        }
+    }
+    let head =
+        Request { method: "HEAD", target: &viewer.path(), headers: &[("host", "localhost")] };
+    assert!(matches!(viewer.answer(&head).body, Body::Whole(bytes) if bytes.is_empty()));
+}
+
+#[test]
+fn events_tell_of_new_rows_and_of_rows_that_were_cut_back() {
+    let home = tempfile::tempdir().unwrap();
+    let mut written = run(&home.path().join("a"));
+    let viewer = Viewer::new(vec![home.path().to_owned()]).unwrap();
+    let target = format!("{}api/events", viewer.path());
+    let request = Request { method: "GET", target: &target, headers: &[("host", "localhost")] };
+    let Body::Parts(mut parts) = viewer.answer(&request).body else { panic!("no stream") };
+    let mut next = || String::from_utf8(parts.find(|part| !part.is_empty()).unwrap()).unwrap();
+    let first = next();
+    assert!(first.starts_with("id: 0:") && first.contains("event: rows"), "{first}");
+    written.step(4);
+    let news = next();
+    assert!(news.contains("event: rows") && news.contains("\"step\":4"), "{news}");
+    let metrics = home.path().join("a/metrics.jsonl");
+    let text = fs::read_to_string(&metrics).unwrap();
+    let cut = text.lines().next().unwrap().len() as u64 + 1;
+    fs::File::options().write(true).open(metrics).unwrap().set_len(cut).unwrap();
+    assert!(next().contains("event: reset"));
+}
+
+#[test]
+fn a_run_without_rows_gets_them_from_its_files() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("a");
+    drop(run(&path));
+    let expected = fs::read_to_string(path.join("episodes.jsonl")).unwrap();
+    fs::remove_file(path.join("episodes.jsonl")).unwrap();
+    fs::remove_dir_all(path.join("samples")).unwrap();
+    let viewer = Viewer::new(vec![home.path().to_owned()]).unwrap();
+    let start = Instant::now();
+    let rows = loop {
+        let (_, rows) = ask(&viewer, "api/runs/0/episodes?limit=500");
+        if rows["scanning"].is_null() {
+            break rows;
+        }
+        assert!(start.elapsed() < Duration::from_secs(60));
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    assert_eq!(rows["total"].as_u64(), Some(expected.lines().count() as u64));
+    let (status, episode) = ask(&viewer, "api/runs/0/episodes/train/2/5");
+    assert_eq!((status, episode["name"].as_str()), (200, Some("2/train-1/1")), "{episode}");
+    assert_eq!(episode["turns"][0]["untrained"], "there is no record of samples");
+    let (_, overview) = ask(&viewer, "api/runs/0");
+    assert_eq!(overview["gain"]["mean"], 0.5);
+}
+
+#[test]
+fn compared_runs_show_the_keys_that_differ_and_no_interval_for_other_tasks() {
+    let home = tempfile::tempdir().unwrap();
+    for name in ["a", "b"] {
+        drop(run(&home.path().join(name)));
+    }
+    let viewer = Viewer::new(vec![home.path().to_owned()]).unwrap();
+    let (_, same) = ask(&viewer, "api/compare?runs=0,1");
+    assert_eq!((&same["keys"], &same["pairs"][0]["difference"]["mean"]), (&json!([]), &json!(0.0)));
+    let mut other = origin();
+    (other.config.seed, other.config.steps) = (8, 4);
+    other.config.orchestra.name = Some("search/orchestra".to_owned());
+    other.provenance.data.insert("held out test".into(), "c".repeat(64));
+    RunDir::create(&home.path().join("c"), &other).unwrap();
+    let viewer = Viewer::new(vec![home.path().to_owned()]).unwrap();
+    let (_, found) = ask(&viewer, "api/compare?runs=0,2");
+    let keys: Vec<&str> =
+        found["keys"].as_array().unwrap().iter().filter_map(|key| key["key"].as_str()).collect();
+    assert_eq!(keys, ["seed"]);
+    assert!(found["pairs"][0]["reason"].as_str().unwrap().contains("held out test"), "{found}");
+}

@@ -1,0 +1,273 @@
+//! Pages in a real browser: what a user would notice.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::json;
+use tokio::net::TcpListener;
+
+use super::browser::Browser;
+use super::*;
+
+/// A server of runs, with a browser that looks at it.
+struct Visit {
+    browser: Browser,
+    url: String,
+    _runtime: tokio::runtime::Runtime,
+}
+
+impl Visit {
+    /// Serves the runs below a directory; `None` without a browser.
+    fn new(place: &Path, width: u32, height: u32) -> Option<Self> {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let viewer = Arc::new(Viewer::new(vec![place.to_owned()]).unwrap());
+        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+        let url = format!("http://{}{}", listener.local_addr().unwrap(), viewer.path());
+        runtime.spawn(serve(listener, viewer, std::future::pending()));
+        let browser = Browser::open(&url, width, height)?;
+        Some(Self { browser, url, _runtime: runtime })
+    }
+
+    /// Opens a page and waits until it has a heading.
+    fn go(&mut self, page: &str) {
+        self.browser.visit("about:blank");
+        self.browser.visit(&format!("{}#/{page}", self.url));
+        self.browser.wait("document.querySelector('#main h1, #main .error') !== null");
+    }
+}
+
+fn home() -> tempfile::TempDir {
+    let home = tempfile::tempdir().unwrap();
+    drop(run(&home.path().join("a")));
+    home
+}
+
+#[test]
+fn the_overview_shows_the_outcome_and_a_chart_its_values() {
+    let home = home();
+    let Some(mut at) = Visit::new(home.path(), 1200, 800) else { return };
+    at.go("");
+    assert_eq!(at.browser.text("tbody tr a.open"), "a");
+    at.go("r/0");
+    assert_eq!(at.browser.text("[data-outcome=after]"), "0.750");
+    let report: Value =
+        crate::run_dir::disk::read_json(&home.path().join("a/evaluations/after.json")).unwrap();
+    let low = report["sampled"]["overall"]["avg"]["low"].as_f64().unwrap();
+    assert!(at.browser.text(".dotplot").contains(&format!("{low:.3}")));
+    let point = "(() => { const s = document.querySelector('[data-title=Solved] .plot svg'); const b = s.getBoundingClientRect(); \
+        s.dispatchEvent(new PointerEvent('pointermove', { clientX: b.left + 44 + (b.width - 54) / 2, clientY: b.top + 60 })); \
+        return document.querySelector('[data-title=Solved] .legend').textContent; })()";
+    at.browser.wait("document.querySelector('[data-title=Solved] .plot svg') !== null");
+    let legend = at.browser.value(point).as_str().unwrap().to_owned();
+    let metrics = fs::read_to_string(home.path().join("a/metrics.jsonl")).unwrap();
+    let second: Value = serde_json::from_str(metrics.lines().nth(1).unwrap()).unwrap();
+    let solved = second["rollout/solved"].as_f64().unwrap();
+    assert!(
+        legend.contains("step 2") && legend.contains(&format!("{solved}")),
+        "{legend}: {solved}"
+    );
+    at.go("r/0/metrics");
+    at.browser.wait("document.querySelectorAll('figure.chart').length > 10");
+    at.browser.assert_quiet();
+}
+
+#[test]
+fn a_page_follows_a_run_without_being_loaded_again() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("a");
+    let mut written = Written::new(&path);
+    written.step(1);
+    let Some(mut at) = Visit::new(home.path(), 1200, 800) else { return };
+    at.go("r/0");
+    at.browser.value("window.loaded = 'once'");
+    let label = "document.querySelector('[data-title=Entropy] .legend b').textContent";
+    at.browser.wait(&format!("{label} === '1'"));
+    written.step(2);
+    at.browser.wait(&format!("{label} === '0.5'"));
+    written.step(3);
+    at.browser.wait(&format!("{label} === '0.333'"));
+    let metrics = path.join("metrics.jsonl");
+    let text = fs::read_to_string(&metrics).unwrap();
+    let cut: u64 = text.lines().take(2).map(|line| line.len() as u64 + 1).sum();
+    fs::File::options().write(true).open(metrics).unwrap().set_len(cut).unwrap();
+    at.browser.wait(&format!("{label} === '0.5'"));
+    written.evaluation("after", 3, 8);
+    at.browser.wait("document.querySelector('[data-outcome=after]')?.textContent === '0.500'");
+    assert_eq!(at.browser.value("window.loaded"), "once");
+    at.browser.assert_quiet();
+}
+
+#[test]
+fn an_episode_is_found_opened_by_keys_and_left_again() {
+    let home = home();
+    let Some(mut at) = Visit::new(home.path(), 1200, 800) else { return };
+    at.go("r/0/episodes?stage=train&step=2");
+    at.browser.wait("document.querySelectorAll('tbody tr.row').length === 8");
+    at.browser.press("/");
+    at.browser.value("document.activeElement.value = 'largest city'; document.activeElement.dispatchEvent(new Event('change'))");
+    at.browser.wait("document.querySelector('[role=status].muted, p[role=status]').textContent.includes('8 episodes') || document.body.innerText.includes('8 episodes with')");
+    at.browser.value("document.activeElement.blur()");
+    at.browser.press("j");
+    at.browser.press("Enter");
+    at.browser.wait("location.hash.includes('/episode/train/2/')");
+    at.browser.wait("document.querySelector('.lanes') !== null");
+    at.browser.value("history.back()");
+    at.browser.wait("location.hash.includes('q=largest') && document.querySelectorAll('tbody tr.row').length === 8");
+    at.browser.assert_quiet();
+}
+
+#[test]
+fn lanes_are_the_seats_and_rewards_add_up() {
+    let home = home();
+    let Some(mut at) = Visit::new(home.path(), 1200, 800) else { return };
+    at.go("r/0/episode/train/2/5");
+    at.browser.wait("document.querySelectorAll('.lane-head').length === 4");
+    let heads =
+        at.browser.value("[...document.querySelectorAll('.lane-head')].map((h) => h.textContent)");
+    assert_eq!(heads, json!(["search/answerer", "search/searcher", "search/verifier", "search"]));
+    let malformed = at.browser.text(".turn.malformed");
+    assert!(malformed.contains("no <search> block"), "{malformed}");
+    assert!(
+        malformed.contains("= 0.000 score − 0.100 invalid_reply")
+            || malformed.contains("= 1.000 score − 0.100 invalid_reply"),
+        "{malformed}"
+    );
+    at.go("r/0/episode/train/2/0");
+    at.browser.wait("document.querySelectorAll('.links path').length >= 2");
+    at.browser.press("g");
+    at.browser.wait("location.hash.includes('/group/2/')");
+    at.browser.assert_quiet();
+}
+
+#[test]
+fn the_arithmetic_of_a_group_gives_each_advantage() {
+    let home = home();
+    let Some(mut at) = Visit::new(home.path(), 1200, 800) else { return };
+    at.go("r/0/groups?step=2");
+    at.browser.wait("document.querySelectorAll('tbody tr.row').length === 6");
+    let samples = samples(&(0..8).map(|n| searched(2, n)).collect::<Vec<_>>());
+    for group in &samples.groups {
+        at.go(&format!("r/0/group/2/{}", group.id));
+        at.browser.wait("document.querySelectorAll('td.sum').length === 4");
+        // Each line, computed again from the numbers that it shows.
+        let lines = at.browser.value(
+            "[...document.querySelectorAll('td.sum')].map((cell) => { \
+             const [terms, result] = cell.textContent.replaceAll('−', '-').split(' = '); \
+             return [terms.split('/')[0].replace(/[()]/g, ' ').trim().split(/\\s+-\\s+/).map(Number).reduce((a, b) => a - b), Number(result)]; })",
+        );
+        let recorded: Vec<f64> =
+            samples.of_group(group.id).map(|sample| sample.advantage).collect();
+        for (line, recorded) in lines.as_array().unwrap().iter().zip(recorded) {
+            let (centered, shown) = (line[0].as_f64().unwrap(), line[1].as_f64().unwrap());
+            assert!((shown - recorded).abs() < 6e-4, "{line}: {recorded}");
+            assert!(
+                (centered / (group.deviation + 1e-6) - recorded).abs() < 3e-3
+                    || group.deviation == 0.0,
+                "{line}"
+            );
+        }
+    }
+    at.browser.assert_quiet();
+}
+
+#[test]
+fn hostile_texts_are_texts() {
+    let home = home();
+    let Some(mut at) = Visit::new(home.path(), 1200, 800) else { return };
+    for page in ["r/0/episode/train/2/5", "r/0/episodes?stage=train&step=2", "r/0/group/2/3"] {
+        at.go(page);
+        at.browser.wait("document.body.textContent.includes('<img src=x onerror=alert(1)>')");
+        assert_eq!(
+            at.browser.value("document.querySelectorAll('main img, main script').length"),
+            0
+        );
+        assert_eq!(
+            at.browser.value("/[\\u202e\\u200b\\u001b]/.test(document.body.textContent)"),
+            false,
+            "{page}"
+        );
+        at.browser.wait(
+            "[...document.querySelectorAll('.mark')].some((mark) => mark.textContent === 'U+202E')",
+        );
+        let wide = at.browser.value("document.documentElement.scrollWidth <= innerWidth");
+        assert_eq!(wide, true, "{page} is as wide as the window");
+    }
+    at.go("r/0/episode/train/2/5");
+    let attempts = "(() => { try { document.body.insertAdjacentHTML('beforeend', '<b>x</b>'); return 'allowed'; } catch { return 'refused'; } })()";
+    assert_eq!(at.browser.value(attempts), "refused");
+    // The attempt itself is reported by the browser.
+    at.browser.complaints.retain(|complaint| !complaint.contains("TrustedHTML"));
+    at.browser.assert_quiet();
+}
+
+#[test]
+fn every_control_has_a_name_and_every_text_contrast_in_both_themes() {
+    let home = home();
+    let Some(mut at) = Visit::new(home.path(), 1200, 800) else { return };
+    let pages = [
+        "",
+        "r/0",
+        "r/0/episodes",
+        "r/0/episode/train/2/5",
+        "r/0/groups?step=2",
+        "r/0/group/2/3",
+        "r/0/config",
+        "r/0/metrics",
+    ];
+    for theme in ["light", "dark"] {
+        at.browser.theme(theme);
+        for page in pages {
+            at.go(page);
+            at.browser.wait(&format!("document.documentElement.dataset.theme === '{theme}'"));
+            let low = at.browser.low_contrast(4.5);
+            assert!(low.is_empty(), "{theme} {page}: {low:?}");
+            let unnamed = at.browser.unnamed();
+            assert!(unnamed.is_empty(), "{page}: {unnamed:?}");
+        }
+    }
+    at.browser.resize(400, 800);
+    for page in pages {
+        at.go(page);
+        let fits = at.browser.value("document.documentElement.scrollWidth <= 400");
+        assert_eq!(fits, true, "{page} at 400 pixels");
+    }
+    at.browser.assert_quiet();
+}
+
+/// Pictures of the pages of a run: `MAVERL_RUN=DIR MAVERL_PICTURES=DIR cargo test --workspace --lib -- --ignored
+/// pictures_of_a_run`.
+#[test]
+#[ignore = "makes the pictures of the book"]
+fn pictures_of_a_run() {
+    let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    let (Some(place), Some(out)) = (variable("MAVERL_RUN"), variable("MAVERL_PICTURES")) else {
+        panic!("MAVERL_RUN and MAVERL_PICTURES name directories");
+    };
+    let Some(mut at) = Visit::new(&place, 1200, 800) else { return };
+    fs::create_dir_all(&out).unwrap();
+    let format = std::env::var("MAVERL_FORMAT").unwrap_or_else(|_| "webp".to_owned());
+    let step = std::env::var("MAVERL_STEP").unwrap_or_else(|_| "3".to_owned());
+    let episode = format!("r/0/episode/train/{step}/0");
+    let (groups, group) = (format!("r/0/groups?step={step}"), format!("r/0/group/{step}/0"));
+    let episodes = format!("r/0/episodes?stage=train&step={step}");
+    let pages = [
+        ("runs", ""),
+        ("overview", "r/0"),
+        ("metrics", "r/0/metrics"),
+        ("episodes", episodes.as_str()),
+        ("episode", episode.as_str()),
+        ("groups", groups.as_str()),
+        ("group", group.as_str()),
+        ("config", "r/0/config"),
+    ];
+    for (theme, width) in [("light", 1200), ("dark", 1200), ("light", 400)] {
+        at.browser.theme(theme);
+        at.browser.resize(width, 800);
+        for (name, page) in pages {
+            at.go(page);
+            at.browser.value("new Promise((done) => setTimeout(done, 400))");
+            let narrow = if width == 400 { "-narrow" } else { "" };
+            at.browser.picture(&out.join(format!("{name}-{theme}{narrow}.{format}")), &format);
+        }
+    }
+}

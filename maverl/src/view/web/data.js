@@ -1,0 +1,75 @@
+// What the server says, and what changes.
+
+/** Base of every path: the page's own address, key included. */
+const BASE = new URL("./api/", location.href.split("#")[0]);
+
+/**
+ * Fetches JSON. A refusal is an error with the server's reason.
+ * @param {string} path
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<any>}
+ */
+export async function get(path, signal) {
+  const response = await fetch(new URL(path, BASE), { signal });
+  const value = await response.json();
+  if (!response.ok) throw new Error(value.error ?? `status ${response.status}`);
+  return value;
+}
+
+/**
+ * Fetches lines of JSON as they come.
+ * @param {string} path
+ * @param {(value: any) => void} each
+ * @param {AbortSignal} signal
+ */
+export async function lines(path, each, signal) {
+  const response = await fetch(new URL(path, BASE), { signal });
+  if (!response.ok || !response.body) throw new Error((await response.json()).error);
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    const parts = (rest + value).split("\n");
+    rest = parts.pop() ?? "";
+    for (const part of parts) each(JSON.parse(part));
+  }
+}
+
+/** @type {EventSource | null} */
+let source = null;
+
+/**
+ * Listens to changes while the page is visible. A browser gives a host six connections, so hidden tabs have none.
+ * @param {(kind: string, data: any) => void} heard
+ * @param {(connected: boolean) => void} connected
+ */
+export function listen(heard, connected) {
+  const open = () => {
+    if (source || document.hidden) return;
+    source = new EventSource(new URL("events", BASE));
+    source.onopen = () => connected(true);
+    source.onerror = () => connected(false);
+    for (const kind of ["run", "rows", "reset"]) {
+      source.addEventListener(kind, (event) => heard(kind, JSON.parse(/** @type {MessageEvent} */ (event).data)));
+    }
+  };
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) {
+      source?.close();
+      source = null;
+    } else open();
+  });
+  open();
+}
+
+/**
+ * The address of a page.
+ * @param {string} path
+ * @param {Record<string, any>} [query]
+ */
+export function to(path, query = {}) {
+  const pairs = Object.entries(query).filter(([, value]) => value !== "" && value !== null && value !== undefined);
+  const text = new URLSearchParams(pairs.map(([name, value]) => [name, String(value)])).toString();
+  return `#/${path}${text ? `?${text}` : ""}`;
+}

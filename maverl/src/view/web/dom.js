@@ -1,0 +1,121 @@
+// Elements without markup: every text is a text node.
+
+/** @typedef {Node | string | number | null | undefined | false} Child */
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/**
+ * Makes an element. Attributes that begin with `on` are listeners; `true` is an attribute without a value, and
+ * `false`, `null` and `undefined` are none.
+ * @param {string} tag
+ * @param {Record<string, any>} [attributes]
+ * @param {...(Child | Child[])} children
+ * @returns {HTMLElement}
+ */
+export function h(tag, attributes = {}, ...children) {
+  return filled(document.createElement(tag), attributes, children);
+}
+
+/**
+ * Makes an element of SVG.
+ * @param {string} tag
+ * @param {Record<string, any>} [attributes]
+ * @param {...(Child | Child[])} children
+ * @returns {SVGElement}
+ */
+export function svg(tag, attributes = {}, ...children) {
+  return filled(document.createElementNS(SVG, tag), attributes, children);
+}
+
+/**
+ * @template {Element} E
+ * @param {E} element
+ * @param {Record<string, any>} attributes
+ * @param {(Child | Child[])[]} children
+ * @returns {E}
+ */
+function filled(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (value === true) element.setAttribute(name, "");
+    else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, String(value));
+  }
+  element.append(...nodes(children));
+  return element;
+}
+
+/**
+ * @param {(Child | Child[])[]} children
+ * @returns {(Node | string)[]}
+ */
+function nodes(children) {
+  return /** @type {Child[]} */ (children.flat())
+    .filter((child) => child !== null && child !== undefined && child !== false)
+    .map((child) => (child instanceof Node ? child : String(child)));
+}
+
+/**
+ * Replaces the content of an element.
+ * @param {Element} element
+ * @param {...(Child | Child[])} children
+ */
+export function fill(element, ...children) {
+  element.replaceChildren(...nodes(children));
+}
+
+// Control characters but tab and line feed, directions, and what is not seen.
+const HIDDEN =
+  /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ufffe\uffff]|[\u{e0000}-\u{e007f}]|[\ud800-\udfff]/gu;
+
+/**
+ * Text of a model or a task, isolated from the text around it. Characters that are not seen or change the direction
+ * are marks.
+ * @param {string} text
+ * @param {string} [name] class
+ * @returns {HTMLElement}
+ */
+export function foreign(text, name = "") {
+  const element = h("bdi", { class: `foreign ${name}`.trim(), dir: "auto" });
+  let last = 0;
+  for (const found of text.matchAll(HIDDEN)) {
+    const code = (found[0].codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, "0");
+    element.append(text.slice(last, found.index), h("span", { class: "mark" }, `U+${code}`));
+    last = (found.index ?? 0) + found[0].length;
+  }
+  element.append(text.slice(last));
+  return element;
+}
+
+const SHORT = 1200;
+
+/**
+ * A long text of a model, cut with a button that shows all of it.
+ * @param {string | {start: string, chars: number} | null} text
+ * @param {() => Promise<string>} [whole] fetches a text of which the server sent the start only
+ * @returns {HTMLElement}
+ */
+export function long(text, whole) {
+  const start = text === null ? "" : typeof text === "string" ? text : text.start;
+  const chars = text !== null && typeof text !== "string" ? text.chars : start.length;
+  const element = h("div", { class: "text" });
+  if (chars <= SHORT) {
+    element.append(foreign(start));
+    return element;
+  }
+  const all = async () => {
+    const complete = start.length === chars || !whole ? start : await whole();
+    fill(element, foreign(complete));
+  };
+  const button = h("button", { class: "link", onclick: all }, `all ${chars.toLocaleString("en")} characters`);
+  element.append(foreign(start.slice(0, SHORT)), "… ", button);
+  return element;
+}
+
+/**
+ * A link.
+ * @param {string} href
+ * @param {...Child} children
+ */
+export function a(href, ...children) {
+  return h("a", { href }, ...children);
+}

@@ -1,0 +1,59 @@
+// Configuration, plan and provenance.
+
+import { h, fill } from "./dom.js";
+import { get } from "./data.js";
+import { count } from "./format.js";
+
+/** @param {number} bytes */
+function mib(bytes) {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  const power = Math.min(Math.floor(Math.log2(bytes || 1) / 10), units.length - 1);
+  return bytes === 0 ? "–" : `${(bytes / 1024 ** power).toFixed(power > 0 ? 1 : 0)} ${units[power]}`;
+}
+
+/**
+ * @param {string[]} heads
+ * @param {(any)[][]} rows
+ * @param {number} numbers columns from this one on are numbers
+ */
+function table(heads, rows, numbers) {
+  const name = (/** @type {number} */ i) => ({ class: i >= numbers ? "n" : "" });
+  return h("div", { class: "card scroll" }, h("table", {},
+    h("thead", {}, h("tr", {}, heads.map((head, i) => h("th", name(i), head)))),
+    h("tbody", {}, rows.map((row) => h("tr", {}, row.map((value, i) => h("td", name(i), value)))))));
+}
+
+/**
+ * @param {HTMLElement} root
+ * @param {any} at
+ * @returns {Promise<any>}
+ */
+export async function page(root, at) {
+  const [run, config] = await Promise.all([get(`runs/${at.run}`), get(`runs/${at.run}/config`)]);
+  const { plan, provenance } = run;
+  const text = h("pre", { class: "text" }, config.given || config.resolved);
+  const show = (/** @type {string} */ which) => () => fill(text, config[which] || "(the run has no such text)");
+  const summary = plan?.summary;
+  fill(root,
+    h("h1", {}, `Configuration of ${run.run.name}`),
+    summary && [
+      h("h2", {}, "Seats"),
+      table(["seat", "policy", "trained", "temperature", "max tokens"],
+        [...summary.seats.map((/** @type {any} */ seat) => [h("b", {}, seat.seat), seat.policy, seat.trained ? "yes" : "no", seat.temperature, count(seat.max_tokens)]),
+          ...plan.endpoints.map((/** @type {any} */ of) => [h("b", {}, of.seat), `endpoint ${of.endpoint}`, "no", "", ""])], 3),
+      h("h2", {}, "Policies and worker groups"),
+      table(["policy", "worker group", "agents", "trained", "parameters", "own bytes"],
+        summary.policies.map((/** @type {any} */ of) => [h("b", {}, of.name), of.worker, of.agents.join(", "), of.trained ? "yes" : "no", count(of.parameters), mib(of.bytes)]), 4),
+      table(["worker group", "model", "from", "weights", "gradients", "moments", "activations", "KV cache"],
+        summary.workers.map((/** @type {any} */ of) => [h("b", {}, of.name), of.model, of.path, mib(of.weight_bytes), mib(of.gradient_bytes), mib(of.moment_bytes), mib(of.activation_bytes), mib(of.kv_bytes)]), 3),
+    ],
+    h("h2", {}, "Provenance"),
+    provenance && h("dl", { class: "facts card" },
+      [["maverl", provenance.version], ["device", `${provenance.device}, ${provenance.threads} threads`],
+        ...Object.entries(provenance.weights).map(([name, hash]) => [`weights of ${name}`, hash]),
+        ...Object.entries(provenance.data).map(([name, hash]) => [`tasks: ${name}`, hash])]
+        .flatMap(([name, value]) => [h("dt", {}, name), h("dd", { class: "mono" }, /** @type {string} */ (value))])),
+    h("div", { class: "bar" }, h("h2", {}, "Configuration"), h("button", { onclick: show("given") }, "as given"), h("button", { onclick: show("resolved") }, "with every default")),
+    text);
+  return { title: `Configuration of ${run.run.name}` };
+}

@@ -1,0 +1,168 @@
+// Groups of a step, and the arithmetic of every advantage of one group.
+
+import { h, svg, fill, a, foreign } from "./dom.js";
+import { get, to } from "./data.js";
+import { fixed, minus, plural, signed, turnPath } from "./format.js";
+
+const BY = { task: "task (a unit is an episode)", task_turn: "task (a unit is a turn)", task_seat: "task and seat (a unit is a turn)" };
+
+/**
+ * A bar to the left or the right of zero.
+ * @param {number} value
+ * @param {number} most
+ */
+function bar(value, most) {
+  const width = (Math.abs(value) / (most || 1)) * 48;
+  return svg("svg", { class: "bars", width: 100, height: 16, "aria-hidden": "true" },
+    svg("rect", { class: value >= 0 ? "plus" : "minus", x: value >= 0 ? 50 : 50 - width, y: 3, width, height: 10 }),
+    svg("line", { class: "axis", x1: 50, x2: 50, y1: 0, y2: 16 }));
+}
+
+/**
+ * A small constant, as it is written.
+ * @param {number} value
+ */
+function constant(value) {
+  return minus(value !== 0 && value < 1e-3 ? value.toExponential() : String(value));
+}
+
+/** @param {number} value */
+function term(value) {
+  return value < 0 ? `(${minus(value.toFixed(3))})` : value.toFixed(3);
+}
+
+/**
+ * The advantage of a sample, written out.
+ * @param {any} line
+ * @param {any} page
+ */
+export function written(line, page) {
+  const { record, arithmetic } = line.sample;
+  const { estimator, group } = page;
+  const result = h("b", {}, signed(record.advantage));
+  if (!arithmetic) {
+    if (record.values?.length) {
+      const mean = (/** @type {number[]} */ values) => values.reduce((x, y) => x + y, 0) / values.length;
+      const values = `value ${fixed(mean(record.values))}`;
+      const returns = record.returns?.length ? `return ${fixed(mean(record.returns))} − ${values}` : values;
+      return [`${returns}, ${record.advantages?.length ? "mean over tokens" : "every token"} = `, result];
+    }
+    return [`by “${estimator.estimator}” = `, result];
+  }
+  const parts = [];
+  const unit = record.unit === undefined
+    ? record.baseline ? `${term(record.reward)} − ${term(record.baseline)}` : term(record.reward)
+    : `${term(record.unit)} of the unit`;
+  if (group.size === 1 && estimator.baseline !== "none") {
+    parts.push(estimator.singleton === "zero" ? "a group of one: 0" : `a group of one: ${unit}`);
+  } else {
+    const factor = estimator.baseline === "leave_one_out" ? ` · ${group.size} / ${group.size - 1}` : "";
+    const centered = estimator.baseline === "none" ? unit : `(${unit} − ${term(group.mean)})${factor}`;
+    const divided = arithmetic.deviation === null
+      ? estimator.normalize_std ? " · 0: the group of the deviation has no spread" : ""
+      : ` / (${arithmetic.deviation.toFixed(3)} + ${constant(estimator.eps)})`;
+    parts.push(centered + divided);
+  }
+  if (record.anchor !== undefined) parts.push(` + ${estimator.anchor_weight} · ${term(record.anchor)} among equal prompts`);
+  const text = [parts.join("")];
+  if (estimator.whiten) text.push(` = ${fixed(record.unwhitened)}, whitened: (${term(record.unwhitened)} − ${term(estimator.whiten[0])}) / ${estimator.whiten[1].toFixed(3)}`);
+  const factor = record.factor === undefined ? null : [` · ${record.factor.toFixed(3)} of policies updated before = `, h("b", {}, signed(record.advantage * record.factor))];
+  return [...text, " = ", result, factor];
+}
+
+/** @param {any} estimator */
+function rule(estimator) {
+  if (estimator.estimator !== "group") return `Advantages are those of “${estimator.estimator}”${estimator.whiten ? ", whitened over the tokens of the step" : ""}.`;
+  const centered = { mean: "u − mean", leave_one_out: "(u − mean) · n / (n − 1)", none: "u", second_best: "best − second best, for the best" }[/** @type {string} */ (estimator.baseline)];
+  const divided = estimator.normalize_std ? `A = (${centered}) / (deviation + ${constant(estimator.eps)})` : `A = ${centered}`;
+  return `${divided}${estimator.anchor_weight ? ` + ${estimator.anchor_weight} · anchor` : ""}${estimator.whiten ? ", whitened over the tokens of the step" : ""}; u: reward − baseline known before the step`;
+}
+
+/**
+ * @param {HTMLElement} root
+ * @param {any} at
+ * @returns {Promise<any>}
+ */
+export async function page(root, at) {
+  const run = await get(`runs/${at.run}`);
+  return at.path[0] === "group" ? one(root, at, run) : list(root, at, run);
+}
+
+/**
+ * @param {HTMLElement} root
+ * @param {any} at
+ * @param {any} run
+ */
+async function list(root, at, run) {
+  const r = at.run;
+  const step = Number(at.query.get("step") ?? run.run.step);
+  const sort = at.query.get("sort") ?? "advantages";
+  const field = /** @type {HTMLInputElement} */ (h("input", { type: "number", min: 1, max: run.run.step, value: step, onchange: () => go(Number(field.value)) }));
+  const go = (/** @type {number} */ to_step) => (location.hash = to(`r/${r}/groups`, { step: Math.min(Math.max(to_step, 1), run.run.step), sort: at.query.get("sort") }));
+  const body = h("div");
+  fill(root, h("h1", {}, `Groups of ${run.run.name}`), h("div", { class: "bar" }, h("label", {}, "step", field),
+    h("button", { onclick: () => go(step - 1) }, "←"), h("button", { onclick: () => go(step + 1) }, "→")), body);
+  const keys = { "[": () => go(step - 1), "]": () => go(step + 1) };
+  const title = `Groups of ${run.run.name}`;
+  try {
+    const found = await get(`runs/${r}/groups/${step}`);
+    const value = (/** @type {any} */ of) => (sort === "reward" ? of.reward : sort === "deviation" ? of.group.deviation : sort === "size" ? of.group.size : of.advantages);
+    const groups = found.groups.sort((/** @type {any} */ x, /** @type {any} */ y) => value(y) - value(x));
+    const most = groups.reduce((/** @type {number} */ sum, /** @type {any} */ of) => Math.max(sum, of.advantages), 0);
+    const head = (/** @type {string} */ key, /** @type {string} */ label) => h("th", { class: "n", "aria-sort": sort === key && "descending" },
+      h("button", { onclick: () => (location.hash = to(`r/${r}/groups`, { step, sort: key })) }, label, sort === key && " ↓"));
+    const flat = groups.filter((/** @type {any} */ of) => !of.group.spread).length;
+    fill(body,
+      h("p", { class: "muted" }, `${plural(groups.length, "group")}, ${plural(found.samples, "sample")}; ${flat} with equal rewards. ${rule(found.estimator)}`),
+      groups.length > 0 && h("div", { class: "card scroll" }, h("table", {},
+        h("thead", {}, h("tr", {}, h("th", {}, "task"), h("th", {}, "seat"), head("size", "size"), head("reward", "mean reward"), head("deviation", "deviation"), head("advantages", "sum of |A|"), h("th"))),
+        h("tbody", {}, groups.map((/** @type {any} */ of) => h("tr", { class: "row" },
+          h("td", {}, h("a", { class: "open", href: to(`r/${r}/group/${step}/${of.group.id}`) }, of.group.task)), h("td", {}, of.group.seat ?? "all"),
+          h("td", { class: "n" }, of.group.size), h("td", { class: "n" }, fixed(of.reward)), h("td", { class: "n" }, fixed(of.group.deviation)),
+          h("td", { class: "n" }, fixed(of.advantages, 2)), h("td", {}, bar(of.advantages, most))))))));
+  } catch (error) {
+    fill(body, h("p", { class: "empty" }, String(/** @type {Error} */ (error).message)));
+  }
+  return { title, keys };
+}
+
+/**
+ * @param {HTMLElement} root
+ * @param {any} at
+ * @param {any} run
+ */
+async function one(root, at, run) {
+  const [r, [, step, id]] = [at.run, at.path];
+  const found = await get(`runs/${r}/groups/${step}/${id}`);
+  const { group, samples } = found;
+  const most = samples.reduce((/** @type {number} */ sum, /** @type {any} */ of) => Math.max(sum, Math.abs(of.sample.record.advantage)), 0);
+  const go = (/** @type {number} */ by) => {
+    const next = Number(id) + by;
+    if (next >= 0 && next < found.groups) location.hash = to(`r/${r}/group/${step}/${next}`);
+  };
+  const reward = (/** @type {any} */ line) => {
+    const record = line.sample.record;
+    const before = record.turn_reward ?? record.reward;
+    const parts = line.parts.map((/** @type {any} */ part) => ` ${part.value < 0 ? "−" : "+"} ${fixed(Math.abs(part.value))} ${part.name}`).join("");
+    const shaped = record.turn_reward === undefined ? "" : ` → ${fixed(record.reward)} by shaping`;
+    return h("span", {}, h("b", {}, fixed(before)), parts && h("span", { class: "muted" }, ` = ${fixed(line.score)}${parts}`), shaped);
+  };
+  const episodes = new Set(samples.map((/** @type {any} */ line) => line.index)).size;
+  fill(root,
+    h("div", { class: "line" }, h("h1", {}, `Step ${step}, ${group.task}${group.seat ? `, ${group.seat}` : ""}`), h("span", { class: "muted" }, `group ${id} of ${found.groups}`)),
+    found.question && h("p", {}, foreign(found.question, "plain")),
+    h("dl", { class: "facts card" },
+      h("dt", {}, "grouped by"), h("dd", {}, BY[/** @type {keyof typeof BY} */ (group.by)]),
+      h("dt", {}, "size"), h("dd", {}, `${plural(samples.length, "turn")} of ${plural(episodes, "episode")}; ${plural(group.size, "unit")}`),
+      h("dt", {}, "mean"), h("dd", {}, fixed(group.mean)),
+      h("dt", {}, "deviation"), h("dd", {}, `${fixed(group.deviation)} (n − 1)`, !group.spread && h("span", { class: "bad" }, "  all rewards are equal: this group teaches nothing")),
+      h("dt", {}, "rule"), h("dd", {}, rule(found.estimator))),
+    h("div", { class: "card scroll" }, h("table", {},
+      h("thead", {}, h("tr", {}, h("th", { class: "n" }, "#"), h("th", {}, "turn"), h("th", {}, "reward"), h("th", {}, "advantage"), h("th", { class: "wide" }), h("th", {}, "reply"))),
+      h("tbody", {}, samples.map((/** @type {any} */ line) => h("tr", { class: "row" },
+        h("td", { class: "n" }, h("a", { class: "open", href: to(`r/${r}/episode/train/${step}/${line.sample.record.episode}`) }, line.index)),
+        h("td", {}, turnPath(line.path), !group.seat && h("span", { class: "muted" }, ` ${line.seat}`)),
+        h("td", {}, reward(line)), h("td", { class: "sum" }, written(line, found)), h("td", { class: "wide" }, bar(line.sample.record.advantage, most)),
+        h("td", {}, foreign(line.reply + (line.cut ? " …" : "")), line.error && h("p", { class: "bad" }, `! ${line.error}`))))))));
+  return { title: `Group ${id} of step ${step}`, keys: { "[": () => go(-1), "]": () => go(1) } };
+}

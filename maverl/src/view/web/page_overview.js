@@ -1,0 +1,233 @@
+// One run: outcome, what to look at first, quality, agents, learning, speed.
+
+import { h, svg, fill, a, foreign } from "./dom.js";
+import { get, to } from "./data.js";
+import { Chart, redraw, spark, view } from "./chart.js";
+import { duration, fixed, percent, plural, short, signed } from "./format.js";
+import { progress, state } from "./page_runs.js";
+
+/** @typedef {{steps: number[], columns: Record<string, (number | null)[]>}} Series */
+
+/**
+ * Charts of a run, in sections. A line is left out where the run has no such metric, and a chart without lines too.
+ * @param {Series} series
+ */
+function sections(series) {
+  const names = Object.keys(series.columns);
+  const line = (/** @type {string} */ name, /** @type {string} */ label, points = false) => ({ column: name, name: label, points });
+  const every = (/** @type {RegExp} */ pattern, points = false) =>
+    names.filter((name) => pattern.test(name)).map((name) => line(name, name.match(pattern)?.[1] ?? name, points));
+  const quality = [
+    { title: "Solved", zero: true, max: 1, lines: [line("rollout/solved", "training"), ...every(/^eval\/([^/]+)\/exact_match$/, true), ...every(/^eval\/([^/]+\/greedy)_exact_match$/, true)] },
+    { title: "Reward", lines: [line("rollout/score_mean", "score"), ...every(/^rollout\/reward\/(.+)$/)] },
+    { title: "Groups", zero: true, max: 1, lines: [line("group/zero_std_frac", "equal rewards"), line("group/all_good_frac", "all solved"), line("group/all_bad_frac", "none solved")] },
+    { title: "Environment", lines: every(/^rollout\/score\/(.+)$/) },
+    { title: "Unscored", zero: true, lines: [line("rollout/unscored", "episodes")] },
+  ];
+  const policies = [...new Set(names.map((name) => name.match(/^policy\/(.+)\/[^/]+$/)?.[1]).filter(Boolean))];
+  const learning = policies.flatMap((policy) => {
+    const of = (/** @type {string} */ quantity, /** @type {string} */ label) => line(`policy/${policy}/${quantity}`, label);
+    const title = (/** @type {string} */ text) => (policies.length > 1 ? `${policy}: ${text.toLowerCase()}` : text);
+    return [
+      { title: title("Entropy"), zero: true, lines: [of("entropy", "nats")] },
+      { title: title("KL"), zero: true, lines: [of("kl", "to the start"), of("reward_kl", "in the reward"), of("ppo_kl", "of the update")] },
+      { title: title("Clipped tokens"), zero: true, lines: [of("clip_frac_low", "low"), of("clip_frac_high", "high"), of("clip_frac_dual", "dual")] },
+      { title: title("Gradient norm"), zero: true, lines: [of("grad_norm", "before clipping")] },
+      { title: title("Advantages"), lines: [of("adv_mean", "mean"), of("adv_std", "deviation")] },
+      { title: title("Loss"), lines: [of("loss", "loss"), of("pg_loss", "surrogate")] },
+      { title: title("Learning rate"), zero: true, lines: [of("lr", "lr")] },
+      { title: title("Rollout against trainer"), zero: true, lines: [line(`mismatch/${policy}/logp_abs_max`, "max"), line(`mismatch/${policy}/logp_abs_mean`, "mean")] },
+    ];
+  });
+  const values = [...every(/^(critic\/.+)\/explained_variance$/), ...every(/^(mixer)\/explained_variance$/)].flatMap(({ name }) => [
+    { title: `${name}: explained variance`, lines: [line(`${name}/explained_variance`, "share")] },
+    { title: `${name}: values`, lines: [line(`${name}/value_mean`, "values"), line(`${name}/return_mean`, "returns")] },
+  ]);
+  const speed = [
+    { title: "Turns per episode", zero: true, lines: [line("rollout/turns_mean", "turns")] },
+    { title: "Sampled tokens per second", zero: true, lines: [line("perf/rollout_tokens_per_s", "tokens/s")] },
+    { title: "Seconds per step", zero: true, lines: [line("time/rollout_s", "rollout"), line("time/update_s", "update"), line("time/eval_s", "validation", true)] },
+    { title: "Requests per decode pass", zero: true, lines: every(/^engine\/(.+)\/decode_batch_mean$/) },
+    { title: "Prompt tokens", zero: true, lines: [...every(/^engine\/(.+\/prefill)_tokens$/), ...every(/^engine\/(.+\/reused)_tokens$/)] },
+    { title: "Preemptions", zero: true, lines: every(/^engine\/(.+)\/preemptions$/) },
+    { title: "Endpoint requests", zero: true, lines: [...every(/^endpoint\/(.+\/requests)$/), ...every(/^endpoint\/(.+\/failures)$/)] },
+  ];
+  const there = (/** @type {any} */ chart) => ({ ...chart, lines: chart.lines.filter((/** @type {any} */ of) => series.columns[of.column]?.some((v) => v !== null)) });
+  const flat = (/** @type {any} */ chart) => chart.lines.every((/** @type {any} */ of) => series.columns[of.column].every((value) => !value));
+  return [["Quality", quality], ["Learning", [...learning, ...values]], ["Speed", speed]].map(([title, all]) => {
+    const charts = /** @type {any[]} */ (all).map(there).filter((chart) => chart.lines.length);
+    return { title, charts: charts.filter((chart) => !flat(chart)), zero: charts.filter(flat).map((chart) => chart.title) };
+  });
+}
+
+/**
+ * @param {Series} series
+ * @param {any} chart
+ */
+export function lines(series, chart) {
+  return chart.lines.map((/** @type {any} */ of) => ({ name: of.name, points: of.points, steps: series.steps, values: series.columns[of.column] ?? [] }));
+}
+
+/** The switches above charts. */
+export function switches() {
+  const smooth = h("select", { onchange: () => { view.smooth = Number(/** @type {HTMLSelectElement} */ (smooth).value); redraw(); } },
+    [["0", "none"], ["2", "5 steps"], ["10", "21 steps"]].map(([value, label]) => h("option", { value, selected: Number(value) === view.smooth }, label)));
+  const log = h("input", { type: "checkbox", checked: view.log, onchange: () => { view.log = /** @type {HTMLInputElement} */ (log).checked; redraw(); } });
+  return h("span", { class: "line muted" }, h("label", {}, "smoothing", smooth), h("label", {}, log, "log scale"));
+}
+
+/**
+ * Shares with their intervals on one axis.
+ * @param {any} run
+ */
+function outcome(run) {
+  const rows = [["before", run.before], ["after", run.after]].filter(([, report]) => report);
+  if (rows.length === 0) return h("p", { class: "muted" }, "No evaluation yet.");
+  const x = (/** @type {number} */ share) => 4 + share * 292;
+  const plot = (/** @type {any} */ report) => {
+    const { mean, low, high } = report.overall.avg;
+    return svg("svg", { viewBox: "0 0 300 22", height: 22, role: "img", "aria-label": `${fixed(mean)}, ${fixed(low)} to ${fixed(high)}, greedy ${fixed(report.greedy?.mean)}` },
+      svg("line", { class: "track", x1: x(0), x2: x(1), y1: 11, y2: 11 }),
+      [0, 0.5, 1].map((tick) => svg("line", { class: "track", x1: x(tick), x2: x(tick), y1: 8, y2: 14 })),
+      svg("line", { class: "range", x1: x(low), x2: x(high), y1: 11, y2: 11 }),
+      svg("circle", { class: "mean", cx: x(mean), cy: 11, r: 4.5 }),
+      report.greedy && svg("path", { class: "greedy", d: `M${x(report.greedy.mean)} 5l6 6l-6 6l-6 -6z` }));
+  };
+  const first = /** @type {any} */ (rows[0][1]);
+  const gain = run.gain;
+  return h("div", {},
+    h("div", { class: "dotplot" }, rows.flatMap(([name, report]) => {
+      const { mean, low, high } = /** @type {any} */ (report).overall.avg;
+      return [h("span", { class: "muted" }, /** @type {string} */ (name)), plot(report),
+        h("span", {}, h("b", { "data-outcome": name }, fixed(mean)), h("span", { class: "muted" }, ` (${fixed(low)} to ${fixed(high)})`))];
+    })),
+    gain && h("p", {}, "gain ", h("b", { class: gain.low > 0 ? "good" : gain.high < 0 ? "bad" : "" }, signed(gain.mean)),
+      h("span", { class: "muted" }, ` (${signed(gain.low)} to ${signed(gain.high)}), paired over ${plural(gain.tasks, "task")}`)),
+    h("p", { class: "muted" }, `${run.measure ?? "solved"} on “${first.split}”, 95 %; ${plural(first.overall.tasks, "task")}, ${plural(first.samples, "sample")} each; ◇ greedy`,
+      first.unscored > 0 && `; ${first.unscored} unscored`));
+}
+
+/** @param {any} run @param {string} r */
+function notices(run, r) {
+  const signs = { problem: ["!", "bad"], warning: ["!", "warn"], fine: ["✓", "good"] };
+  if (run.notices.length === 0) return h("p", { class: "muted" }, "Nothing yet.");
+  return h("ul", { class: "notices" }, run.notices.slice(0, 12).map((/** @type {any} */ notice) => {
+    const [sign, name] = signs[/** @type {keyof typeof signs} */ (notice.level)];
+    const link = notice.link ?? (notice.step ? `episodes?step=${notice.step}` : null);
+    return h("li", {}, h("span", { class: `sign ${name}`, "aria-label": notice.level }, sign),
+      h("span", {}, foreign(notice.text.slice(0, 400), "plain"), link && [" ", a(`#/r/${r}/${link}`, "look")]));
+  }));
+}
+
+/**
+ * @param {any} run
+ * @param {Series} series
+ * @param {string} r
+ */
+function agents(run, series, r) {
+  const last = (/** @type {string} */ name) => (series.columns[name] ?? []).filter((value) => value !== null).at(-1);
+  const cell = (/** @type {string} */ name, /** @type {(value: any) => string} */ text) => {
+    const values = series.columns[name];
+    if (!values?.some((value) => value !== null)) return h("td", { class: "n muted" }, "–");
+    return h("td", { class: "n" }, spark(series.steps, values), " ", text(last(name)));
+  };
+  const seats = run.seats.filter((/** @type {string} */ seat) => series.columns[`rollout/${seat}/turns`]);
+  if (seats.length === 0) return null;
+  const heads = ["reward", "malformed", "truncated", "turns", "prompt", "reply"];
+  return h("section", {}, h("h2", {}, "Agents"), h("div", { class: "card scroll" }, h("table", {},
+    h("thead", {}, h("tr", {}, h("th", {}, "seat"), heads.map((name) => h("th", { class: "n" }, name)), h("th", {}, "last step"))),
+    h("tbody", {}, seats.map((/** @type {string} */ seat, /** @type {number} */ i) => {
+      const name = (/** @type {string} */ quantity) => `rollout/${seat}/${quantity}`;
+      const step = series.steps.at(-1);
+      const filter = (/** @type {any} */ more) => to(`r/${r}/episodes`, { step, stage: "train", seat, ...more });
+      return h("tr", { class: `lane${i % 6}` }, h("td", {}, h("b", {}, seat)),
+        cell(name("reward_mean"), fixed), cell(name("reply_error_rate"), percent), cell(name("truncated_rate"), percent),
+        cell(name("turns"), short), cell(name("prompt_tokens_mean"), short), cell(name("completion_tokens_mean"), short),
+        h("td", {}, a(filter({ sort: "reward" }), "worst"), " · ", a(filter({ sort: "-tokens" }), "longest")));
+    })))), h("p", { class: "muted" }, "Lines are over all steps, numbers of the last one; prompt and reply are mean tokens of a turn."));
+}
+
+/**
+ * @param {HTMLElement} root
+ * @param {any} at
+ * @returns {Promise<any>}
+ */
+export async function page(root, at) {
+  const r = at.run;
+  /** @type {[any, Series]} */
+  let [run, series] = await Promise.all([get(`runs/${r}`), get(`runs/${r}/series`)]);
+  const [head, cards, team] = [h("div"), h("div", { class: "cols" }), h("div")];
+  const onstep = (/** @type {number} */ step) => (location.hash = to(`r/${r}/episodes`, { stage: "train", step }));
+  /** @type {Map<string, Chart>} */
+  let charts = new Map();
+  const body = h("div");
+
+  const draw = () => {
+    const { run: line, summary, provenance } = run;
+    fill(head,
+      h("div", { class: "line" }, h("h1", {}, line.name), state(line), h("span", {}, progress(line)),
+        line.state === "complete" && summary?.train_seconds && h("span", { class: "muted" }, `trained ${duration(summary.train_seconds)}`)),
+      h("p", { class: "line muted" }, [line.orchestra, line.algorithm, `seed ${line.seed}`, provenance?.device, provenance && `maverl ${provenance.version}`]
+        .filter(Boolean).map((text) => h("span", {}, text))),
+      line.problem && h("div", { class: "error" }, foreign(line.problem, "plain")),
+      run.scanning && h("p", { class: "muted" }, `making the list of episodes: ${run.scanning[1] - run.scanning[0]} of ${run.scanning[1]} files`));
+    fill(cards,
+      h("section", { class: "card" }, h("h3", {}, "Outcome"), outcome(run)),
+      h("section", { class: "card" }, h("h3", {}, "Look here first"), notices(run, r)));
+    fill(team, agents(run, series, r));
+  };
+  const build = () => {
+    for (const chart of charts.values()) chart.remove();
+    charts = new Map();
+    const found = sections(series).filter((section) => section.charts.length);
+    const made = found.map((section, i) => h("section", {},
+      i === 0 ? h("div", { class: "bar section" }, h("h2", {}, section.title), h("span", { class: "end" }, switches())) : h("h2", {}, section.title),
+      h("div", { class: "charts" }, section.charts.map((spec) => {
+        const chart = new Chart({ ...spec, lines: lines(series, spec), onstep });
+        charts.set(spec.title, chart);
+        return chart.element;
+      })),
+      section.zero.length > 0 && h("p", { class: "muted" }, `0 in every step: ${section.zero.join(", ")}.`)));
+    const [quality, ...others] = made;
+    fill(body, quality, team, ...others);
+    if (!quality) fill(body, team);
+  };
+  fill(root, head, cards, body);
+  draw();
+  build();
+  return {
+    title: run.run.name,
+    heard: async (/** @type {string} */ kind, /** @type {any} */ data) => {
+      if (String(data.r) !== r) return;
+      const from = kind === "rows" ? (series.steps.at(-1) ?? 0) : 0;
+      const [newRun, news] = await Promise.all([get(`runs/${r}`), kind === "run" ? null : get(`runs/${r}/series?from=${from}`)]);
+      run = newRun;
+      if (news) {
+        series = kind === "reset" ? news : joined(series, news);
+        const specs = sections(series).flatMap((section) => section.charts);
+        if (specs.length !== charts.size || kind === "reset") build();
+        for (const spec of specs) charts.get(spec.title)?.update(lines(series, spec));
+      }
+      draw();
+    },
+  };
+}
+
+/**
+ * A series with the rows that came since; the last known step may have got more values.
+ * @param {Series} known
+ * @param {Series} news
+ * @returns {Series}
+ */
+export function joined(known, news) {
+  const kept = known.steps.filter((step) => step < (news.steps[0] ?? Infinity)).length;
+  const steps = [...known.steps.slice(0, kept), ...news.steps];
+  const names = new Set([...Object.keys(known.columns), ...Object.keys(news.columns)]);
+  /** @type {Series["columns"]} */
+  const columns = {};
+  for (const name of names) {
+    const [old, fresh] = [known.columns[name] ?? Array(kept).fill(null), news.columns[name] ?? news.steps.map(() => null)];
+    columns[name] = [...old.slice(0, kept), ...fresh];
+  }
+  return { steps, columns };
+}

@@ -1,0 +1,104 @@
+// The list of runs.
+
+import { h, fill, a, foreign } from "./dom.js";
+import { get, to } from "./data.js";
+import { fixed, plural } from "./format.js";
+
+/** What each state means. */
+const STATES = {
+  running: ["●", "good", "running"],
+  checking: ["○", "muted", "looking"],
+  complete: ["✓", "", "complete"],
+  stopped: ["!", "warn", "stopped"],
+  unreadable: ["✕", "bad", "unreadable"],
+};
+
+/**
+ * @param {any} run
+ * @returns {HTMLElement}
+ */
+export function state(run) {
+  const [sign, name, word] = STATES[/** @type {keyof typeof STATES} */ (run.state)] ?? ["", "", run.state];
+  return h("span", { class: name }, h("span", { class: "sign", "aria-hidden": "true" }, sign), ` ${word}`);
+}
+
+/** @param {any} run */
+export function progress(run) {
+  const { step, steps, progress: beat } = run;
+  if (run.state === "unreadable") return [foreign(run.problem ?? "", "plain")];
+  const done = `step ${step} of ${steps ?? "?"}`;
+  if (!beat || run.state === "complete") return [done];
+  const part = beat.of > 0 ? `${beat.phase}: ${beat.done} of ${beat.of} ${beat.unit}` : beat.phase;
+  const where = run.state === "stopped" ? `, in “${beat.phase}”` : "";
+  const bar = run.state === "running" && beat.of > 0 && h("progress", { max: beat.of, value: beat.done, "aria-label": beat.phase });
+  return run.state === "running" ? [done, " ", bar, " ", h("span", { class: "muted" }, part)] : [done + where];
+}
+
+/**
+ * @param {HTMLElement} root
+ * @returns {Promise<any>}
+ */
+export async function page(root) {
+  /** @type {any[]} */
+  let runs = await get("runs");
+  /** @type {Set<number>} */
+  const chosen = new Set();
+  const compare = h("button", { disabled: true, onclick: () => (location.hash = to("compare", { runs: [...chosen].join(",") })) }, "compare");
+  const body = h("tbody");
+  const table = h(
+    "div",
+    { class: "scroll" },
+    h("table", {},
+      h("thead", {}, h("tr", {}, ["", "run", "state", "progress"].map((name) => h("th", {}, name)),
+        ["before", "after", "seed"].map((name) => h("th", { class: "n" }, name)),
+        ["algorithm", "orchestra", ""].map((name) => h("th", {}, name)))),
+      body),
+  );
+  const row = (/** @type {any} */ run) => {
+    const box = h("input", { type: "checkbox", "aria-label": `compare ${run.name}`, checked: chosen.has(run.r), onchange: choose });
+    function choose() {
+      if (/** @type {HTMLInputElement} */ (box).checked) chosen.add(run.r);
+      else chosen.delete(run.r);
+      /** @type {HTMLButtonElement} */ (compare).disabled = chosen.size < 2;
+    }
+    const share = (/** @type {any} */ value) => h("td", { class: "n" }, fixed(value?.mean));
+    return h(
+      "tr",
+      { class: "row" },
+      h("td", {}, box),
+      h("td", {}, h("a", { class: "open", href: to(`r/${run.r}`) }, h("b", {}, run.name))),
+      h("td", {}, state(run)),
+      h("td", {}, progress(run)),
+      share(run.before),
+      share(run.after),
+      h("td", { class: "n" }, run.seed ?? "–"),
+      h("td", {}, run.algorithm ?? ""),
+      h("td", {}, run.orchestra ?? ""),
+      h("td", {}, run.notices > 0 && a(to(`r/${run.r}`), h("span", { class: "badge bad" }, plural(run.notices, "notice")))),
+    );
+  };
+  const draw = () => fill(body, runs.map(row));
+  fill(
+    root,
+    h("div", { class: "bar" }, h("h1", {}, "Runs"), compare),
+    runs.length ? table : h("p", { class: "empty" }, "No run yet. `maverl train` writes one; it appears here by itself."),
+  );
+  draw();
+  const timer = setInterval(async () => {
+    if (!root.isConnected && root.parentNode === null) return clearInterval(timer);
+    if (document.hidden) return;
+    const found = await get("runs").catch(() => runs);
+    if (found.length === runs.length) return;
+    runs = found;
+    location.reload();
+  }, 5000);
+  return {
+    title: "Runs",
+    heard: (/** @type {string} */ kind, /** @type {any} */ run) => {
+      if (kind !== "run") return;
+      const at = runs.findIndex((known) => known.r === run.r);
+      if (at >= 0) runs[at] = run;
+      draw();
+    },
+  };
+}
