@@ -17,6 +17,11 @@ pub(super) fn small(text: &str) -> Result<u32, String> {
     whole(text, 0, u64::from(u32::MAX)).map(|number| number as u32)
 }
 
+/// Parses the number of a port; 0 is a free one.
+pub(super) fn port(text: &str) -> Result<u16, String> {
+    whole(text, 0, u64::from(u16::MAX)).map(|number| number as u16)
+}
+
 /// Parses a whole number from 1.
 pub(super) fn from_1(text: &str) -> Result<NonZeroUsize, String> {
     let number = whole(text, 1, usize::MAX as u64)?;

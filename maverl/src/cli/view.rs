@@ -16,7 +16,7 @@ pub(super) struct ViewArgs {
     #[arg(value_name = "DIR", default_value = "runs")]
     places: Vec<PathBuf>,
     /// Port of the loopback address. [default: a free one]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number::port)]
     port: Option<u16>,
     /// Open the address in a browser.
     #[arg(long)]

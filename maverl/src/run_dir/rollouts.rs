@@ -234,7 +234,7 @@ fn add(episodes: &mut Vec<Episode>, missing: &mut usize, line: &[u8]) -> Result<
 /// If the file cannot be read, or no episode begins at the place.
 pub fn read_episode(path: &Path, [frame, at]: Place) -> Result<Episode, RunDirError> {
     let mut lines = Lines::open_frame(path, frame, true)?;
-    if lines.skip(at)? < at {
+    if lines.skip(at)? < at || lines.at_end()? {
         // The place was found by reading the file from its start.
         lines = Lines::open_frame(path, frame, false)?;
         lines.skip(at)?;
@@ -288,6 +288,11 @@ impl<'p> Lines<'p> {
     /// Skips bytes of the text, and returns how many there were.
     fn skip(&mut self, bytes: u64) -> Result<u64, RunDirError> {
         io::copy(&mut (&mut self.text).take(bytes), &mut io::sink()).at("read", self.path)
+    }
+
+    /// Returns true if the text has no more lines.
+    fn at_end(&mut self) -> Result<bool, RunDirError> {
+        Ok(self.text.fill_buf().at("read", self.path)?.is_empty())
     }
 
     /// Reads the rest of a frame, so that its checksum is verified. Larger rests are those of files without frames,
