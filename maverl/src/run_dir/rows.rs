@@ -125,6 +125,7 @@ impl EpisodeRow {
 /// A line of a file of episodes, as far as rows need it. Numbers of token arrays are counted and not kept.
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[expect(clippy::large_enum_variant, reason = "one line is held at a time")]
 enum Line {
     Episode {
         task: Task,

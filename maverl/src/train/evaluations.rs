@@ -37,7 +37,7 @@ impl<W: Trainable> Evaluator<'_, W> {
             return Ok(false);
         }
         let start = Instant::now();
-        let spec = EvalSpec::new(&eval, &eval.split);
+        let spec = EvalSpec::new(eval, &eval.split);
         let episodes = self.work.evaluate(&spec).await?;
         let report = unscored::report(&spec, &episodes)?;
         let places = self.dir.write_evaluation_episodes(&format!("step-{step:06}"), &episodes)?;

@@ -164,7 +164,7 @@ mod tests {
         change(&mut plan);
         let rewards = [1.0, 0.0, 0.25, 0.5];
         let one = |(index, reward): (usize, &f64)| {
-            let turns = vec![turn("t/a", 0), turn("t/b", 1), turn("t/a", 2)];
+            let turns = [turn("t/a", 0), turn("t/b", 1), turn("t/a", 2)];
             episode(["p", "q"][index % 2], index as u32, *reward, turns[..2 + index % 2].to_vec())
         };
         let episodes: Vec<Episode> = rewards.iter().enumerate().map(one).collect();

@@ -43,7 +43,7 @@ pub(super) fn answer(viewer: &Viewer, query: &Query) -> Answer {
         }
     }
     let pairs: Vec<Value> = (1..runs.len())
-        .map(|i| pair(&runs[0].1, &runs[i].1, differs(&facts[0].provenance, &facts[i].provenance)))
+        .map(|i| pair(&runs[0].1, &runs[i].1, &differs(&facts[0].provenance, &facts[i].provenance)))
         .collect();
     Ok(Response::json(&json!({
         "runs": lines,
@@ -83,7 +83,7 @@ fn differs(one: &Value, other: &Value) -> Vec<String> {
 }
 
 /// Compares the evaluations after training of two runs, task by task. Without equal tasks there is no interval.
-fn pair(one: &Run, other: &Run, differs: Vec<String>) -> Value {
+fn pair(one: &Run, other: &Run, differs: &[String]) -> Value {
     if !differs.is_empty() {
         let reason = format!("the tasks of {} differ", differs.join(", "));
         return json!({ "difference": null, "reason": reason });

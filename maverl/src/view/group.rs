@@ -1,6 +1,7 @@
 //! Groups of a step: what was compared with what, and the arithmetic of each advantage.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use serde_json::{Value, json};
 
@@ -53,11 +54,13 @@ pub(super) fn answer(run: &Run, step: u64, id: usize) -> Answer {
     let mut episodes = BTreeMap::new();
     let mut lines = Vec::new();
     for sample in all.of_group(id) {
-        if !episodes.contains_key(&sample.episode) {
-            let (_, row, episode) = api::stored(run, TRAIN, step, sample.episode as u64)?;
-            episodes.insert(sample.episode, (row, episode));
-        }
-        let Some((row, episode)) = episodes.get(&sample.episode) else { continue };
+        let (row, episode) = match episodes.entry(sample.episode) {
+            Entry::Occupied(found) => found.into_mut(),
+            Entry::Vacant(place) => {
+                let (_, row, episode) = api::stored(run, TRAIN, step, sample.episode as u64)?;
+                place.insert((row, episode))
+            }
+        };
         let turn = episode.turns.get(sample.turn);
         let wrong =
             || Response::refusal(500, "a sample names a turn that its episode does not have");

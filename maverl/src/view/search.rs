@@ -65,7 +65,8 @@ impl Iterator for Search {
         }
         let mut text = String::new();
         let end = (self.done + BATCH).min(self.rows.len());
-        for at in self.rows[self.done..end].to_vec() {
+        for i in self.done..end {
+            let at = self.rows[i];
             if let Some(hit) = self.hit(at).filter(|_| self.found < MOST) {
                 self.found += 1;
                 text.push_str(&format!("{hit}\n"));

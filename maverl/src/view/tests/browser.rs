@@ -89,13 +89,14 @@ impl Browser {
     }
 
     /// Sends a command and returns its result.
+    #[expect(clippy::needless_pass_by_value, reason = "calls build their parameters in place")]
     pub(super) fn call(&mut self, method: &str, parameters: Value) -> Value {
-        let result = self.try_call(method, parameters);
+        let result = self.try_call(method, &parameters);
         result.unwrap_or_else(|error| panic!("{method}: {error}"))
     }
 
     /// Sends a command and returns its result or its error. Events that arrive before it are taken in.
-    fn try_call(&mut self, method: &str, parameters: Value) -> Result<Value, Value> {
+    fn try_call(&mut self, method: &str, parameters: &Value) -> Result<Value, Value> {
         self.next += 1;
         let mut message = json!({ "id": self.next, "method": method, "params": parameters });
         if !self.session.is_empty() {
@@ -178,7 +179,7 @@ impl Browser {
         let start = Instant::now();
         loop {
             let parameters = json!({ "expression": expression, "returnByValue": true });
-            let found = self.try_call("Runtime.evaluate", parameters);
+            let found = self.try_call("Runtime.evaluate", &parameters);
             if found.is_ok_and(|found| found["result"]["value"] == true) {
                 return;
             }
