@@ -43,7 +43,7 @@ pub struct Response {
     pub truncated: bool,
     /// Number of characters cut from observations to fit the context.
     pub shortened: usize,
-    /// True if the conversation had to be rendered again (see [`Turn::forked`]).
+    /// True if the conversation had to be rendered again (see [`Turn::forked`](crate::trajectory::Turn::forked)).
     pub forked: bool,
 }
 
