@@ -13,7 +13,7 @@ use super::team::{self, Member};
 use super::worker;
 use crate::config::{Config, OptimConfig, Preset};
 use crate::plan::activation_bytes;
-use crate::plan::{LossPlan, OptimPlan, PolicyPlan, Sampling, SeatPlan, WorkerPlan};
+use crate::plan::{AlgorithmPlan, LossPlan, OptimPlan, PolicyPlan, Sampling, SeatPlan, WorkerPlan};
 use crate::trajectory::Seat;
 
 /// Seats of one policy.
@@ -77,7 +77,8 @@ pub(super) fn assign(
     }
     seats.sort_by(|a, b| a.seat.cmp(&b.seat));
     // Policies that are exchanged speak for the seats of each other.
-    if config.algorithm.swap_every.unwrap_or(0) > 0 && policies.iter().any(|p| p.reference) {
+    let exchanged = AlgorithmPlan::from(&config.algorithm).swap_every > 0;
+    if exchanged && policies.iter().any(|p| p.reference) {
         policies.iter_mut().filter(|p| p.trained).for_each(|p| p.reference = true);
     }
     Some((seats, policies, workers))

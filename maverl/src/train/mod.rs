@@ -160,8 +160,15 @@ pub async fn train(
 /// Returns the plan in numbers, with the names that have no numbers: seats of endpoints, and environments.
 fn plan_json(plan: &Plan) -> serde_json::Value {
     let endpoint = |of: &EndpointPlan| serde_json::json!({ "seat": of.seat, "endpoint": of.name });
+    let mut summary = plan.summary();
+    for worker in &mut summary.workers {
+        // As it is written, so that the file does not depend on the directory of the command.
+        if let Some(model) = plan.config.models.get(&worker.model) {
+            worker.path.clone_from(&model.path);
+        }
+    }
     serde_json::json!({
-        "summary": plan.summary(),
+        "summary": summary,
         "endpoints": plan.endpoints.iter().map(endpoint).collect::<Vec<_>>(),
         "environment": plan.environment.name,
         "environments": plan.environments.keys().collect::<Vec<_>>(),
