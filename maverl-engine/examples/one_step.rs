@@ -19,21 +19,13 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         let done = policy.generate(request).await?;
         let advantages = vec![if done.ids.len() < 16 { 1.0 } else { -1.0 }; done.ids.len()];
         let (completion, logprobs) = (done.ids, done.logprobs);
-        rows.push(Row {
-            prompt: prompt.clone(),
-            completion,
-            logprobs,
-            advantages,
-            ..Row::default()
-        });
+        let prompt = prompt.clone();
+        rows.push(Row { prompt, completion, logprobs, advantages, ..Row::default() });
     }
     let scores = policy.logprobs(rows.clone()).await?;
     assert!(rows.iter().zip(scores).all(|(row, scored)| row.logprobs == scored), "to the bit");
     let stats = policy.update(Batch { rows, lr: 1e-4, ..Batch::default() }).await?;
-    println!(
-        "version {}: loss {:.4}, gradient norm {:.3}",
-        stats.version, stats.loss, stats.grad_norm
-    );
+    println!("loss {:.4}, gradient norm {:.3}", stats.loss, stats.grad_norm);
     Ok(())
 }
 
