@@ -44,9 +44,10 @@ fn a_run_records_its_actions_rows_and_samples_and_show_prints_them() {
     }
     assert_eq!(run.json("plan.json")["summary"]["seats"][0]["seat"], "duo/closer");
     assert!(!run.0.join("progress.json").exists());
-    lab.run(&["show", "run", "1", "--worst", "2"])
-        .succeeded()
-        .says(&["reply", "observed", "score"]);
+    let shown = lab.run(&["show", "run", "1", "--worst", "2"]).succeeded().stdout;
+    for part in ["question", "reply", "score"] {
+        assert!(shown.contains(part), "{part:?} is missing in\n{shown}");
+    }
     lab.run(&["show", "run", "9/t0/0"]).failed().says(&["its steps are 1 to 2"]);
     lab.run(&["view", "nowhere"]).failed().says(&["nowhere"]);
 }
