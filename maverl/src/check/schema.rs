@@ -107,6 +107,11 @@ fn tagged(kind: &str, tag: &str, declarations: &[&Declaration]) -> Value {
             "additionalProperties": false,
         })
     };
+    if declarations.is_empty() {
+        // JSON Schema has no empty `anyOf`.
+        let description = format!("A registered {kind}, and its settings; none is linked.");
+        return json!({ "description": description, "type": "object", "maxProperties": 0 });
+    }
     let tables: Vec<Value> = declarations.iter().map(table).collect();
     json!({ "description": format!("A registered {kind}, and its settings."), "anyOf": tables })
 }
