@@ -47,10 +47,12 @@ pub use manifest::{Difference, FORMAT, FileHash, MANIFEST, Manifest};
 pub(crate) use origin::HELD_OUT;
 pub use origin::Origin;
 pub use provenance::Provenance;
+#[cfg(feature = "view")]
+pub(crate) use rollouts::is_growing;
+pub(crate) use rollouts::places;
 pub use rollouts::{
     Place, RolloutWriter, read_ended_rollouts, read_episode, read_rollouts, write_rollouts,
 };
-pub(crate) use rollouts::{is_growing, places};
 pub use rows::{EpisodeRow, SeatCounts, TRAIN, scan_rollouts};
 pub use samples::{
     Arithmetic, EstimatorRecord, GroupRecord, SampleRecord, StepSamples, read_samples,
