@@ -114,7 +114,7 @@ fn cycle(algorithm: &AlgorithmPlan, seats: &[SeatPlan], problems: &mut Problems<
         ),
         (
             algorithm.update_order != UpdateOrder::Together,
-            "`algorithm.order` says in what order all policies learn in each step",
+            "`algorithm.update_order` says in what order all policies learn in each step",
             "set `update_order = \"together\"`, or remove `train_cycle`",
         ),
         (
@@ -139,9 +139,9 @@ fn sequence(algorithm: &AlgorithmPlan, seats: &[SeatPlan], problems: &mut Proble
     if algorithm.update_order == UpdateOrder::Together || policies(seats) > 1 {
         return;
     }
-    let order = path(["algorithm", "order"]);
+    let order = path(["algorithm", "update_order"]);
     let at = if problems.layers().has(&order) { order } else { path(["algorithm", "name"]) };
-    let message = "`algorithm.order` is a sequence of policies, and there is one to train";
+    let message = "`algorithm.update_order` is a sequence of policies, and there is one to train";
     let help = "give agents policies of their own with `worker_group` or `adapter`, or set `update_order = \"together\"`";
     problems.conflict(&at, message.to_owned(), help.to_owned());
 }

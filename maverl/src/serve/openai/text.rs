@@ -1,6 +1,6 @@
 //! The text of a reply while it is sampled: reasoning, content and calls, cut at stop strings.
 //!
-//! What may still become something else is held back: incomplete characters, the beginning of a stop string or of a tag,
+//! Text that may still become something else is held back: incomplete characters, the beginning of a stop string or tag,
 //! and everything from a tool tag on. The parts joined are therefore the parts of the whole reply, however it is cut.
 
 use crate::model::Detokenizer;
