@@ -11,7 +11,7 @@ use std::{cell::RefCell, marker::PhantomData, ops::Range};
 use rayon::prelude::*;
 
 pub(super) use super::kernel::Then;
-use super::kernel::{Kernel, MOST_ROWS, Sums};
+use super::kernel::{Ahead, Kernel, MOST_ROWS, Places, Sums};
 use super::layout::{BLOCK, Element, GAP, Line, Matrix, PANEL, Panel, Panels, Tile};
 use super::path::{Path, prefetch};
 use crate::par;
@@ -70,6 +70,20 @@ impl<'a> Out<'a> {
 }
 
 impl Out<'_> {
+    /// Returns the columns of a panel of some rows.
+    ///
+    /// # Safety
+    ///
+    /// While the result lives, no other reference to that part exists.
+    unsafe fn places(&self, rows: Range<usize>, column: usize) -> Places<'_> {
+        assert!(column + PANEL <= self.columns && rows.end * self.columns <= self.len);
+        // SAFETY: in bounds of the borrowed slice, and exclusive as guaranteed by the caller.
+        unsafe {
+            let start = self.start.add(rows.start * self.columns + column);
+            Places::new(start, self.columns, rows.len())
+        }
+    }
+
     /// Prefetches the output of a kernel while its sums are computed.
     fn prefetch(&self, rows: &Range<usize>, column: usize) {
         for row in rows.clone() {
@@ -89,6 +103,8 @@ struct View<'a, E> {
     stride: usize,
     columns: Range<usize>,
     words: Range<usize>,
+    /// First word of the panel of a packed weight that is read after the last one of these.
+    next: Option<*const u32>,
 }
 
 impl<E: Element> View<'_, E> {
@@ -102,6 +118,18 @@ impl<E: Element> View<'_, E> {
             None => &self.lines[(column - self.columns.start) / PANEL * self.stride..],
         };
         Panel::of(&lines[..self.words.len()])
+    }
+
+    /// Returns the prefetch of the panel that is read after the one that begins at a column, in about `loops` loops.
+    fn ahead(&self, column: usize, loops: usize) -> Ahead {
+        let Panel { words, stride, depth } = self.panel(column);
+        let start = match (self.in_place, self.next) {
+            (Some(_), _) => words.as_ptr().wrapping_add(PANEL),
+            (None, None) => return Ahead::none(),
+            (None, Some(next)) if column + PANEL >= self.columns.end => next,
+            (None, Some(_)) => words.as_ptr().wrapping_add(self.stride * PANEL),
+        };
+        Ahead::new(start, stride, depth, loops)
     }
 }
 
@@ -193,8 +221,13 @@ impl<E: Element> Product<'_, E> {
             Panels::Of(matrix) => matrix,
             Panels::PackedWeight { lines, .. } => {
                 let stride = self.a.words();
+                let next = match words.end {
+                    end if end == stride => columns.end.div_ceil(PANEL) * stride,
+                    end => columns.start / PANEL * stride + end,
+                };
+                let next = Some(lines.as_ptr().wrapping_add(next).cast());
                 let lines = &lines[columns.start / PANEL * stride + words.start..];
-                return View { in_place: None, lines, stride, columns, words };
+                return View { in_place: None, lines, stride, columns, words, next };
             }
         };
         let in_place = (rows <= IN_PLACE_ROWS && matrix.has_panels_in_place()).then_some(matrix);
@@ -207,7 +240,7 @@ impl<E: Element> Product<'_, E> {
             let columns = start..columns.end.min(start + PANEL);
             matrix.panel(columns, words.clone(), out, self.path);
         }
-        View { in_place, lines: scratch, stride: depth, columns, words }
+        View { in_place, lines: scratch, stride: depth, columns, words, next: None }
     }
 
     /// Computes one piece of the sums of some rows and columns.
@@ -228,6 +261,7 @@ impl<E: Element> Product<'_, E> {
         let len = words.len() * self.path.tile_words::<E>();
         let room = (self.path.rows::<E>().max(BLOCK) + 1) * (len + GAP).next_multiple_of(BLOCK);
         let scratch = aligned(scratch, room * at_once.div_ceil(size));
+        let (first, loops) = (rows.start, at_once.div_ceil(size) * self.path.loops::<E>(size));
         for start in rows.clone().step_by(at_once) {
             let next = rows.end.min(start + at_once)..rows.end.min(start + 2 * at_once);
             let rows = start..next.start;
@@ -242,23 +276,27 @@ impl<E: Element> Product<'_, E> {
             for (part, column) in panel_starts.enumerate() {
                 self.a.prefetch(&next, words, part, parts);
                 let panel = panels.panel(column);
+                // Later tiles find the panels in the cache.
+                let mut ahead = match start == first {
+                    true => panels.ahead(column, loops),
+                    false => Ahead::none(),
+                };
                 for (tile, start) in tiles.iter().zip(rows.clone().step_by(size)) {
                     let rows = start..rows.end.min(start + size);
                     self.out.prefetch(&rows, column);
                     let columns = column..columns.end.min(column + PANEL);
-                    let mut out = <[&mut [f32]; MOST_ROWS]>::default();
-                    let out = &mut out[..rows.len()];
-                    for (out, row) in out.iter_mut().zip(rows) {
-                        // SAFETY: rows and columns of different tasks are disjoint.
-                        *out = unsafe { self.out.row(row, columns.clone()) };
-                    }
                     if columns.len() == PANEL {
-                        kernel.multiply::<E>(*tile, panel, out, then);
-                    } else {
-                        let mut places = sums.each_mut().map(|sums| &mut sums[..]);
-                        kernel.multiply::<E>(*tile, panel, &mut places[..out.len()], Then::Set);
-                        let sums = places.iter().map(|sums| &sums[..columns.len()]);
-                        out.iter_mut().zip(sums).for_each(|(out, sums)| then.put(sums, out));
+                        // SAFETY: rows and columns of different tasks are disjoint.
+                        let out = unsafe { self.out.places(rows, column) };
+                        kernel.multiply::<E>(*tile, panel, &mut ahead, out, then);
+                        continue;
+                    }
+                    let places = Places::of(&mut sums, rows.len());
+                    kernel.multiply::<E>(*tile, panel, &mut ahead, places, Then::Set);
+                    for (row, sums) in rows.zip(&sums) {
+                        // SAFETY: rows and columns of different tasks are disjoint.
+                        let out = unsafe { self.out.row(row, columns.clone()) };
+                        then.put(&sums[..columns.len()], out);
                     }
                 }
             }

@@ -1,8 +1,10 @@
 //! Inner loop: a tile of the left side times a panel of the right side.
 #![allow(unsafe_code)]
 
-use super::layout::{Element, PANEL, Panel, Tile};
-use super::path::{Inner, Path};
+use std::marker::PhantomData;
+
+use super::layout::{BLOCK, Element, PANEL, Panel, Tile};
+use super::path::{Inner, Path, prefetch};
 use super::vectors::{Vectors, Work};
 
 /// Number of rows of the largest tile.
@@ -12,7 +14,53 @@ pub(super) const MOST_ROWS: usize = 32;
 pub(super) type Sums = [[f32; PANEL]; MOST_ROWS];
 
 /// Output of a kernel: [`PANEL`] elements for each row of a tile.
-pub(super) type Places<'a> = [&'a mut [f32]];
+pub(super) struct Places<'a> {
+    start: *mut f32,
+    stride: usize,
+    rows: usize,
+    borrow: PhantomData<&'a mut [f32]>,
+}
+
+impl<'a> Places<'a> {
+    /// Creates the output of `rows` rows, `stride` elements apart.
+    ///
+    /// # Safety
+    ///
+    /// The rows are in one allocation. While the result lives, no other reference to them exists.
+    pub(super) unsafe fn new(start: *mut f32, stride: usize, rows: usize) -> Self {
+        Self { start, stride, rows, borrow: PhantomData }
+    }
+
+    /// Returns the first `rows` of some sums.
+    pub(super) fn of(sums: &'a mut Sums, rows: usize) -> Self {
+        assert!(rows <= MOST_ROWS, "{rows} rows of sums");
+        // SAFETY: these rows are borrowed.
+        unsafe { Self::new(sums.as_mut_ptr().cast(), PANEL, rows) }
+    }
+
+    /// Returns the number of rows.
+    #[inline(always)]
+    pub(super) fn len(&self) -> usize {
+        self.rows
+    }
+
+    /// Returns a row.
+    #[inline(always)]
+    pub(super) fn row(&mut self, row: usize) -> &mut [f32; PANEL] {
+        assert!(row < self.rows, "row {row} of {}", self.rows);
+        // SAFETY: the row exists and is borrowed, as guaranteed to `new`.
+        unsafe { &mut *self.start.add(row * self.stride).cast() }
+    }
+
+    /// Returns at most `count` rows from `first` on.
+    #[inline(always)]
+    fn some_rows(&mut self, first: usize, count: usize) -> Places<'_> {
+        assert!(first < self.rows, "row {first} of {}", self.rows);
+        let rows = count.min(self.rows - first);
+        // SAFETY: these rows are borrowed, as guaranteed to `new`.
+        unsafe { Places::new(self.start.add(first * self.stride), self.stride, rows) }
+    }
+}
 
 /// Treatment of the output's old value.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -59,59 +107,108 @@ impl Kernel {
         }
     }
 
-    /// Stores the products of the rows of `tile` with `panel` to `out`, which has as many rows. AMX reads the tile up
-    /// to a multiple of 16 rows.
+    /// Stores the products of the rows of `tile` with `panel` to `out`, which has as many rows, and prefetches the
+    /// lines that come next. AMX reads the tile up to a multiple of 16 rows.
     pub(super) fn multiply<E: Element>(
         &mut self,
         tile: Tile<'_>,
         panel: Panel<'_>,
-        out: &mut Places<'_>,
+        ahead: &mut Ahead,
+        mut out: Places<'_>,
         then: Then,
     ) {
         match self {
             Self::Vectors(path) => path.run(Multiply::<E> {
-                part: Part { tile, panel, out, then },
-                element: std::marker::PhantomData,
+                part: Part { tile, panel, ahead, out, then },
+                element: PhantomData,
             }),
             #[cfg(target_arch = "x86_64")]
-            Self::Dot => super::x86::dot(tile, panel, out, then),
+            Self::Dot => super::x86::dot(tile, panel, ahead, &mut out, then),
             #[cfg(target_arch = "x86_64")]
             Self::Amx(tiles, sums) => {
                 super::amx::kernel(tiles, tile, panel, out.len().next_multiple_of(16), sums);
-                out.iter_mut().zip(&**sums).for_each(|(out, sums)| then.put(sums, out));
+                (0..out.len()).for_each(|row| then.put(&sums[row], out.row(row)));
             }
             #[cfg(test)]
-            Self::Tiles => super::tests::multiply_tile::<E>(tile, panel, out, then),
+            Self::Tiles => super::tests::multiply_tile::<E>(tile, panel, &mut out, then),
+        }
+    }
+}
+
+/// Words of a sum between two prefetches.
+pub(super) const STEPS: usize = 8;
+/// Fractions of a line that [`Ahead`] counts.
+const UNIT: usize = 64;
+
+/// Lines of a panel that later kernels read. They are prefetched at an even pace, because the memory needs most of the
+/// time that the kernels take.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ahead {
+    /// First word of the first line. It may lie outside of the panels, because it is only prefetched.
+    start: *const u32,
+    /// Words from one line to the next.
+    stride: usize,
+    lines: usize,
+    /// Fractions of a line that are prefetched in each step, and those that are due.
+    pace: usize,
+    due: usize,
+}
+
+impl Ahead {
+    /// Creates the prefetch of a panel, line by line, in about `loops` loops over as many words.
+    pub(super) fn new(start: *const u32, stride: usize, lines: usize, loops: usize) -> Self {
+        let steps = loops.max(1) * lines.div_ceil(STEPS).max(1);
+        Self { start, stride, lines, pace: (UNIT * lines).div_ceil(steps), due: 0 }
+    }
+
+    /// Returns a prefetch of nothing.
+    pub(super) fn none() -> Self {
+        Self { start: std::ptr::null(), stride: 0, lines: 0, pace: 0, due: 0 }
+    }
+
+    /// Prefetches the lines that are due after [`STEPS`] words.
+    #[inline(always)]
+    pub(super) fn step(&mut self) {
+        self.due += self.pace;
+        while self.due >= UNIT && self.lines > 0 {
+            prefetch(self.start);
+            prefetch(self.start.wrapping_add(BLOCK));
+            self.start = self.start.wrapping_add(self.stride);
+            self.lines -= 1;
+            self.due -= UNIT;
         }
     }
 }
 
 /// Some rows of a tile, a panel, and the output of their sums.
-pub(super) struct Part<'a, 'o> {
+pub(super) struct Part<'a> {
     pub(super) tile: Tile<'a>,
     pub(super) panel: Panel<'a>,
-    pub(super) out: &'a mut Places<'o>,
+    pub(super) ahead: &'a mut Ahead,
+    pub(super) out: Places<'a>,
     pub(super) then: Then,
 }
 
-struct Multiply<'a, 'o, E> {
-    part: Part<'a, 'o>,
-    element: std::marker::PhantomData<E>,
+struct Multiply<'a, E> {
+    part: Part<'a>,
+    element: PhantomData<E>,
 }
 
-impl<E: Element> Work for Multiply<'_, '_, E> {
+impl<E: Element> Work for Multiply<'_, E> {
     type Output = ();
 
     /// Splits a range into parts as equal as possible.
     #[inline(always)]
     fn run<V: Vectors>(self, simd: V) {
-        let Part { tile, panel, out, then } = self.part;
+        let Part { tile, panel, ahead, mut out, then } = self.part;
         tile.check(out.len(), panel.depth * E::TERMS);
         let most = V::rows::<E>();
-        let size = out.len().div_ceil(out.len().div_ceil(most).max(1)).max(1);
-        for (i, out) in out.chunks_mut(size).enumerate() {
+        let kernels = out.len().div_ceil(most).max(1);
+        let size = out.len().div_ceil(kernels).max(1);
+        for (i, first) in (0..out.len()).step_by(size).enumerate() {
+            let out = out.some_rows(first, size);
             let tile = Tile { words: &tile.words[i * size * tile.row..], ..tile };
-            simd.multiply::<E>(Part { tile, panel, out, then });
+            simd.multiply::<E>(Part { tile, panel, ahead: &mut *ahead, out, then });
         }
     }
 }
@@ -122,60 +219,71 @@ impl<E: Element> Work for Multiply<'_, '_, E> {
 #[expect(clippy::needless_range_loop, reason = "closures over vectors may lose their instructions")]
 pub(super) fn multiply_rows<V: Vectors, E: Element, const R: usize, const N: usize>(
     simd: V,
-    part: Part<'_, '_>,
+    part: Part<'_>,
 ) {
-    let Part { tile, panel: Panel { words, stride, depth }, out, then } = part;
+    let Part { tile, panel: Panel { words, stride, depth }, ahead, mut out, then } = part;
     tile.check(R, depth * E::TERMS);
     assert_eq!(out.len(), R, "a kernel for its rows");
     assert!(depth == 0 || words.len() >= (depth - 1) * stride + PANEL);
     for start in (0..PANEL).step_by(N * V::U32_LANES) {
         let mut sums = [[simd.splat_f32s(0.0); N]; R];
-        for p in 0..depth {
-            for term in 0..E::TERMS {
-                // SAFETY: `r < R` and `p < depth`, which the tile has.
-                let a = |r: usize| unsafe {
-                    let at = r * tile.row + (p * E::TERMS + term) * tile.word;
-                    f32::from_bits(*tile.words.get_unchecked(at))
-                };
-                // SAFETY: the vector ends within the line, and the last line within `words`, by the last assertion.
-                let b = |i: usize| unsafe {
-                    let at = p * stride + start + i * V::U32_LANES;
-                    words.as_ptr().add(at).cast::<V::u32s>().read_unaligned()
-                };
-                // The smaller side is held in registers.
-                if R < N {
-                    let mut terms = [simd.splat_f32s(0.0); R];
-                    for r in 0..R {
-                        terms[r] = simd.splat_f32s(a(r));
-                    }
-                    for i in 0..N {
-                        let b = E::term(simd, b(i), term);
+        let mut next = *ahead;
+        for step in (0..depth).step_by(STEPS) {
+            next.step();
+            for p in step..depth.min(step + STEPS) {
+                for term in 0..E::TERMS {
+                    // SAFETY: `r < R` and `p < depth`, which the tile has.
+                    let a = |r: usize| unsafe {
+                        let at = r * tile.row + (p * E::TERMS + term) * tile.word;
+                        f32::from_bits(*tile.words.get_unchecked(at))
+                    };
+                    // SAFETY: the vector ends within the line, and the last line within `words`, by the last assertion.
+                    let b = |i: usize| unsafe {
+                        let at = p * stride + start + i * V::U32_LANES;
+                        words.as_ptr().add(at).cast::<V::u32s>().read_unaligned()
+                    };
+                    // The smaller side is held in registers.
+                    if R < N {
+                        let mut terms = [simd.splat_f32s(0.0); R];
                         for r in 0..R {
-                            sums[r][i] = simd.mul_add_f32s(terms[r], b, sums[r][i]);
+                            terms[r] = simd.splat_f32s(a(r));
                         }
-                    }
-                } else {
-                    let mut columns = [simd.splat_f32s(0.0); N];
-                    for i in 0..N {
-                        columns[i] = E::term(simd, b(i), term);
-                    }
-                    for r in 0..R {
-                        let a = simd.splat_f32s(a(r));
                         for i in 0..N {
-                            sums[r][i] = simd.mul_add_f32s(a, columns[i], sums[r][i]);
+                            let b = E::term(simd, b(i), term);
+                            for r in 0..R {
+                                sums[r][i] = simd.mul_add_f32s(terms[r], b, sums[r][i]);
+                            }
+                        }
+                    } else {
+                        let mut columns = [simd.splat_f32s(0.0); N];
+                        for i in 0..N {
+                            columns[i] = E::term(simd, b(i), term);
+                        }
+                        for r in 0..R {
+                            let a = simd.splat_f32s(a(r));
+                            for i in 0..N {
+                                sums[r][i] = simd.mul_add_f32s(a, columns[i], sums[r][i]);
+                            }
                         }
                     }
                 }
             }
         }
+        *ahead = next;
         for r in 0..R {
-            let (out, _) = V::as_mut_simd_f32s(&mut out[r][start..start + N * V::F32_LANES]);
-            for i in 0..N {
-                out[i] = match then {
-                    Then::Set => sums[r][i],
-                    Then::Add => simd.add_f32s(out[i], sums[r][i]),
-                };
-            }
+            store(simd, then, &sums[r], &mut out.row(r)[start..]);
         }
+    }
+}
+
+/// Stores some vectors of sums, or adds them to `out`.
+#[inline(always)]
+fn store<V: Vectors, const N: usize>(simd: V, then: Then, sums: &[V::f32s; N], out: &mut [f32]) {
+    let (out, _) = V::as_mut_simd_f32s(&mut out[..N * V::F32_LANES]);
+    for i in 0..N {
+        out[i] = match then {
+            Then::Set => sums[i],
+            Then::Add => simd.add_f32s(out[i], sums[i]),
+        };
     }
 }

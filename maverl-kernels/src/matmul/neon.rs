@@ -14,7 +14,7 @@ impl Vectors for Neon {
     }
 
     #[inline(always)]
-    fn multiply<E: Element>(self, part: Part<'_, '_>) {
+    fn multiply<E: Element>(self, part: Part<'_>) {
         rows!(self, part, E, 1 x 8, 2 x 8, 3 x 4, 4 x 4, 5 x 4, 6 x 4);
     }
 

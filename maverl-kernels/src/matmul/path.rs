@@ -1,9 +1,11 @@
 //! Instructions of a product, chosen at run time for the path in use, see [`simd`].
 
+#[cfg(target_arch = "x86_64")]
+use pulp::x86::V3;
 use pulp::{Arch, Scalar};
 
 use super::layout::Element;
-use super::vectors::Work;
+use super::vectors::{Vectors, Work};
 use crate::simd;
 
 /// Prefetches a cache line. Any address is allowed.
@@ -71,6 +73,15 @@ impl Path {
             #[cfg(target_arch = "x86_64")]
             Arch::V3(_) if E::TERMS == 2 => 10,
             _ => 12,
+        }
+    }
+
+    /// Returns the number of loops over the words of a panel that a kernel of some rows takes.
+    pub(super) fn loops<E: Element>(self, rows: usize) -> usize {
+        match self.vectors {
+            #[cfg(target_arch = "x86_64")]
+            Arch::V3(_) if rows > 3 => 2 * rows.div_ceil(V3::rows::<E>()),
+            _ => 1,
         }
     }
 

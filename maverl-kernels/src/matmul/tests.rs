@@ -77,8 +77,8 @@ pub(super) fn multiply_tile<E: Element>(
     out: &mut kernel::Places<'_>,
     then: Then,
 ) {
-    for (row, out) in out.iter_mut().enumerate() {
-        for (column, out) in out.iter_mut().enumerate() {
+    for row in 0..out.len() {
+        for (column, out) in out.row(row).iter_mut().enumerate() {
             let mut sum = 0.0;
             for p in 0..panel.depth {
                 let a = tile.words[row * tile.row + p * tile.word];

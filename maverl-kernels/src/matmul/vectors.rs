@@ -23,7 +23,7 @@ pub(super) trait Vectors: Simd {
     fn rows<E: Element>() -> usize;
 
     /// Multiplies at most [`Vectors::rows`] rows of a tile with a panel.
-    fn multiply<E: Element>(self, part: Part<'_, '_>);
+    fn multiply<E: Element>(self, part: Part<'_>);
 
     /// Transposes a block of words.
     fn transpose(self, block: &mut Block);
@@ -94,7 +94,7 @@ impl Vectors for Scalar {
     }
 
     #[inline(always)]
-    fn multiply<E: Element>(self, part: Part<'_, '_>) {
+    fn multiply<E: Element>(self, part: Part<'_>) {
         rows!(self, part, E, 1 x 4, 2 x 4, 3 x 4, 4 x 4);
     }
 

@@ -8,7 +8,7 @@ use pulp::Simd;
 use pulp::bytemuck::cast;
 use pulp::x86::{V3, V4};
 
-use super::kernel::{Part, Places, Then, multiply_rows};
+use super::kernel::{Ahead, Part, Places, STEPS, Then, multiply_rows};
 use super::layout::{BLOCK, Element, PANEL, Panel, Tile};
 use super::vectors::{Block, Vectors, nearest, rows};
 
@@ -28,7 +28,7 @@ impl Vectors for V3 {
     }
 
     #[inline(always)]
-    fn multiply<E: Element>(self, part: Part<'_, '_>) {
+    fn multiply<E: Element>(self, part: Part<'_>) {
         if E::TERMS == 1 {
             rows!(self, part, E, 1 x 4, 2 x 4, 3 x 4, 4 x 2, 5 x 2, 6 x 2);
         } else {
@@ -101,7 +101,7 @@ impl Vectors for V4 {
     }
 
     #[inline(always)]
-    fn multiply<E: Element>(self, part: Part<'_, '_>) {
+    fn multiply<E: Element>(self, part: Part<'_>) {
         rows!(
             self, part, E, 1 x 2, 2 x 2, 3 x 2, 4 x 2, 5 x 2, 6 x 2, 7 x 2, 8 x 2, 9 x 2, 10 x 2, 11 x 2, 12 x 2
         );
@@ -169,29 +169,35 @@ pub(super) fn has_dot() -> bool {
 /// # Panics
 ///
 /// If the processor lacks the instructions, or the shapes differ.
-pub(super) fn dot(tile: Tile<'_>, panel: Panel<'_>, out: &mut Places<'_>, then: Then) {
+pub(super) fn dot(
+    tile: Tile<'_>,
+    panel: Panel<'_>,
+    ahead: &mut Ahead,
+    out: &mut Places<'_>,
+    then: Then,
+) {
     assert!(has_dot(), "the dot product is for processors that have it");
     // SAFETY: the processor has AVX-512F and AVX512_BF16.
-    unsafe { dot_rows(tile, panel, out, then) }
+    unsafe { dot_rows(tile, panel, ahead, out, then) }
 }
 
 /// Selects a kernel for each number of rows, so that all sums stay in registers.
 #[target_feature(enable = "avx512f,avx512bf16")]
-fn dot_rows(tile: Tile<'_>, panel: Panel<'_>, out: &mut Places<'_>, then: Then) {
+fn dot_rows(tile: Tile<'_>, panel: Panel<'_>, ahead: &mut Ahead, out: &mut Places<'_>, then: Then) {
     match out.len() {
         0 => {}
-        1 => some_dot_rows::<1>(tile, panel, out, then),
-        2 => some_dot_rows::<2>(tile, panel, out, then),
-        3 => some_dot_rows::<3>(tile, panel, out, then),
-        4 => some_dot_rows::<4>(tile, panel, out, then),
-        5 => some_dot_rows::<5>(tile, panel, out, then),
-        6 => some_dot_rows::<6>(tile, panel, out, then),
-        7 => some_dot_rows::<7>(tile, panel, out, then),
-        8 => some_dot_rows::<8>(tile, panel, out, then),
-        9 => some_dot_rows::<9>(tile, panel, out, then),
-        10 => some_dot_rows::<10>(tile, panel, out, then),
-        11 => some_dot_rows::<11>(tile, panel, out, then),
-        12 => some_dot_rows::<12>(tile, panel, out, then),
+        1 => some_dot_rows::<1>(tile, panel, ahead, out, then),
+        2 => some_dot_rows::<2>(tile, panel, ahead, out, then),
+        3 => some_dot_rows::<3>(tile, panel, ahead, out, then),
+        4 => some_dot_rows::<4>(tile, panel, ahead, out, then),
+        5 => some_dot_rows::<5>(tile, panel, ahead, out, then),
+        6 => some_dot_rows::<6>(tile, panel, ahead, out, then),
+        7 => some_dot_rows::<7>(tile, panel, ahead, out, then),
+        8 => some_dot_rows::<8>(tile, panel, ahead, out, then),
+        9 => some_dot_rows::<9>(tile, panel, ahead, out, then),
+        10 => some_dot_rows::<10>(tile, panel, ahead, out, then),
+        11 => some_dot_rows::<11>(tile, panel, ahead, out, then),
+        12 => some_dot_rows::<12>(tile, panel, ahead, out, then),
         rows => unreachable!("a tile of {rows} rows"),
     }
 }
@@ -200,6 +206,7 @@ fn dot_rows(tile: Tile<'_>, panel: Panel<'_>, out: &mut Places<'_>, then: Then) 
 fn some_dot_rows<const R: usize>(
     tile: Tile<'_>,
     panel: Panel<'_>,
+    ahead: &mut Ahead,
     out: &mut Places<'_>,
     then: Then,
 ) {
@@ -208,22 +215,27 @@ fn some_dot_rows<const R: usize>(
     assert_eq!(out.len(), R, "a kernel for its rows");
     assert!(depth == 0 || words.len() >= (depth - 1) * stride + PANEL);
     let mut acc = [[_mm512_setzero_ps(); 2]; R];
-    for p in 0..depth {
-        // SAFETY: the last line ends within `words`, by the last assertion.
-        let b = unsafe {
-            let line = words.as_ptr().add(p * stride).cast();
-            [_mm512_loadu_epi32(line), _mm512_loadu_epi32(line.add(BLOCK))]
-        };
-        for (r, acc) in acc.iter_mut().enumerate() {
-            // SAFETY: `r < R` and `p < depth`, which the tile has.
-            let a = unsafe { *tile.words.get_unchecked(r * tile.row + p * tile.word) };
-            let a = cast(_mm512_set1_epi32(a as i32));
-            acc[0] = _mm512_dpbf16_ps(acc[0], a, cast(b[0]));
-            acc[1] = _mm512_dpbf16_ps(acc[1], a, cast(b[1]));
+    let mut next = *ahead;
+    for step in (0..depth).step_by(STEPS) {
+        next.step();
+        for p in step..depth.min(step + STEPS) {
+            // SAFETY: the last line ends within `words`, by the last assertion.
+            let b = unsafe {
+                let line = words.as_ptr().add(p * stride).cast();
+                [_mm512_loadu_epi32(line), _mm512_loadu_epi32(line.add(BLOCK))]
+            };
+            for (r, acc) in acc.iter_mut().enumerate() {
+                // SAFETY: `r < R` and `p < depth`, which the tile has.
+                let a = unsafe { *tile.words.get_unchecked(r * tile.row + p * tile.word) };
+                let a = cast(_mm512_set1_epi32(a as i32));
+                acc[0] = _mm512_dpbf16_ps(acc[0], a, cast(b[0]));
+                acc[1] = _mm512_dpbf16_ps(acc[1], a, cast(b[1]));
+            }
         }
     }
-    for (out, [mut low, mut high]) in out.iter_mut().zip(acc) {
-        let out: &mut [f32; PANEL] = (&mut **out).try_into().expect("a row of a panel");
+    *ahead = next;
+    for (row, [mut low, mut high]) in acc.into_iter().enumerate() {
+        let out = out.row(row);
         // SAFETY: these are the 32 elements of a row of `out`.
         unsafe {
             let start = out.as_mut_ptr();
