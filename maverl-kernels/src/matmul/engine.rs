@@ -25,6 +25,8 @@ const IN_PLACE_ROWS: usize = 128;
 /// Tiles that are packed at once, so that each panel is read once for all of them. With few rows, panels come from a
 /// far cache. With more rows, tiles are processed one after the other.
 const FEW_TILES: usize = 8;
+/// Tiles that are packed at once where they lie side by side in memory.
+const NEAR_TILES: usize = 4;
 /// Multiplications of words that are worth a task of their own.
 const GRAIN: usize = 1 << 19;
 /// Tasks for each thread, where there is enough work; the last tasks balance the load.
@@ -253,11 +255,14 @@ impl<E: Element> Product<'_, E> {
     ) {
         let (columns, words) = (&panels.columns, &panels.words);
         let then = if words.start == 0 { self.then } else { Then::Add };
-        let mut sums: Sums = [[0.0; PANEL]; MOST_ROWS];
         // Tiles of sizes as equal as possible.
         let tiles = rows.len().div_ceil(self.path.rows::<E>());
         let size = rows.len().div_ceil(tiles);
-        let at_once = if tiles <= FEW_TILES { size * tiles } else { size };
+        let at_once = match tiles {
+            _ if tiles <= FEW_TILES => size * tiles,
+            _ if self.a.has_tiles_together(self.path) => size * NEAR_TILES,
+            _ => size,
+        };
         let len = words.len() * self.path.tile_words::<E>();
         let room = (self.path.rows::<E>().max(BLOCK) + 1) * (len + GAP).next_multiple_of(BLOCK);
         let scratch = aligned(scratch, room * at_once.div_ceil(size));
@@ -266,11 +271,8 @@ impl<E: Element> Product<'_, E> {
             let next = rows.end.min(start + at_once)..rows.end.min(start + 2 * at_once);
             let rows = start..next.start;
             let mut tiles = [Tile::default(); FEW_TILES];
-            let places = scratch.chunks_exact_mut(room).zip(rows.clone().step_by(size));
-            for (tile, (out, start)) in tiles.iter_mut().zip(places) {
-                let rows = start..rows.end.min(start + size);
-                *tile = self.a.tile(rows, words.clone(), out, self.path);
-            }
+            let place = (&mut *scratch, room);
+            self.a.tiles(rows.clone(), size, words.clone(), place, self.path, &mut tiles);
             let panel_starts = columns.clone().step_by(PANEL);
             let parts = panel_starts.len();
             for (part, column) in panel_starts.enumerate() {
@@ -283,23 +285,35 @@ impl<E: Element> Product<'_, E> {
                 };
                 for (tile, start) in tiles.iter().zip(rows.clone().step_by(size)) {
                     let rows = start..rows.end.min(start + size);
-                    self.out.prefetch(&rows, column);
-                    let columns = column..columns.end.min(column + PANEL);
-                    if columns.len() == PANEL {
-                        // SAFETY: rows and columns of different tasks are disjoint.
-                        let out = unsafe { self.out.places(rows, column) };
-                        kernel.multiply::<E>(*tile, panel, &mut ahead, out, then);
-                        continue;
-                    }
-                    let places = Places::of(&mut sums, rows.len());
-                    kernel.multiply::<E>(*tile, panel, &mut ahead, places, Then::Set);
-                    for (row, sums) in rows.zip(&sums) {
-                        // SAFETY: rows and columns of different tasks are disjoint.
-                        let out = unsafe { self.out.row(row, columns.clone()) };
-                        then.put(&sums[..columns.len()], out);
-                    }
+                    self.kernel(kernel, (*tile, rows), (panel, column), &mut ahead, then);
                 }
             }
+        }
+    }
+
+    /// Multiplies a tile and the panel that begins at a column.
+    fn kernel(
+        &self,
+        kernel: &mut Kernel,
+        (tile, rows): (Tile<'_>, Range<usize>),
+        (panel, column): (Panel<'_>, usize),
+        ahead: &mut Ahead,
+        then: Then,
+    ) {
+        self.out.prefetch(&rows, column);
+        let columns = column..self.out.columns.min(column + PANEL);
+        if columns.len() == PANEL {
+            // SAFETY: rows and columns of different tasks are disjoint.
+            let out = unsafe { self.out.places(rows, column) };
+            return kernel.multiply::<E>(tile, panel, ahead, out, then);
+        }
+        let mut sums: Sums = [[0.0; PANEL]; MOST_ROWS];
+        let places = Places::of(&mut sums, rows.len());
+        kernel.multiply::<E>(tile, panel, ahead, places, Then::Set);
+        for (row, sums) in rows.zip(&sums) {
+            // SAFETY: rows and columns of different tasks are disjoint.
+            let out = unsafe { self.out.row(row, columns.clone()) };
+            then.put(&sums[..columns.len()], out);
         }
     }
 }

@@ -16,7 +16,7 @@ use std::{marker::PhantomData, ops::Range};
 use pulp::Simd;
 
 use super::path::{Path, prefetch};
-use lay::{LayPanel, LayTile};
+use lay::{LayPanel, LayTile, LayTiles};
 
 /// Number of columns of a panel.
 pub(super) const PANEL: usize = 32;
@@ -186,9 +186,37 @@ impl<'a, E: Element> Matrix<'a, E> {
         words::<E>(self.terms)
     }
 
+    /// Returns true if [`Matrix::tiles`] packs tiles together, because they lie side by side in memory.
+    pub(super) fn has_tiles_together(&self, path: Path) -> bool {
+        self.order == Order::Indices && !path.reads_rows()
+    }
+
+    /// Sets `tiles` to tiles of `size` rows each, packed into `out`, `room` words apart, or in place.
+    pub(super) fn tiles<'o>(
+        &'o self,
+        rows: Range<usize>,
+        size: usize,
+        words: Range<usize>,
+        (out, room): (&'o mut [u32], usize),
+        path: Path,
+        tiles: &mut [Tile<'o>],
+    ) {
+        if self.has_tiles_together(path) {
+            path.run(LayTiles { matrix: self, rows, size, words, path, out: &mut *out, room });
+            for (tile, words) in tiles.iter_mut().zip(out.chunks_exact(room)) {
+                *tile = Tile { words, row: 1, word: BLOCK };
+            }
+            return;
+        }
+        let places = out.chunks_exact_mut(room).zip(rows.clone().step_by(size));
+        for (tile, (out, start)) in tiles.iter_mut().zip(places) {
+            *tile = self.tile(start..rows.end.min(start + size), words.clone(), out, path);
+        }
+    }
+
     /// Returns the tile of some rows and words, packed into `out` or in place. Paths that read whole rows find zeros in
     /// rows up to a multiple of 16.
-    pub(super) fn tile<'o>(
+    fn tile<'o>(
         &'o self,
         rows: Range<usize>,
         words: Range<usize>,
@@ -201,16 +229,14 @@ impl<'a, E: Element> Matrix<'a, E> {
         }
         let len = words.len() * path.tile_words::<E>();
         let stride = len + GAP;
-        let by_row = self.order == Order::Terms || path.reads_rows();
         if path.reads_rows() {
             out[rows.len() * stride..rows.len().next_multiple_of(BLOCK) * stride].fill(0);
         }
         path.run(LayTile { matrix: self, rows, words, len, path, out: &mut *out });
-        let (row, word) = if by_row { (stride, 1) } else { (1, BLOCK) };
-        Tile { words: out, row, word }
+        Tile { words: out, row: stride, word: 1 }
     }
 
-    /// Prefetches a part of the data that [`Matrix::tile`] will read.
+    /// Prefetches a part of the data that [`Matrix::tiles`] will read.
     pub(super) fn prefetch(
         &self,
         rows: &Range<usize>,

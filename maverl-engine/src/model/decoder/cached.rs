@@ -21,7 +21,7 @@ const CACHED_WEIGHTS: usize = 32 << 20;
 /// Rows per thread from which reading weights from that cache costs less than computing with them.
 const LEAST_ROWS: usize = 8;
 /// Rows per thread from which reading weights from memory costs less than computing with them.
-const MANY_ROWS: usize = 64;
+const MANY_ROWS: usize = 32;
 
 impl Decoder {
     /// Computes the hidden states `[N, D]` of each segment's new tokens, and writes their keys and values to its

@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-use super::super::path::Path;
+use super::super::path::{Path, prefetch};
 use super::super::vectors::{Vectors, Work, pair, round};
 use super::{BLOCK, Element, GAP, Line, Matrix, Order, bits};
 
-/// Packs [`Matrix::tile`] on any path.
+/// Packs one tile whose rows are read together, or whose terms are consecutive, on any path.
 pub(super) struct LayTile<'a, 'm, E> {
     pub(super) matrix: &'a Matrix<'m, E>,
     pub(super) rows: Range<usize>,
@@ -32,18 +32,54 @@ impl<E: Element> Work for LayTile<'_, '_, E> {
                     matrix.terms_of(simd, row, words.start, &mut out[..len]);
                 }
             }
-        } else if path.reads_rows() {
-            matrix.transposed_tile(simd, rows, words, out);
         } else {
-            let rows = rows.start..matrix.indices.min(rows.start + BLOCK);
-            let out = out.as_chunks_mut::<BLOCK>().0;
-            if widened {
-                for (term, out) in (words.start * E::TERMS..).zip(&mut out[..len]) {
-                    matrix.wide_indices_of(simd, term, &rows, out);
+            matrix.transposed_tile(simd, rows, words, out);
+        }
+    }
+}
+
+/// Number of rows of the memory between a row and the one that is prefetched while it is packed.
+const AHEAD: usize = 16;
+
+/// Packs tiles that lie side by side in memory, on any path.
+pub(super) struct LayTiles<'a, 'm, E> {
+    pub(super) matrix: &'a Matrix<'m, E>,
+    pub(super) rows: Range<usize>,
+    pub(super) size: usize,
+    pub(super) words: Range<usize>,
+    pub(super) path: Path,
+    pub(super) out: &'a mut [u32],
+    pub(super) room: usize,
+}
+
+impl<E: Element> Work for LayTiles<'_, '_, E> {
+    type Output = ();
+
+    /// Reads a row of the memory for all tiles before the next one. Rows that are a power of two apart share few sets
+    /// of a cache, so that a second visit would not find them there.
+    #[inline(always)]
+    fn run<V: Vectors>(self, simd: V) {
+        let Self { matrix, rows, size, words, path, out, room } = self;
+        let ahead = |term: usize| {
+            let start = matrix.data.as_ptr().wrapping_add((term + AHEAD) * matrix.indices);
+            rows.clone().step_by(BLOCK).for_each(|row| prefetch(start.wrapping_add(row)));
+        };
+        let starts = rows.clone().step_by(size);
+        let indices = |start: usize| start..matrix.indices.min(start + BLOCK);
+        if path.tile_words::<E>() > 1 {
+            for (i, term) in (words.start * E::TERMS..words.end * E::TERMS).enumerate() {
+                ahead(term);
+                for (start, out) in starts.clone().zip(out.chunks_exact_mut(room)) {
+                    let out = &mut out.as_chunks_mut::<BLOCK>().0[i];
+                    matrix.wide_indices_of(simd, term, &indices(start), out);
                 }
-            } else {
-                for (word, out) in words.zip(out) {
-                    matrix.indices_of(simd, word, &rows, out);
+            }
+        } else {
+            for (i, word) in words.enumerate() {
+                (0..E::TERMS).for_each(|term| ahead(word * E::TERMS + term));
+                for (start, out) in starts.clone().zip(out.chunks_exact_mut(room)) {
+                    let out = &mut out.as_chunks_mut::<BLOCK>().0[i];
+                    matrix.indices_of(simd, word, &indices(start), out);
                 }
             }
         }
