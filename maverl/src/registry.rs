@@ -2,6 +2,7 @@
 
 mod credit;
 
+#[doc(hidden)]
 pub use credit::{AdvantageEntry, SurrogateEntry};
 
 use std::any::Any;
@@ -24,6 +25,7 @@ use crate::trajectory::{Episode, Seat};
 
 /// Source location of a declaration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[doc(hidden)]
 pub struct SourceLocation {
     /// Source file, as the compiler was given it.
     pub file: &'static str,
@@ -40,6 +42,7 @@ impl fmt::Display for SourceLocation {
 }
 
 /// Construction from options; implemented by the attributes. The options are the type's own fields.
+#[doc(hidden)]
 pub trait Build: Sized {
     /// Documentation of the options, and their ranges where they have some.
     const KEYS: &'static [Key] = &[];
@@ -56,6 +59,7 @@ pub trait Build: Sized {
 }
 
 /// One declaration, as submitted by the attributes.
+#[doc(hidden)]
 pub enum Entry {
     /// From `#[agent]`.
     Agent(AgentEntry),
@@ -77,6 +81,7 @@ inventory::collect!(Entry);
 
 /// Common part of all declarations.
 #[derive(Debug, Clone, Copy)]
+#[doc(hidden)]
 pub struct Declaration {
     /// Registered name.
     pub name: &'static str,
@@ -103,6 +108,7 @@ impl Declaration {
 
 /// A declared agent.
 #[derive(Clone, Copy)]
+#[doc(hidden)]
 pub struct AgentEntry {
     /// Name, summary, source location, options.
     pub declaration: Declaration,
@@ -116,6 +122,7 @@ pub struct AgentEntry {
 
 /// A declared orchestra.
 #[derive(Clone, Copy)]
+#[doc(hidden)]
 pub struct OrchestraEntry {
     /// Name, summary, source location, options.
     pub declaration: Declaration,
@@ -134,6 +141,7 @@ impl OrchestraEntry {
 
 /// A declared environment.
 #[derive(Clone, Copy)]
+#[doc(hidden)]
 pub struct EnvironmentEntry {
     /// Name, summary, source location, options.
     pub declaration: Declaration,
@@ -148,6 +156,7 @@ pub struct EnvironmentEntry {
 }
 
 /// Action name of an orchestra that acts with whatever the environment understands.
+#[doc(hidden)]
 pub const ANY: &str = "any";
 
 impl EnvironmentEntry {
@@ -158,13 +167,16 @@ impl EnvironmentEntry {
 }
 
 /// A started environment, or the reason that it could not start.
+#[doc(hidden)]
 pub type Started = Result<Arc<dyn DynEnvironment>, EnvError>;
 
 /// Warnings of an environment that has validated its options, or its error.
+#[doc(hidden)]
 pub type Looked = Result<Vec<String>, EnvError>;
 
 /// A declared reward function.
 #[derive(Clone, Copy)]
+#[doc(hidden)]
 pub struct RewardEntry {
     /// Name, summary, source location (no options).
     pub declaration: Declaration,
@@ -174,6 +186,7 @@ pub struct RewardEntry {
 
 /// A declared tool.
 #[derive(Clone, Copy)]
+#[doc(hidden)]
 pub struct ToolEntry {
     /// Name, summary, source location (no options).
     pub declaration: Declaration,
@@ -256,6 +269,7 @@ impl Entry {
 }
 
 /// Object-safe form of [`Orchestra`](crate::orchestra::Orchestra).
+#[doc(hidden)]
 pub trait DynOrchestra: Send + Sync {
     /// Returns the seats of the orchestra.
     fn members(&self) -> Vec<Seat>;
@@ -292,23 +306,31 @@ impl<O: OrchestraName> DynOrchestra for O {
 #[derive(Default)]
 pub struct Registry {
     /// Agents.
+    #[doc(hidden)]
     pub agents: BTreeMap<&'static str, AgentEntry>,
     /// Orchestras.
+    #[doc(hidden)]
     pub orchestras: BTreeMap<&'static str, OrchestraEntry>,
     /// Environments.
+    #[doc(hidden)]
     pub environments: BTreeMap<&'static str, EnvironmentEntry>,
     /// Reward functions.
+    #[doc(hidden)]
     pub rewards: BTreeMap<&'static str, RewardEntry>,
     /// Tools.
+    #[doc(hidden)]
     pub tools: BTreeMap<&'static str, ToolEntry>,
     /// Estimators of advantages.
+    #[doc(hidden)]
     pub advantages: BTreeMap<&'static str, AdvantageEntry>,
     /// Surrogates of the loss.
+    #[doc(hidden)]
     pub surrogates: BTreeMap<&'static str, SurrogateEntry>,
 }
 
 /// Reason that the linked crates have no valid registry.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum RegistryError {
     /// No crate with declarations is linked.
     #[error(
