@@ -1,9 +1,12 @@
 //! Declarations of the linked crates: agents, orchestras, environments, rewards, tools, estimators, surrogates.
 
 mod credit;
+mod function;
 
 #[doc(hidden)]
 pub use credit::{AdvantageEntry, SurrogateEntry};
+#[doc(hidden)]
+pub use function::{RewardEntry, ToolEntry};
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -17,11 +20,10 @@ use serde_json::Value;
 use crate::agent::{AgentName, AskError, Input, Reply};
 use crate::env::{DynEnvironment, EnvError, EnvironmentName};
 use crate::orchestra::{EpisodeState, OrchestraName, Team};
-use crate::reward::Rewards;
 use crate::settings::Key;
 use crate::task::Task;
 use crate::tools::Declared;
-use crate::trajectory::{Episode, Seat};
+use crate::trajectory::Seat;
 
 /// Source location of a declaration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -174,26 +176,6 @@ pub type Started = Result<Arc<dyn DynEnvironment>, EnvError>;
 #[doc(hidden)]
 pub type Looked = Result<Vec<String>, EnvError>;
 
-/// A declared reward function.
-#[derive(Clone, Copy)]
-#[doc(hidden)]
-pub struct RewardEntry {
-    /// Name, summary, source location (no options).
-    pub declaration: Declaration,
-    /// Reward function.
-    pub reward: fn(&Episode) -> Rewards,
-}
-
-/// A declared tool.
-#[derive(Clone, Copy)]
-#[doc(hidden)]
-pub struct ToolEntry {
-    /// Name, summary, source location (no options).
-    pub declaration: Declaration,
-    /// Function of the tool.
-    pub tool: &'static Declared,
-}
-
 impl Entry {
     /// Creates an agent's entry.
     pub const fn agent<A: AgentName + Build>(place: SourceLocation) -> Self {
@@ -226,32 +208,6 @@ impl Entry {
                 environment.start(base)?;
                 Ok(Arc::new(environment))
             },
-        })
-    }
-
-    /// Creates a reward function's entry.
-    pub const fn reward(
-        name: &'static str,
-        summary: &'static str,
-        place: SourceLocation,
-        reward: fn(&Episode) -> Rewards,
-    ) -> Self {
-        let defaults = || Value::Object(serde_json::Map::new());
-        Self::Reward(RewardEntry {
-            declaration: Declaration { name, summary, place, defaults, keys: &[] },
-            reward,
-        })
-    }
-
-    /// Creates a tool's entry.
-    pub fn tool(tool: &'static Declared) -> Self {
-        let Declared { name, description, file, line, item, .. } = *tool;
-        let summary = description.lines().next().unwrap_or_default();
-        let place = SourceLocation { file, line, item };
-        let defaults = || Value::Object(serde_json::Map::new());
-        Self::Tool(ToolEntry {
-            declaration: Declaration { name, summary, place, defaults, keys: &[] },
-            tool,
         })
     }
 
@@ -419,6 +375,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
+    use crate::reward::Rewards;
 
     fn declaration(name: &'static str, file: &'static str, line: u32) -> Declaration {
         let place = SourceLocation { file, line, item: "team::Item" };

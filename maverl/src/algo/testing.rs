@@ -6,8 +6,8 @@ mod rl_math;
 use serde_json::{Map, Value};
 
 use crate::config::{
-    AlgorithmConfig, CheckpointConfig, Config, Correction, Dtype, EvalConfig, Kl, KlIn, Ratio,
-    RolloutConfig, RuntimeConfig, Schedule, Surrogate, TaskConfig,
+    AlgorithmConfig, CheckpointConfig, Config, Dtype, EvalConfig, RolloutConfig, RuntimeConfig,
+    Schedule, TaskConfig,
 };
 use crate::plan::{
     AlgorithmPlan, Chosen, LossPlan, ModelSource, OptimPlan, Plan, PolicyPlan, Sampling, SeatPlan,
@@ -17,26 +17,6 @@ use crate::task::{Score, Task};
 use crate::trajectory::{Episode, Finish, Outcome, Seat, Tokens, Turn, TurnPath};
 
 pub(crate) use rl_math::{assert_close, matrix, numbers, rl_math};
-
-pub(crate) const LOSS: LossPlan = LossPlan {
-    surrogate: Surrogate::Clip,
-    ratio: Ratio::Token,
-    gate: (1.0, 1.05),
-    clip_low: 0.2,
-    clip_high: 0.2,
-    clip_dual: 3.0,
-    kl_coef: 0.0,
-    kl: Kl::K3,
-    kl_corrected: false,
-    kl_in: KlIn::Loss,
-    correction: Correction::None,
-    correction_cap: 2.0,
-    drift_coef: 0.0,
-    entropy_coef: 0.0,
-    invalid_reply_penalty: 0.1,
-    overlong_buffer: 0.0,
-    overlong_penalty: 1.0,
-};
 
 pub(crate) const OPTIM: OptimPlan = OptimPlan {
     lr: 0.5,
@@ -65,7 +45,7 @@ pub(crate) fn plan(seats: &[(&str, bool)]) -> Plan {
             stop: Vec::new(),
             stop_ids: Vec::new(),
         },
-        loss: LOSS,
+        loss: LossPlan::default(),
         options: Value::Object(Map::new()),
     };
     let policy = |(worker, &(name, trained)): (usize, &(&str, bool))| PolicyPlan {
