@@ -7,7 +7,7 @@
 
 mod estimator;
 
-pub use estimator::{Estimator, KERNEL, PRELUDE, StepArrays};
+pub use estimator::{Estimator, KERNEL, PRELUDE, StepArrays, estimator_source};
 
 use std::env;
 use std::ffi::{CStr, CString, OsString, c_char, c_int, c_uint, c_void};

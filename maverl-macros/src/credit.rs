@@ -89,9 +89,10 @@ impl Declared {
         let ident = &item.ident;
         let summary = item::summary(&item.attrs);
         let place = item::place(krate, ident);
-        let entry = match kind {
-            Kind::Advantage => quote!(advantage),
-            Kind::Surrogate => quote!(surrogate),
+        let entry = match (kind, cuda) {
+            (Kind::Advantage, None) => quote!(advantage),
+            (Kind::Advantage, Some(_)) => quote!(advantage_with_kernel),
+            (Kind::Surrogate, _) => quote!(surrogate),
         };
         let entry = quote!(#krate::registry::Entry::#entry::<#ident>(#name, #summary, #place));
         let submit = item::submit(krate, &entry);
@@ -113,6 +114,7 @@ fn kernel(item: &ItemStruct, file: &LitStr, krate: &Path) -> TokenStream {
     };
     quote! {
         impl #krate::credit::CudaKernel for #ident {
+            const FILE: &'static str = #file;
             const SOURCE: &'static str = ::core::include_str!(#file);
 
             fn settings(&self) -> #krate::__private::serde_json::Value {

@@ -9,6 +9,7 @@ mod args;
 mod credit;
 mod environment;
 mod errors;
+mod function;
 mod input;
 mod item;
 mod name;

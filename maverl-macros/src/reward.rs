@@ -2,26 +2,15 @@
 
 use proc_macro2::TokenStream;
 use quote::quote;
-use syn::ext::IdentExt;
 use syn::{FnArg, ItemFn, LitStr, Path, ReturnType};
 
-use crate::args::{crate_path, krate, read_args, value};
 use crate::errors::Errors;
-use crate::{item, name};
+use crate::{function, item, name};
 
 pub(crate) fn reward(args: &TokenStream, item: &TokenStream) -> TokenStream {
-    let Ok(function) = syn::parse2::<ItemFn>(item.clone()) else {
-        let message = format!("`#[reward]` stands on a function: `{}`", signature("name"));
-        let error = syn::Error::new_spanned(item, message).to_compile_error();
-        return quote!(#item #error);
-    };
-    match Reward::parse(args, &function) {
-        Ok(reward) => reward.expand(&function),
-        Err(error) => {
-            let error = error.to_compile_error();
-            quote!(#function #error)
-        }
-    }
+    function::expand("reward", &signature("name"), item, |function| {
+        Ok(Reward::parse(args, function)?.expand(function))
+    })
 }
 
 struct Reward {
@@ -32,19 +21,10 @@ struct Reward {
 impl Reward {
     fn parse(args: &TokenStream, function: &ItemFn) -> syn::Result<Self> {
         let mut errors = Errors::default();
-        let (mut name, mut path) = (None, None);
-        read_args(args.clone(), &["name", "crate"], &mut errors, |key, input, _| {
-            match key {
-                "name" => name = Some(value::<LitStr>(input, "name = \"word\"")?),
-                _ => path = Some(crate_path(input)?),
-            }
-            Ok(())
-        });
-        let ident = &function.sig.ident;
-        let name = name.unwrap_or_else(|| LitStr::new(&ident.unraw().to_string(), ident.span()));
+        let (krate, name) = function::arguments(args, function, &mut errors);
         name::check(&name, name::Form::Any, &mut errors);
         check_signature(function, &mut errors);
-        errors.finish(Some(Self { krate: krate(path), name }))
+        errors.finish(Some(Self { krate, name }))
     }
 
     fn expand(&self, function: &ItemFn) -> TokenStream {

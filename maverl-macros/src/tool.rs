@@ -2,27 +2,17 @@
 
 use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
-use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 use syn::{FnArg, ItemFn, LitStr, Path, ReturnType, Type};
 
-use crate::args::{crate_path, krate, read_args, shown_at, value};
+use crate::args::shown_at;
 use crate::errors::Errors;
-use crate::{item, name};
+use crate::{function, item, name};
 
 pub(crate) fn tool(args: &TokenStream, item: &TokenStream) -> TokenStream {
-    let Ok(function) = syn::parse2::<ItemFn>(item.clone()) else {
-        let message = format!("`#[tool]` stands on a function: `{}`", signature("name"));
-        let error = syn::Error::new_spanned(item, message).to_compile_error();
-        return quote!(#item #error);
-    };
-    match Tool::parse(args, &function) {
-        Ok(tool) => tool.expand(&function),
-        Err(error) => {
-            let error = error.to_compile_error();
-            quote!(#function #error)
-        }
-    }
+    function::expand("tool", &signature("name"), item, |function| {
+        Ok(Tool::parse(args, function)?.expand(function))
+    })
 }
 
 struct Tool {
@@ -34,24 +24,15 @@ struct Tool {
 impl Tool {
     fn parse(args: &TokenStream, function: &ItemFn) -> syn::Result<Self> {
         let mut errors = Errors::default();
-        let (mut name, mut path) = (None, None);
-        read_args(args.clone(), &["name", "crate"], &mut errors, |key, input, _| {
-            match key {
-                "name" => name = Some(value::<LitStr>(input, "name = \"word\"")?),
-                _ => path = Some(crate_path(input)?),
-            }
-            Ok(())
-        });
-        let ident = &function.sig.ident;
-        let name = name.unwrap_or_else(|| LitStr::new(&ident.unraw().to_string(), ident.span()));
+        let (krate, name) = function::arguments(args, function, &mut errors);
         name::check_tool(&name, &mut errors);
         let description = item::documentation(&function.attrs);
         if description.is_empty() {
             let message = "a tool is chosen by what it says it does: write a documentation comment for the model";
-            errors.at(ident, message);
+            errors.at(&function.sig.ident, message);
         }
         check_signature(function, &mut errors);
-        errors.finish(Some(Self { krate: krate(path), name, description }))
+        errors.finish(Some(Self { krate, name, description }))
     }
 
     fn expand(&self, function: &ItemFn) -> TokenStream {

@@ -305,6 +305,7 @@ pub fn tag<'a>(reply: &'a str, tag: &str) -> Result<&'a str, ReplyError> {
 
 /// Reason that `team.ask` did not return the agent's output.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub enum AskError {
     /// The reply was malformed or truncated. Unless the orchestra handles it, the episode ends *scored*: with the score
     /// of a missing answer, plus the invalid-reply penalty on that turn.

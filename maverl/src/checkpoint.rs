@@ -74,6 +74,7 @@ pub struct Best {
 
 /// Selection of a checkpoint of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Which {
     /// The newest checkpoint.
     Last,

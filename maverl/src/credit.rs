@@ -22,9 +22,11 @@
 //! of [`maverl_kernels::advantage`] are re-exported here for estimators to be made of.
 
 mod gdpo;
+mod kernel;
 mod step;
 
 pub use gdpo::Gdpo;
+pub use kernel::KernelSource;
 pub use maverl_engine::loss::{Clip, Clipped, PolicyToken, Surrogate, Term};
 pub use maverl_kernels::advantage::{
     Baseline, GaeParams, GaeSteps, Grouping, Moments, RaggedRows, Relative, Segments, Singleton,
@@ -50,7 +52,10 @@ pub trait Advantage: Send + Sync + 'static {
 
 /// An estimator with a CUDA C++ kernel beside it: `#[advantage(name = "..", cuda = "..")]` implements it.
 pub trait CudaKernel: Advantage {
-    /// The source, as it was written.
+    /// Name of the file of the kernel, as it was written in the attribute.
+    const FILE: &'static str;
+
+    /// Source of the kernel.
     const SOURCE: &'static str;
 
     /// The settings, an object; the kernel sees numbers and booleans of it as constants in `namespace settings`.

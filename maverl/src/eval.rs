@@ -42,6 +42,7 @@ pub struct Interval {
 
 /// Results of a team on some tasks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Solved {
     /// Number of tasks with a scored episode.
     pub tasks: u64,
@@ -57,6 +58,7 @@ pub struct Solved {
 
 /// Results of an evaluation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct EvalReport {
     /// Split of the tasks.
     pub split: String,
@@ -242,6 +244,7 @@ fn powers_up_to(k: u32) -> impl Iterator<Item = u32> {
 
 /// Returns the probability that at least one of `k` episodes, sampled without replacement from `n` of which `c` solved
 /// the task, solved it: `1 − C(n−c, k) / C(n, k)`, as a product that never overflows. Requires `c ≤ n` and `k ≤ n`.
+#[doc(hidden)]
 pub fn pass_at_k(n: u32, c: u32, k: u32) -> f64 {
     assert!(c <= n && k <= n, "pass_at_k: {c} solved and {k} drawn of {n}");
     if n - c < k {
@@ -252,6 +255,7 @@ pub fn pass_at_k(n: u32, c: u32, k: u32) -> f64 {
 
 /// Returns the mean of one value per run, with its 95 % interval by Student's t for a run from another seed. `None`
 /// without a run; for one run the interval is unknown and NaN.
+#[doc(hidden)]
 pub fn over_runs(values: &[f64]) -> Option<Interval> {
     if values.is_empty() {
         return None;

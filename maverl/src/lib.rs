@@ -31,38 +31,46 @@
 //! | [`mod@env`], [`mod@reward`] | the environment, which scores the answer; further parts of the reward |
 //! | [`tools`] | calls in replies, their schemas, Rust functions as tools |
 //! | [`credit`] | estimators of advantages and surrogates that any crate can declare |
-//! | [`registry`] | everything that is declared in the linked crates |
 //! | [`settings`] | keys that are declared once: default, range, level |
-//! | [`config`], [`mod@check`], [`plan`] | what a user writes; the border where all of it is checked; what it means |
-//! | [`builtin`], [`data`] | built-in tasks and documents; files of tasks, documents and demonstrations |
-//! | [`model`], [`runtime`] | transformers; the threads that own them, generate and update |
-//! | [`rollout`] | many episodes at once, by models or by scripts |
-//! | [`algo`] | samples, advantages, losses, batches |
-//! | [`ballot`] | votes for answers |
-//! | [`metrics`], [`mod@eval`] | the numbers of a step, and of an evaluation or a comparison |
-//! | [`run_dir`], [`checkpoint`] | what a run leaves on disk |
-//! | [`testing`] | assertions for tests of estimators |
-//! | [`mod@train`], [`cli`] | the course of a run, and the command line |
+//! | [`registry`] | everything that is declared in the linked crates |
+//! | [`fn@check`], [`Sources`], [`Plan`] | validation of a configuration; where it comes from; what it means |
+//! | [`model`], [`loss`], [`runtime`] | transformers; losses of tokens; the threads that own models, generate and update |
+//! | [`rollout`] | episodes without a model, for tests of orchestras |
+//! | [`mod@train`], [`fn@train()`], [`fn@eval()`] | the course of a run |
+//! | [`run_dir`], [`mod@eval`] | the files of a run; results of evaluations and comparisons |
+//! | [`ballot`], [`rng`] | votes for answers; random numbers that are equal on every machine |
+//! | [`testing`] | assertions for tests of estimators and surrogates |
+//!
+//! Whatever else is public is for the crates of the workspace. It is hidden here, and may change.
 #![warn(missing_docs)]
 
 #[allow(unused_extern_crates)] // generated code says `::maverl` inside this crate too
 extern crate self as maverl;
 
 pub mod agent;
+#[doc(hidden)]
 pub mod algo;
 pub mod ballot;
+#[doc(hidden)]
 pub mod builtin;
+#[doc(hidden)]
 pub mod check;
+#[doc(hidden)]
 pub mod checkpoint;
+#[doc(hidden)]
 pub mod cli;
 mod client;
+#[doc(hidden)]
 pub mod config;
 pub mod credit;
+#[doc(hidden)]
 pub mod data;
 pub mod env;
 pub mod eval;
+#[doc(hidden)]
 pub mod metrics;
 pub mod orchestra;
+#[doc(hidden)]
 pub mod plan;
 pub mod registry;
 pub mod reward;
@@ -70,6 +78,7 @@ pub mod rng;
 pub mod rollout;
 pub mod run_dir;
 #[cfg(feature = "serve")]
+#[doc(hidden)]
 pub mod serve;
 pub mod settings;
 pub(crate) mod table;
@@ -79,12 +88,14 @@ pub mod tools;
 pub mod train;
 pub mod trajectory;
 #[cfg(feature = "view")]
+#[doc(hidden)]
 pub mod view;
 
-pub use maverl_engine::{model, runtime};
+pub use maverl_engine::{loss, model, runtime};
 
 pub use agent::{Agent, AgentName, AskError, Input, Prompt, Reply, ReplyError, Show};
-pub use check::{Purpose, Sources, check};
+pub use check::{Diagnostic, Purpose, Sources, check};
+pub use plan::Plan;
 pub use train::{eval, train};
 
 #[doc(hidden)]

@@ -1,8 +1,12 @@
 //! Declarations of the linked crates: agents, orchestras, environments, rewards, tools, estimators, surrogates.
 
 mod credit;
+mod function;
 
+#[doc(hidden)]
 pub use credit::{AdvantageEntry, SurrogateEntry};
+#[doc(hidden)]
+pub use function::{RewardEntry, ToolEntry};
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -16,14 +20,14 @@ use serde_json::Value;
 use crate::agent::{AgentName, AskError, Input, Reply};
 use crate::env::{DynEnvironment, EnvError, EnvironmentName};
 use crate::orchestra::{EpisodeState, OrchestraName, Team};
-use crate::reward::Rewards;
 use crate::settings::Key;
 use crate::task::Task;
 use crate::tools::Declared;
-use crate::trajectory::{Episode, Seat};
+use crate::trajectory::Seat;
 
 /// Source location of a declaration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[doc(hidden)]
 pub struct SourceLocation {
     /// Source file, as the compiler was given it.
     pub file: &'static str,
@@ -40,6 +44,7 @@ impl fmt::Display for SourceLocation {
 }
 
 /// Construction from options; implemented by the attributes. The options are the type's own fields.
+#[doc(hidden)]
 pub trait Build: Sized {
     /// Documentation of the options, and their ranges where they have some.
     const KEYS: &'static [Key] = &[];
@@ -56,6 +61,7 @@ pub trait Build: Sized {
 }
 
 /// One declaration, as submitted by the attributes.
+#[doc(hidden)]
 pub enum Entry {
     /// From `#[agent]`.
     Agent(AgentEntry),
@@ -77,6 +83,7 @@ inventory::collect!(Entry);
 
 /// Common part of all declarations.
 #[derive(Debug, Clone, Copy)]
+#[doc(hidden)]
 pub struct Declaration {
     /// Registered name.
     pub name: &'static str,
@@ -103,6 +110,7 @@ impl Declaration {
 
 /// A declared agent.
 #[derive(Clone, Copy)]
+#[doc(hidden)]
 pub struct AgentEntry {
     /// Name, summary, source location, options.
     pub declaration: Declaration,
@@ -116,6 +124,7 @@ pub struct AgentEntry {
 
 /// A declared orchestra.
 #[derive(Clone, Copy)]
+#[doc(hidden)]
 pub struct OrchestraEntry {
     /// Name, summary, source location, options.
     pub declaration: Declaration,
@@ -134,6 +143,7 @@ impl OrchestraEntry {
 
 /// A declared environment.
 #[derive(Clone, Copy)]
+#[doc(hidden)]
 pub struct EnvironmentEntry {
     /// Name, summary, source location, options.
     pub declaration: Declaration,
@@ -148,6 +158,7 @@ pub struct EnvironmentEntry {
 }
 
 /// Action name of an orchestra that acts with whatever the environment understands.
+#[doc(hidden)]
 pub const ANY: &str = "any";
 
 impl EnvironmentEntry {
@@ -158,28 +169,12 @@ impl EnvironmentEntry {
 }
 
 /// A started environment, or the reason that it could not start.
+#[doc(hidden)]
 pub type Started = Result<Arc<dyn DynEnvironment>, EnvError>;
 
 /// Warnings of an environment that has validated its options, or its error.
+#[doc(hidden)]
 pub type Looked = Result<Vec<String>, EnvError>;
-
-/// A declared reward function.
-#[derive(Clone, Copy)]
-pub struct RewardEntry {
-    /// Name, summary, source location (no options).
-    pub declaration: Declaration,
-    /// Reward function.
-    pub reward: fn(&Episode) -> Rewards,
-}
-
-/// A declared tool.
-#[derive(Clone, Copy)]
-pub struct ToolEntry {
-    /// Name, summary, source location (no options).
-    pub declaration: Declaration,
-    /// Function of the tool.
-    pub tool: &'static Declared,
-}
 
 impl Entry {
     /// Creates an agent's entry.
@@ -216,32 +211,6 @@ impl Entry {
         })
     }
 
-    /// Creates a reward function's entry.
-    pub const fn reward(
-        name: &'static str,
-        summary: &'static str,
-        place: SourceLocation,
-        reward: fn(&Episode) -> Rewards,
-    ) -> Self {
-        let defaults = || Value::Object(serde_json::Map::new());
-        Self::Reward(RewardEntry {
-            declaration: Declaration { name, summary, place, defaults, keys: &[] },
-            reward,
-        })
-    }
-
-    /// Creates a tool's entry.
-    pub fn tool(tool: &'static Declared) -> Self {
-        let Declared { name, description, file, line, item, .. } = *tool;
-        let summary = description.lines().next().unwrap_or_default();
-        let place = SourceLocation { file, line, item };
-        let defaults = || Value::Object(serde_json::Map::new());
-        Self::Tool(ToolEntry {
-            declaration: Declaration { name, summary, place, defaults, keys: &[] },
-            tool,
-        })
-    }
-
     fn declaration(&self) -> (&'static str, &Declaration) {
         match self {
             Self::Agent(entry) => ("agent", &entry.declaration),
@@ -256,6 +225,7 @@ impl Entry {
 }
 
 /// Object-safe form of [`Orchestra`](crate::orchestra::Orchestra).
+#[doc(hidden)]
 pub trait DynOrchestra: Send + Sync {
     /// Returns the seats of the orchestra.
     fn members(&self) -> Vec<Seat>;
@@ -292,23 +262,31 @@ impl<O: OrchestraName> DynOrchestra for O {
 #[derive(Default)]
 pub struct Registry {
     /// Agents.
+    #[doc(hidden)]
     pub agents: BTreeMap<&'static str, AgentEntry>,
     /// Orchestras.
+    #[doc(hidden)]
     pub orchestras: BTreeMap<&'static str, OrchestraEntry>,
     /// Environments.
+    #[doc(hidden)]
     pub environments: BTreeMap<&'static str, EnvironmentEntry>,
     /// Reward functions.
+    #[doc(hidden)]
     pub rewards: BTreeMap<&'static str, RewardEntry>,
     /// Tools.
+    #[doc(hidden)]
     pub tools: BTreeMap<&'static str, ToolEntry>,
     /// Estimators of advantages.
+    #[doc(hidden)]
     pub advantages: BTreeMap<&'static str, AdvantageEntry>,
     /// Surrogates of the loss.
+    #[doc(hidden)]
     pub surrogates: BTreeMap<&'static str, SurrogateEntry>,
 }
 
 /// Reason that the linked crates have no valid registry.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum RegistryError {
     /// No crate with declarations is linked.
     #[error(
@@ -397,6 +375,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
+    use crate::reward::Rewards;
 
     fn declaration(name: &'static str, file: &'static str, line: u32) -> Declaration {
         let place = SourceLocation { file, line, item: "team::Item" };

@@ -12,6 +12,7 @@ pub use maverl_macros::Settings;
 pub use serde_json::Value as Json;
 
 /// A table as users write it; implemented by the derive.
+#[doc(hidden)]
 pub trait Table {
     /// Name of the type.
     const NAME: &'static str;
@@ -60,6 +61,7 @@ impl<S: Settings> Settings for Option<S> {
 
 /// A key of a table of settings.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[doc(hidden)]
 pub struct Key {
     /// Its name in the table.
     pub name: &'static str,
@@ -98,6 +100,7 @@ impl Key {
 
 /// A range of numbers.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[doc(hidden)]
 pub struct Range {
     /// The lower end.
     pub from: Option<Bound>,
@@ -109,6 +112,7 @@ pub struct Range {
 
 /// An end of a range.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[doc(hidden)]
 pub struct Bound {
     /// The number.
     pub value: f64,
@@ -171,6 +175,7 @@ impl Range {
 
 /// A number out of its range.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[doc(hidden)]
 pub struct OutOfRange {
     /// Parts of the key.
     pub key: Vec<&'static str>,
@@ -198,6 +203,7 @@ impl OutOfRange {
 }
 
 /// A value of one number or more.
+#[doc(hidden)]
 pub trait Numbers {
     /// Each number, and as a user would write it.
     fn numbers(&self) -> Vec<(f64, String)>;
@@ -258,11 +264,13 @@ fn number<T: Debug + Display>(written: T, value: f64) -> String {
 }
 
 /// A table as JSON.
+#[doc(hidden)]
 pub fn json<T: Serialize>(table: &T) -> Value {
     serde_json::to_value(table).unwrap_or_default()
 }
 
 /// Returns true if nothing is written.
+#[doc(hidden)]
 pub fn is_empty<P: Default + PartialEq>(partial: &P) -> bool {
     *partial == P::default()
 }
@@ -272,6 +280,7 @@ pub fn is_empty<P: Default + PartialEq>(partial: &P) -> bool {
 /// # Errors
 ///
 /// Those of the serializer.
+#[doc(hidden)]
 pub fn short<S: Serializer>(value: &Option<f32>, serializer: S) -> Result<S::Ok, S::Error> {
     value
         .map(|value| value.to_string().parse::<f64>().unwrap_or(f64::from(value)))

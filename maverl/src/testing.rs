@@ -1,11 +1,8 @@
 //! Assertions for the tests of crates that declare estimators.
 
-use std::fmt::Write as _;
-
 use maverl_kernels::emulate::{EmulateError, Estimator, ORDERS, StepArrays};
-use serde_json::Value;
 
-use crate::credit::{CudaKernel, PolicyToken, RewardColumn, RewardedStep, Surrogate};
+use crate::credit::{CudaKernel, KernelSource, PolicyToken, RewardColumn, RewardedStep, Surrogate};
 use crate::rng::SplitMix64;
 
 /// Largest distance of a kernel from its Rust twin, in parts of the largest advantage of the step (or of 1).
@@ -27,7 +24,8 @@ const TOLERANCE: f64 = 1e-5;
 /// both values, or the compiler's messages.
 #[track_caller]
 pub fn same_advantages<A: CudaKernel>(estimator: &A) {
-    let kernel = match Estimator::build(&constants(&estimator.settings()), A::SOURCE) {
+    let source = KernelSource { file: A::FILE, text: A::SOURCE };
+    let kernel = match Estimator::build(&source.whole(&estimator.settings())) {
         Ok(kernel) => kernel,
         Err(error @ EmulateError::NoCompiler(_)) => return eprintln!("skipped: {error}"),
         Err(error) => panic!("{error}"),
@@ -78,21 +76,6 @@ pub fn right_derivative(surrogate: &dyn Surrogate) {
             );
         }
     }
-}
-
-/// Numbers and booleans among the settings, as constants of C++.
-fn constants(settings: &Value) -> String {
-    let mut text = "namespace settings {\n".to_owned();
-    for (name, value) in settings.as_object().into_iter().flatten() {
-        let (kind, value) = match value {
-            Value::Bool(value) => ("bool", value.to_string()),
-            Value::Number(value) if value.is_f64() => ("double", value.to_string()),
-            Value::Number(value) => ("long long", value.to_string()),
-            _ => continue,
-        };
-        let _ = writeln!(text, "constexpr {kind} {name} = {value};");
-    }
-    text + "}"
 }
 
 fn arrays(step: &RewardedStep) -> StepArrays {
@@ -226,6 +209,7 @@ mod tests {
     }
 
     impl<const RIGHT: bool> CudaKernel for Scaled<RIGHT> {
+        const FILE: &'static str = "scaled.cu";
         const SOURCE: &'static str = "ESTIMATOR(step, out) {
             u64 row = thread();
             if (row >= step->rows) return;
@@ -233,7 +217,7 @@ mod tests {
                 out[t] = settings::factor * step->rewards[row];
         }";
 
-        fn settings(&self) -> Value {
+        fn settings(&self) -> serde_json::Value {
             serde_json::json!({ "factor": if RIGHT { 1.5 } else { 1.25 }, "name": "left out" })
         }
     }

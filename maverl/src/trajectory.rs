@@ -162,6 +162,7 @@ impl std::error::Error for Fault {}
 /// Origin of a [`Fault`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum FaultKind {
     /// The environment (or a retriever, a tool server behind it) failed.
     Environment,

@@ -116,6 +116,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "algo",
             "checkpoint",
             "config",
+            "credit",
             "data",
             "rng",
             "eval",
@@ -615,38 +616,110 @@ const ENGINE_API: &[(&str, &str)] = &[
     ),
 ];
 
+/// Public items of `maverl`, by the file that exports them; see [`ENGINE_API`].
+const MAVERL_API: &[(&str, &str)] = &[
+    (
+        "lib.rs",
+        "Agent AgentName AskError Diagnostic Input Plan Prompt Purpose Reply ReplyError Settings Show Sources advantage \
+         agent ballot check credit env environment eval loss model orchestra prelude registry reward rng rollout run_dir runtime \
+         settings surrogate task testing tool tools train trajectory",
+    ),
+    ("agent.rs", "Agent AgentName AskError Input Prompt Reply ReplyError Show tag"),
+    ("ballot.rs", "Ballot Ties alike"),
+    (
+        "credit.rs",
+        "Advantage Baseline Clip Clipped CudaKernel GaeParams GaeSteps Gdpo Grouping KernelSource Moments PolicyToken \
+         RaggedRows Relative RewardColumn Rewarded RewardedStep Segments Singleton Surrogate Term gae moments relative \
+         returns whiten",
+    ),
+    ("env/mod.rs", "EnvError Environment EnvironmentName Session code math nli search tools"),
+    ("env/code/mod.rs", "CodeEnvironment"),
+    ("env/math/mod.rs", "AnswerVerdict MathEnvironment compare"),
+    ("env/nli.rs", "Label NliEnvironment"),
+    (
+        "env/search/mod.rs",
+        "AnswerReward Neighbors Pooling Ranking SearchEnvironment exact_match f1 normalize texts",
+    ),
+    ("env/tools/mod.rs", "FilesOptions McpServer PythonOptions SqliteOptions ToolsEnvironment"),
+    ("eval.rs", "Comparison EvalReport EvalSpec Interval Side Solved System paired"),
+    (
+        "orchestra/mod.rs",
+        "Ask Chat ChatBackend Conversation Includes Orchestra OrchestraName Response SeatCount SeatOf Team",
+    ),
+    ("registry.rs", "Registry RegistryError"),
+    ("reward.rs", "Rewards"),
+    ("rng.rs", "SplitMix64"),
+    ("rollout/mod.rs", "RolloutError Script Scripted"),
+    (
+        "run_dir/mod.rs",
+        "EstimatorRecord GroupRecord Missing RunDirError RunLocation SampleRecord StepSamples read_ended_rollouts \
+         read_rollouts read_samples",
+    ),
+    ("settings.rs", "Settings"),
+    ("task.rs", "Action Observation Score Task"),
+    ("testing.rs", "generated_steps right_derivative same_advantages"),
+    (
+        "tools/mod.rs",
+        "Arguments Call CallError Declared Format NoArguments Schema SchemaError Tool ToolFuture ToolOutput calls check \
+         declared read schemars serde",
+    ),
+    (
+        "train/mod.rs",
+        "DemonstrationError EndedEpisode EpisodeSink ErrorKind Evaluation Interrupt Options Progress Recorded Report \
+         RunSummary SinkError SplitScore StepLine TrainError Weights Which eval play replay silent train",
+    ),
+    (
+        "trajectory.rs",
+        "Act Episode Fault FaultKind Finish Message Outcome RewardOf RewardPart Role Seat Tokens Turn TurnPath",
+    ),
+];
+
+/// Words between `pub` and the name of an item.
+const ITEMS: [&str; 10] =
+    ["async", "const", "enum", "fn", "macro", "mod", "static", "struct", "trait", "type"];
+
 /// Returns the names that a file exports, sorted, but for those that are hidden from the documentation.
 fn exported(path: &Path) -> BTreeSet<String> {
     let text = code(path).join("\n");
     let mut names = BTreeSet::new();
     for (at, _) in text.match_indices("\npub ") {
-        let hidden = text[..at].ends_with("#[doc(hidden)]");
-        let item = text[at + "\npub ".len()..].split([';', '(', '\n']).next().unwrap_or_default();
-        let words: Vec<&str> = item.split([' ', '<']).collect();
-        match words[..] {
-            ["use", ..] => {
-                let whole = text[at..].split(';').next().unwrap_or_default();
-                let list = whole.split_once('{').map_or_else(
-                    || whole.rsplit("::").next().unwrap_or_default(),
-                    |(_, list)| list.trim_end_matches('}'),
-                );
-                names.extend(list.split(',').map(|name| name.trim().trim_end_matches('}').trim()));
-            }
-            ["mod" | "struct" | "enum" | "fn" | "trait", name, ..] if !hidden => {
-                names.insert(name);
-            }
-            _ => {}
+        if text[..at].ends_with("#[doc(hidden)]") {
+            continue;
         }
+        let item = text[at + "\npub ".len()..].split(';').next().unwrap_or_default();
+        let Some(used) = item.strip_prefix("use ") else {
+            let mut words = item.split(|c: char| !(c.is_alphanumeric() || c == '_'));
+            names.extend(words.find(|word| !ITEMS.contains(word)));
+            continue;
+        };
+        let list = used.split_once('{').map_or(used, |(_, list)| list.trim_end_matches('}'));
+        names.extend(list.split(',').filter_map(|path| path.trim().rsplit([':', ' ']).next()));
     }
     names.into_iter().filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
 #[test]
-fn the_engine_exports_what_its_list_names() {
-    for (file, names) in ENGINE_API {
-        let listed: BTreeSet<String> = names.split_whitespace().map(str::to_owned).collect();
-        let found = exported(&root().join("maverl-engine/src").join(file));
-        assert_eq!(found, listed, "{file}");
+fn the_engine_and_maverl_export_what_their_lists_name() {
+    for (name, api) in [("maverl-engine", ENGINE_API), ("maverl", MAVERL_API)] {
+        for (file, names) in api {
+            let listed: BTreeSet<String> = names.split_whitespace().map(str::to_owned).collect();
+            let found = exported(&root().join(name).join("src").join(file));
+            assert_eq!(found, listed, "{name}: {file}");
+        }
+        // Every module that is not hidden has a list.
+        let listed: BTreeSet<String> =
+            api.iter().map(|(file, _)| module(&root().join(name).join("src").join(file))).collect();
+        let text = code(&root().join(name).join("src/lib.rs")).join("\n");
+        let modules = text
+            .match_indices("\npub mod ")
+            .filter(|(at, _)| !text[..*at].ends_with("#[doc(hidden)]"));
+        for (at, start) in modules {
+            let module = text[at + start.len()..].split([';', ' ']).next().unwrap_or_default();
+            assert!(
+                module == "prelude" || listed.contains(module),
+                "{name}: `{module}` has no list"
+            );
+        }
     }
 }
 
@@ -760,6 +833,48 @@ fn every_dependency_is_used_and_comes_from_the_workspace() {
     }
     problems.extend(unused.iter().map(|name| format!("no crate depends on `{name}`")));
     none(&problems);
+}
+
+#[test]
+fn every_dependency_of_the_workspace_is_in_the_table_of_dependencies() {
+    let page = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let table = page.split("\n## Dependencies\n").nth(1).unwrap();
+    let cells = table.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
+    let listed: BTreeSet<&str> =
+        cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect();
+    let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    let manifest: toml::Table = manifest.parse().unwrap();
+    let own: BTreeSet<&str> = CRATES.iter().copied().collect();
+    let used = manifest["workspace"]["dependencies"].as_table().unwrap();
+    let used: BTreeSet<&str> =
+        used.keys().map(String::as_str).filter(|name| !own.contains(name)).collect();
+    assert_eq!(listed, used);
+}
+
+#[test]
+fn the_data_path_leads_through_the_files_and_functions_of_its_tables() {
+    let page = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let section = page.split("\n## Data path\n").nth(1).unwrap().split("\n## ").next().unwrap();
+    let tables = section.split("\n|---|---|---|---|\n").skip(1).map(|table| {
+        let rows = table.lines().take_while(|line| line.starts_with("| "));
+        rows.map(|row| {
+            let cells: Vec<&str> = row.split('`').collect();
+            let text = fs::read_to_string(root().join(cells[1]));
+            (cells[1], cells[3], text.unwrap_or_else(|error| panic!("{}: {error}", cells[1])))
+        })
+    });
+    let tables: Vec<Vec<(&str, &str, String)>> = tables.map(Iterator::collect).collect();
+    for path in &tables[1..] {
+        let whole: Vec<_> = tables[0].iter().chain(path).collect();
+        for (at, (file, function, text)) in whole.iter().enumerate() {
+            assert!(text.contains(&format!("fn {function}")), "{file} has no `fn {function}`");
+            let mut before = whole[..at].iter().flat_map(|(_, _, text)| text.lines());
+            let named = at == 0 || before.any(|line| has_word(uncommented(line), function));
+            assert!(named, "no file before {file} names `{function}`");
+        }
+        // The numbers of the rows, and of the sentence above each table.
+        assert!(section.contains(&format!("pass through {} files", whole.len())));
+    }
 }
 
 #[test]

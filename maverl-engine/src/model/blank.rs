@@ -7,9 +7,9 @@ use maverl_kernels::sample::derive_seed;
 use safetensors::tensor::View;
 use serde_json::{Value, json};
 
-use crate::model::create::{Size, drawn};
+use crate::model::create::{Size, drawn, parse, qwen2, write};
 use crate::model::save::{Entry, safetensors_file};
-use crate::model::{HfConfig, ModelError, ModelErrorKind, StoredDtype, builtin};
+use crate::model::{ModelError, StoredDtype, builtin};
 
 /// Sizes by name: that of Qwen2.5-0.5B (494 M parameters), and two that are quick to measure (1.1 M and 26.8 M).
 pub const SHAPES: &[(&str, Size)] = &[
@@ -65,21 +65,15 @@ pub fn blank_model(
 ) -> Result<u64, ModelError> {
     let config = configuration(size, dtype);
     let text = format!("{config:#}\n");
-    let parsed = HfConfig::parse(text.as_bytes())
-        .map_err(|e| ModelError::new(ModelErrorKind::Argument, e.to_string()).with_source(e))?;
-    let write = |name: &str, bytes: &[u8]| {
-        let path = dir.join(name);
-        std::fs::write(&path, bytes)
-            .map_err(|e| ModelError::io(format!("cannot write {}: {e}", path.display()), e))
-    };
-    write("config.json", text.as_bytes())?;
+    let parsed = parse(&text)?;
+    write(dir, "config.json", text)?;
     for name in ["generation_config.json", "tokenizer.json"] {
-        write(name, tiny(name))?;
+        write(dir, name, tiny(name))?;
     }
     let mut tokenizer: Value =
         serde_json::from_slice(tiny("tokenizer_config.json")).expect("the built-in files are JSON");
     tokenizer["model_max_length"] = size.max_position_embeddings.into();
-    write("tokenizer_config.json", format!("{tokenizer:#}\n").as_bytes())?;
+    write(dir, "tokenizer_config.json", format!("{tokenizer:#}\n"))?;
     let tensors = parsed.tensors();
     let parameters = tensors.iter().map(|(_, shape)| shape.iter().product::<usize>() as u64).sum();
     let blanks = tensors.into_iter().zip(1..).map(|((name, shape), index)| {
@@ -95,26 +89,8 @@ fn tiny(name: &str) -> &'static [u8] {
 
 /// Returns the configuration in the format of transformers 5.
 fn configuration(size: Size, dtype: StoredDtype) -> Value {
-    json!({
-        "architectures": ["Qwen2ForCausalLM"],
-        "model_type": "qwen2",
-        "dtype": dtype.name(),
-        "hidden_act": "silu",
-        "hidden_size": size.hidden_size,
-        "intermediate_size": size.intermediate_size,
-        "num_hidden_layers": size.num_hidden_layers,
-        "num_attention_heads": size.num_attention_heads,
-        "num_key_value_heads": size.num_key_value_heads,
-        "max_position_embeddings": size.max_position_embeddings,
-        "vocab_size": size.vocab_size,
-        "rms_norm_eps": 1e-6,
-        "rope_parameters": { "rope_type": "default", "rope_theta": 1e6 },
-        "tie_word_embeddings": true,
-        "use_sliding_window": false,
-        "bos_token_id": null,
-        "eos_token_id": 2,
-        "pad_token_id": 0,
-    })
+    let positions = json!({ "rope_type": "default", "rope_theta": 1e6 });
+    qwen2(size, dtype, "rope_parameters", &positions)
 }
 
 /// A tensor whose values are generated when it is written, and not kept.
@@ -155,7 +131,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::model::{Model, ModelFiles, ModelSource, Tokenizer};
+    use crate::model::{HfConfig, Model, ModelFiles, ModelSource, Tokenizer};
 
     #[test]
     fn a_blank_model_loads_with_as_many_parameters_as_it_says_in_every_type() {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use maverl_kernels::sample::{derive_seed, uniform};
 use rayon::prelude::*;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokenizers::models::bpe::{BPE, BpeTrainer};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::{
@@ -12,7 +12,7 @@ use tokenizers::{
     TokenizerBuilder, Trainer,
 };
 
-use crate::model::{HfConfig, ModelError, ModelErrorKind, SaveOptions, Weights, save};
+use crate::model::{HfConfig, ModelError, ModelErrorKind, SaveOptions, StoredDtype, Weights, save};
 
 /// Special tokens of ChatML: padding, and the start and end of a turn.
 const SPECIAL: [&str; 3] = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"];
@@ -104,26 +104,7 @@ fn split(word: &str, pieces: impl Fn(&str) -> Option<(&str, &str)>) -> Vec<Strin
 ///
 /// If a file cannot be written, or the size is not a valid model.
 pub fn random_model(dir: &Path, size: Size, tokenizer: &str, seed: u64) -> Result<(), ModelError> {
-    let config = json!({
-        "architectures": ["Qwen2ForCausalLM"],
-        "model_type": "qwen2",
-        "dtype": "float32",
-        "hidden_act": "silu",
-        "hidden_size": size.hidden_size,
-        "intermediate_size": size.intermediate_size,
-        "num_hidden_layers": size.num_hidden_layers,
-        "num_attention_heads": size.num_attention_heads,
-        "num_key_value_heads": size.num_key_value_heads,
-        "max_position_embeddings": size.max_position_embeddings,
-        "vocab_size": size.vocab_size,
-        "rms_norm_eps": 1e-6,
-        "rope_theta": 10000.0,
-        "tie_word_embeddings": true,
-        "use_sliding_window": false,
-        "bos_token_id": null,
-        "eos_token_id": 2,
-        "pad_token_id": 0,
-    });
+    let config = qwen2(size, StoredDtype::F32, "rope_theta", &json!(10000.0));
     let tokenizer_config = json!({
         "tokenizer_class": "Qwen2Tokenizer",
         "bos_token": null,
@@ -133,21 +114,53 @@ pub fn random_model(dir: &Path, size: Size, tokenizer: &str, seed: u64) -> Resul
         "chat_template": CHAT_TEMPLATE,
     });
     let generation = json!({ "eos_token_id": [2], "pad_token_id": 0 });
-    let write = |name: &str, text: String| {
-        let path = dir.join(name);
-        std::fs::write(&path, text)
-            .map_err(|e| ModelError::io(format!("cannot write {}: {e}", path.display()), e))
-    };
     let text = format!("{config:#}");
-    let parsed = HfConfig::parse(text.as_bytes())
-        .map_err(|e| ModelError::new(ModelErrorKind::Argument, e.to_string()).with_source(e))?;
+    let parsed = parse(&text)?;
     std::fs::create_dir_all(dir)
         .map_err(|e| ModelError::io(format!("cannot make {}: {e}", dir.display()), e))?;
-    write("config.json", text)?;
-    write("tokenizer_config.json", format!("{tokenizer_config:#}"))?;
-    write("generation_config.json", format!("{generation:#}"))?;
-    write("tokenizer.json", tokenizer.to_owned())?;
+    write(dir, "config.json", text)?;
+    write(dir, "tokenizer_config.json", format!("{tokenizer_config:#}"))?;
+    write(dir, "generation_config.json", format!("{generation:#}"))?;
+    write(dir, "tokenizer.json", tokenizer)?;
     save::weights(dir, random_weights(&parsed, seed)?.vars(), &SaveOptions::default())
+}
+
+/// Returns the configuration of a Qwen2 model. The positions are written as `rope_theta` (transformers 4) or as
+/// `rope_parameters` (transformers 5).
+pub(super) fn qwen2(size: Size, dtype: StoredDtype, rope: &str, positions: &Value) -> Value {
+    json!({
+        "architectures": ["Qwen2ForCausalLM"],
+        "model_type": "qwen2",
+        "dtype": dtype.name(),
+        "hidden_act": "silu",
+        "hidden_size": size.hidden_size,
+        "intermediate_size": size.intermediate_size,
+        "num_hidden_layers": size.num_hidden_layers,
+        "num_attention_heads": size.num_attention_heads,
+        "num_key_value_heads": size.num_key_value_heads,
+        "max_position_embeddings": size.max_position_embeddings,
+        "vocab_size": size.vocab_size,
+        "rms_norm_eps": 1e-6,
+        (rope): positions,
+        "tie_word_embeddings": true,
+        "use_sliding_window": false,
+        "bos_token_id": null,
+        "eos_token_id": 2,
+        "pad_token_id": 0,
+    })
+}
+
+/// Reads a configuration that was just made.
+pub(super) fn parse(config: &str) -> Result<HfConfig, ModelError> {
+    HfConfig::parse(config.as_bytes())
+        .map_err(|e| ModelError::new(ModelErrorKind::Argument, e.to_string()).with_source(e))
+}
+
+/// Writes a file of a model directory.
+pub(super) fn write(dir: &Path, name: &str, bytes: impl AsRef<[u8]>) -> Result<(), ModelError> {
+    let path = dir.join(name);
+    std::fs::write(&path, bytes)
+        .map_err(|e| ModelError::io(format!("cannot write {}: {e}", path.display()), e))
 }
 
 /// Generates random weights: normal(0, 0.02), biases 0, norms 1.

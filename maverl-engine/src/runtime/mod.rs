@@ -173,7 +173,7 @@ impl Policy {
     ///
     /// See [`RuntimeError`].
     pub async fn generate(&self, request: Request) -> Result<Completion, RuntimeError> {
-        self.worker.generate(self.slot, request).await
+        self.worker.queue.generate(self.slot, request).await
     }
 
     /// Updates the weights. A barrier (RT-1).
@@ -184,7 +184,7 @@ impl Policy {
     pub async fn update(&self, batch: Batch) -> Result<UpdateStats, RuntimeError> {
         batch.check().map_err(|source| self.failed(source))?;
         let job = move |owned: &mut Owned| Ok(owned.update(&batch, None)?.0);
-        self.worker.at_barrier(self.slot, job).await
+        self.worker.queue.at_barrier(self.slot, job).await
     }
 
     /// Makes the current weights the reference, if the plan keeps one for this policy. A barrier (RT-1).
@@ -194,7 +194,7 @@ impl Policy {
     /// See [`RuntimeError`].
     pub async fn renew_reference(&self) -> Result<(), RuntimeError> {
         let job = |Owned { model, trainer, .. }: &mut Owned| trainer.renew_reference(model);
-        self.worker.at_barrier(self.slot, job).await
+        self.worker.queue.at_barrier(self.slot, job).await
     }
 
     /// Computes the log-probs of each row's completion under the reference: the starting weights, or those of the last
@@ -206,7 +206,7 @@ impl Policy {
     pub async fn reference(&self, rows: Vec<Row>) -> Result<Vec<Vec<f32>>, RuntimeError> {
         self.check(&rows)?;
         let job = move |Owned { trainer, .. }: &mut Owned| trainer.reference(&rows);
-        self.worker.at_barrier(self.slot, job).await
+        self.worker.queue.at_barrier(self.slot, job).await
     }
 
     /// Updates the weights and the critic on the same trunk, in the same optimizer steps. The texts of `values` are
@@ -226,7 +226,7 @@ impl Policy {
             (policy, Some(critic)) => Ok((policy, critic)),
             (_, None) => Err(missing),
         };
-        self.worker.at_barrier(self.slot, job).await
+        self.worker.queue.at_barrier(self.slot, job).await
     }
 
     /// Computes the current log-probs of the rows' completions, each `[T]`. A barrier (RT-1).
@@ -237,7 +237,7 @@ impl Policy {
     pub async fn logprobs(&self, rows: Vec<Row>) -> Result<Vec<Vec<f32>>, RuntimeError> {
         self.check(&rows)?;
         let job = move |owned: &mut Owned| owned.trainer.logprobs(&owned.model, &rows);
-        self.worker.at_barrier(self.slot, job).await
+        self.worker.queue.at_barrier(self.slot, job).await
     }
 
     /// Computes the values of texts by the policy's critic, each `[places]`. A barrier (RT-1).
@@ -251,7 +251,7 @@ impl Policy {
             Some(critic) => critic.values(&owned.model, &texts),
             None => Err(missing),
         };
-        self.worker.at_barrier(self.slot, job).await
+        self.worker.queue.at_barrier(self.slot, job).await
     }
 
     /// Computes the states of texts by the trunk of the policy's critic, each `[D]`: the last hidden state at the
@@ -266,7 +266,7 @@ impl Policy {
             Some(critic) => critic.states(&owned.model, &texts),
             None => Err(missing),
         };
-        self.worker.at_barrier(self.slot, job).await
+        self.worker.queue.at_barrier(self.slot, job).await
     }
 
     /// Updates the policy's critic, which has a trunk of its own. A barrier (RT-1).
@@ -280,7 +280,7 @@ impl Policy {
             Some(critic) => critic.update(&batch),
             None => Err(missing),
         };
-        self.worker.at_barrier(self.slot, job).await
+        self.worker.queue.at_barrier(self.slot, job).await
     }
 
     fn no_critic(&self) -> RuntimeError {
@@ -310,7 +310,7 @@ impl Policy {
         let job = move |owned: &mut Owned| {
             owned.save(&dir).map_err(|e| RuntimeError::Model { worker, source: e })
         };
-        self.worker.at_barrier(self.slot, job).await
+        self.worker.queue.at_barrier(self.slot, job).await
     }
 
     /// Restores weights, moments and version from a directory that [`Policy::save`] wrote.
@@ -323,7 +323,7 @@ impl Policy {
         let job = move |owned: &mut Owned| {
             owned.load(&dir).map_err(|e| RuntimeError::Model { worker, source: e })
         };
-        self.worker.at_barrier(self.slot, job).await
+        self.worker.queue.at_barrier(self.slot, job).await
     }
 
     /// Computes the SHA-256 over every weight of the policy, in checkpoint order. It is equal exactly when the weights
@@ -333,7 +333,10 @@ impl Policy {
     ///
     /// See [`RuntimeError`].
     pub async fn fingerprint(&self) -> Result<String, RuntimeError> {
-        self.worker.at_barrier(self.slot, |owned: &mut Owned| Ok(owned.model.fingerprint())).await
+        self.worker
+            .queue
+            .at_barrier(self.slot, |owned: &mut Owned| Ok(owned.model.fingerprint()))
+            .await
     }
 }
 

@@ -12,8 +12,8 @@ use crate::runtime::engine::Engine;
 use crate::runtime::queue::{Hosted, Queue};
 use crate::runtime::trainer::Trainer;
 use crate::runtime::{
-    AdapterSpec, Batch, Completion, EngineStats, PolicySpec, Request, RuntimeError, RuntimeOptions,
-    UpdateStats, ValueBatch, ValueStats, WorkerSpec,
+    AdapterSpec, Batch, EngineStats, PolicySpec, RuntimeError, RuntimeOptions, UpdateStats,
+    ValueBatch, ValueStats, WorkerSpec,
 };
 
 /// A policy in its worker. All models of a worker share the storage of its base.
@@ -110,7 +110,7 @@ pub(crate) struct Worker {
     pub(crate) context: usize,
     /// Counters of each policy.
     pub(crate) work: Arc<[Arc<Mutex<EngineStats>>]>,
-    queue: Queue<Owned>,
+    pub(crate) queue: Queue<Owned>,
 }
 
 impl Worker {
@@ -150,23 +150,5 @@ impl Worker {
         let requests = options.max_requests.get();
         let (queue, thread) = Queue::start(&name, owned, engine, requests)?;
         Ok((Self { name, tokenizer, context, work, queue }, thread))
-    }
-
-    /// Completes a prompt with one of the worker's policies.
-    pub(crate) async fn generate(
-        &self,
-        policy: usize,
-        request: Request,
-    ) -> Result<Completion, RuntimeError> {
-        self.queue.generate(policy, request).await
-    }
-
-    /// Runs `job` on one of the worker's policies, at a barrier for all of them (RT-1).
-    pub(crate) async fn at_barrier<T: Send + 'static>(
-        &self,
-        policy: usize,
-        job: impl FnOnce(&mut Owned) -> Result<T, RuntimeError> + Send + 'static,
-    ) -> Result<T, RuntimeError> {
-        self.queue.at_barrier(policy, job).await
     }
 }

@@ -122,11 +122,20 @@ fn open(folder: &Path) {
 ///
 /// [`CudaError::NoNvrtc`]; [`CudaError::Compile`] with the compiler's log.
 pub fn compile(module: &Module, arch: &str) -> Result<Compiled, CudaError> {
+    compile_source(module.name, &module.text(), arch)
+}
+
+/// Compiles a source for an architecture such as `sm_90`. `name` is its name in messages.
+///
+/// # Errors
+///
+/// [`CudaError::NoNvrtc`]; [`CudaError::Compile`] with the compiler's log.
+pub fn compile_source(name: &str, source: &str, arch: &str) -> Result<Compiled, CudaError> {
     load()?;
     let failed = |why: String| CudaError::Compile { arch: arch.to_owned(), why };
     let code = |error: result::NvrtcError| failed(format!("{:?}", error.0));
-    let source = CString::new(module.text()).map_err(|error| failed(error.to_string()))?;
-    let name = CString::new(module.name).map_err(|error| failed(error.to_string()))?;
+    let source = CString::new(source).map_err(|error| failed(error.to_string()))?;
+    let name = CString::new(name).map_err(|error| failed(error.to_string()))?;
     let program = result::create_program(&source, Some(&name)).map_err(code)?;
     let options: Vec<String> = OPTIONS.map(str::to_owned).to_vec();
     let options = [options, vec![format!("--gpu-architecture={arch}")]].concat();

@@ -8,6 +8,12 @@ pub const PRELUDE: &str = include_str!("estimator.cuh");
 /// Name of the kernel.
 pub const KERNEL: &str = "estimate";
 
+/// Returns what a compiler is given for a kernel: [`PRELUDE`], definitions of its settings, and its file. Messages of the
+/// compiler have the name and the lines of the file.
+pub fn estimator_source(settings: &str, file: &str, source: &str) -> String {
+    format!("{PRELUDE}\n{settings}\n#line 1 {file:?}\n{source}")
+}
+
 /// Threads of a block.
 const BLOCK: u32 = 256;
 
@@ -43,14 +49,13 @@ pub struct Estimator {
 }
 
 impl Estimator {
-    /// Builds a source after [`PRELUDE`] and definitions of its settings.
+    /// Builds a kernel from what [`estimator_source`] returns.
     ///
     /// # Errors
     ///
     /// See [`EmulateError`].
-    pub fn build(settings: &str, source: &str) -> Result<Self, EmulateError> {
-        let source = format!("{PRELUDE}\n{settings}\n#line 1 \"kernel\"\n{source}");
-        Ok(Self { library: Library::build(&source, &[KERNEL])? })
+    pub fn build(source: &str) -> Result<Self, EmulateError> {
+        Ok(Self { library: Library::build(source, &[KERNEL])? })
     }
 
     /// Advantages of a step `[places]`, with threads in an order of [`ORDERS`](super::ORDERS). A place that the kernel does not

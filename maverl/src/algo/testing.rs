@@ -1,10 +1,13 @@
 //! Plans and episodes for the tests of `algo`.
 
+#[path = "../../../tests/fixtures/rl_math.rs"]
+mod rl_math;
+
 use serde_json::{Map, Value};
 
 use crate::config::{
-    AlgorithmConfig, CheckpointConfig, Config, Correction, Dtype, EvalConfig, Kl, KlIn, Ratio,
-    RolloutConfig, RuntimeConfig, Schedule, Surrogate, TaskConfig,
+    AlgorithmConfig, CheckpointConfig, Config, Dtype, EvalConfig, RolloutConfig, RuntimeConfig,
+    Schedule, TaskConfig,
 };
 use crate::plan::{
     AlgorithmPlan, Chosen, LossPlan, ModelSource, OptimPlan, Plan, PolicyPlan, Sampling, SeatPlan,
@@ -13,25 +16,7 @@ use crate::plan::{
 use crate::task::{Score, Task};
 use crate::trajectory::{Episode, Finish, Outcome, Seat, Tokens, Turn, TurnPath};
 
-pub(crate) const LOSS: LossPlan = LossPlan {
-    surrogate: Surrogate::Clip,
-    ratio: Ratio::Token,
-    gate: (1.0, 1.05),
-    clip_low: 0.2,
-    clip_high: 0.2,
-    clip_dual: 3.0,
-    kl_coef: 0.0,
-    kl: Kl::K3,
-    kl_corrected: false,
-    kl_in: KlIn::Loss,
-    correction: Correction::None,
-    correction_cap: 2.0,
-    drift_coef: 0.0,
-    entropy_coef: 0.0,
-    invalid_reply_penalty: 0.1,
-    overlong_buffer: 0.0,
-    overlong_penalty: 1.0,
-};
+pub(crate) use rl_math::{assert_close, matrix, numbers, rl_math};
 
 pub(crate) const OPTIM: OptimPlan = OptimPlan {
     lr: 0.5,
@@ -60,7 +45,7 @@ pub(crate) fn plan(seats: &[(&str, bool)]) -> Plan {
             stop: Vec::new(),
             stop_ids: Vec::new(),
         },
-        loss: LOSS,
+        loss: LossPlan::default(),
         options: Value::Object(Map::new()),
     };
     let policy = |(worker, &(name, trained)): (usize, &(&str, bool))| PolicyPlan {
@@ -151,33 +136,4 @@ pub(crate) fn turn(seat: &str, place: u32) -> Turn {
             finish: Finish::Stop,
         }),
     }
-}
-
-/// Returns a case of `tests/fixtures/rl_math.json`.
-pub(crate) fn rl_math(name: &str) -> Value {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/rl_math.json");
-    let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"));
-    let all: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}"));
-    let cases = all["cases"].as_array().unwrap_or_else(|| panic!("no cases"));
-    let case = cases.iter().find(|case| case["name"] == name);
-    case.unwrap_or_else(|| panic!("no case {name}")).clone()
-}
-
-/// Returns the numbers of a list; a missing one is NaN.
-pub(crate) fn numbers(value: &Value) -> Vec<f64> {
-    let list = value.as_array().unwrap_or_else(|| panic!("{value} is not a list"));
-    list.iter().map(|value| value.as_f64().unwrap_or(f64::NAN)).collect()
-}
-
-/// Returns the rows of a matrix.
-pub(crate) fn matrix(value: &Value) -> Vec<Vec<f64>> {
-    let rows = value.as_array().unwrap_or_else(|| panic!("{value} is not a matrix"));
-    rows.iter().map(numbers).collect()
-}
-
-#[track_caller]
-pub(crate) fn assert_close(name: &str, got: &[f64], want: &[f64], tolerance: f64) {
-    let close = |(got, want): (&f64, &f64)| (got - want).abs() <= tolerance * want.abs().max(1.0);
-    let all = got.len() == want.len() && got.iter().zip(want).all(close);
-    assert!(all, "{name}\n got {got:?}\nwant {want:?}");
 }

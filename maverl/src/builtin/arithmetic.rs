@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, json};
 
+use super::splits;
 use crate::rng::SplitMix64;
 use crate::task::Task;
 
@@ -32,19 +33,7 @@ pub fn problems() -> Vec<(&'static str, Vec<Task>)> {
 pub fn invent(seed: u64) -> Vec<(&'static str, Vec<Task>)> {
     let mut draw = SplitMix64::new(seed);
     let mut asked = BTreeSet::new();
-    let splits = SPLITS.iter().map(|(split, per_level)| {
-        let mut tasks = Vec::with_capacity(per_level * LEVELS.len());
-        for _ in 0..*per_level {
-            for level in LEVELS {
-                tasks.push(fresh(level, &mut asked, &mut draw));
-            }
-        }
-        for (number, task) in tasks.iter_mut().enumerate() {
-            task.id = format!("{split}-{number:04}");
-        }
-        (*split, tasks)
-    });
-    splits.collect()
+    splits(&SPLITS, || LEVELS.map(|level| fresh(level, &mut asked, &mut draw)).into())
 }
 
 /// Generates a problem that has not been asked.

@@ -22,6 +22,21 @@ pub fn invent(name: &str, seed: u64) -> Option<Vec<(&'static str, Vec<Task>)>> {
     }
 }
 
+/// Returns the tasks of each split, `(name, rounds)`, numbered within it. `round` generates one task of each kind.
+fn splits(
+    splits: &[(&'static str, usize)],
+    mut round: impl FnMut() -> Vec<Task>,
+) -> Vec<(&'static str, Vec<Task>)> {
+    let tasks = |&(split, rounds): &(&'static str, usize)| {
+        let mut tasks: Vec<Task> = (0..rounds).flat_map(|_| round()).collect();
+        for (number, task) in tasks.iter_mut().enumerate() {
+            task.id = format!("{split}-{number:04}");
+        }
+        (split, tasks)
+    };
+    splits.iter().map(tasks).collect()
+}
+
 /// A document of a corpus.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Document {

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
+use super::splits;
 use crate::rng::SplitMix64;
 use crate::task::Task;
 
@@ -91,35 +92,21 @@ pub fn questions() -> Vec<(&'static str, Vec<Task>)> {
 pub fn invent(seed: u64) -> Vec<(&'static str, Vec<Task>)> {
     let mut draw = SplitMix64::new(seed);
     let mut asked = BTreeSet::new();
-    let splits = SPLITS.iter().map(|(split, each)| {
-        let mut tasks = Vec::new();
-        for _ in 0..*each {
-            for level in LEVELS {
-                for label in Label::ALL {
-                    let id = format!("{split}-{:04}", tasks.len());
-                    tasks.push(fresh(id, level, label, &mut asked, &mut draw));
-                }
-            }
-        }
-        (*split, tasks)
-    });
-    splits.collect()
+    splits(&SPLITS, || {
+        let kinds = LEVELS.iter().flat_map(|&level| Label::ALL.map(|label| (level, label)));
+        kinds.map(|(level, label)| fresh(level, label, &mut asked, &mut draw)).collect()
+    })
 }
 
 /// Generates a question that has not been asked.
-fn fresh(
-    id: String,
-    level: usize,
-    label: Label,
-    asked: &mut BTreeSet<String>,
-    draw: &mut SplitMix64,
-) -> Task {
+fn fresh(level: usize, label: Label, asked: &mut BTreeSet<String>, draw: &mut SplitMix64) -> Task {
     loop {
         let (premise, hypothesis) = pair(level, label, draw);
         let question = question(&premise, &hypothesis);
         if asked.insert(question.clone()) {
             let mut data = data(&premise, &hypothesis, label);
             data.insert("level".to_owned(), json!(level));
+            let id = String::new();
             return Task { id, source: format!("nli/level_{level}"), question, data };
         }
     }

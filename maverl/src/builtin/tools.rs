@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
+use super::splits;
 use crate::rng::SplitMix64;
 use crate::task::Task;
 
@@ -41,21 +42,10 @@ pub fn errands() -> Vec<(&'static str, Vec<Task>)> {
 pub fn invent(seed: u64) -> Vec<(&'static str, Vec<Task>)> {
     let mut draw = SplitMix64::new(seed);
     let mut asked = BTreeSet::new();
-    let splits = SPLITS.iter().map(|(split, each)| {
-        let mut tasks = Vec::with_capacity(each * LEVELS.len() * KINDS.len());
-        for _ in 0..*each {
-            for level in LEVELS {
-                for kind in KINDS {
-                    tasks.push(fresh(kind, level, &mut asked, &mut draw));
-                }
-            }
-        }
-        for (number, task) in tasks.iter_mut().enumerate() {
-            task.id = format!("{split}-{number:04}");
-        }
-        (*split, tasks)
-    });
-    splits.collect()
+    splits(&SPLITS, || {
+        let kinds = LEVELS.iter().flat_map(|&level| KINDS.map(|kind| (kind, level)));
+        kinds.map(|(kind, level)| fresh(kind, level, &mut asked, &mut draw)).collect()
+    })
 }
 
 /// Generator of tasks of a level.

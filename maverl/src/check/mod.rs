@@ -61,6 +61,7 @@ use sources::Layers;
 
 /// Purpose of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Purpose {
     /// Training: a policy must be trained, with settings that allow it.
     Train,

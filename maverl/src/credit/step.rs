@@ -13,6 +13,7 @@ pub struct RewardColumn {
 
 /// The rows of a step: the turns that are trained on, sorted by task, episode and turn. All `[N]`.
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub struct Rewarded<'a> {
     /// Rewards, less the baseline that is known before the step (`greedy`, `moving_average`).
     pub rewards: &'a [f64],

@@ -167,6 +167,7 @@ impl EnvError {
 }
 
 /// Object-safe form of [`Environment`].
+#[doc(hidden)]
 pub trait DynEnvironment: Send + Sync {
     /// See [`Environment::report`].
     fn report(&self, tasks: &[Task]) -> Result<Option<String>, EnvError>;

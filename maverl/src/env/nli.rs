@@ -94,6 +94,7 @@ const REACH: usize = 4;
 /// assert_eq!(label("Maybe entailment? No, contradiction."), Some(Label::Contradiction));
 /// assert_eq!(label("entailment or neutral"), None);
 /// ```
+#[doc(hidden)]
 pub fn label(reply: &str) -> Option<Label> {
     let text = extract(reply).map_or(reply, claim);
     // Thinking is not an answer, marked or not.
@@ -202,6 +203,7 @@ fn named(word: &str) -> Option<Label> {
 }
 
 /// Returns true if a reply gives the true label, as in `maverl grade nli`. `None` if the truth is not a label.
+#[doc(hidden)]
 pub fn grade(reply: &str, truth: &str) -> Option<bool> {
     let truth = Label::read(&Value::from(truth))?;
     Some(label(reply) == Some(truth))

@@ -133,6 +133,7 @@ impl TaskOutcome {
 
 /// Results of all systems on the same tasks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Comparison {
     /// Split that was evaluated.
     pub split: String,
@@ -146,6 +147,7 @@ pub struct Comparison {
 
 /// Results of one system.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Side {
     /// Name of the system.
     pub name: String,

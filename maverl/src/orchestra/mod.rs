@@ -6,7 +6,9 @@ mod conversation;
 mod team;
 
 pub use conversation::Conversation;
-pub use team::{Ask, Chat, ChatBackend, EpisodeState, Member, Response, SeatOf, Team};
+pub use team::{Ask, Chat, ChatBackend, Response, SeatOf, Team};
+#[doc(hidden)]
+pub use team::{EpisodeState, Member};
 
 use std::future::Future;
 use std::num::NonZero;
@@ -69,6 +71,7 @@ pub trait OrchestraName: Orchestra {
 pub trait Includes<A: AgentName> {}
 
 /// Maximum number of seats of one agent in an orchestra.
+#[doc(hidden)]
 pub const MOST_SEATS: u32 = 1024;
 
 /// Number of seats of a role: type of the field that `agents(Voter[field])` names.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::{Build, Declaration, Entry, SourceLocation};
-use crate::credit::{Advantage, Surrogate};
+use crate::credit::{Advantage, CudaKernel, KernelSource, Surrogate};
 
 /// A declared estimator of advantages.
 #[derive(Clone, Copy)]
@@ -14,6 +14,8 @@ pub struct AdvantageEntry {
     pub declaration: Declaration,
     /// Makes the estimator from its settings.
     pub build: fn(&Value) -> Result<Arc<dyn Advantage>, String>,
+    /// CUDA C++ kernel beside it.
+    pub kernel: Option<KernelSource>,
 }
 
 /// A declared surrogate.
@@ -35,6 +37,20 @@ impl Entry {
         Self::Advantage(AdvantageEntry {
             declaration: Declaration::of::<A>(name, summary, place),
             build: |settings| Ok(Arc::new(A::build(settings)?)),
+            kernel: None,
+        })
+    }
+
+    /// An estimator's entry, with the kernel beside it.
+    pub const fn advantage_with_kernel<A: CudaKernel + Build>(
+        name: &'static str,
+        summary: &'static str,
+        place: SourceLocation,
+    ) -> Self {
+        Self::Advantage(AdvantageEntry {
+            declaration: Declaration::of::<A>(name, summary, place),
+            build: |settings| Ok(Arc::new(A::build(settings)?)),
+            kernel: Some(KernelSource { file: A::FILE, text: A::SOURCE }),
         })
     }
 

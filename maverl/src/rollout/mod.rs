@@ -21,14 +21,20 @@ mod unjudged;
 #[cfg(test)]
 pub(crate) mod testing;
 
+#[doc(hidden)]
 pub use backend::ModelBackend;
+#[doc(hidden)]
 pub use endpoint::{Endpoint, EndpointVoice, Usage};
 #[cfg(feature = "serve")]
 pub(crate) use plain::plain;
+#[doc(hidden)]
 pub use prompt::render_turn;
+#[doc(hidden)]
 pub use replay::{Difference, Replayed, replay};
+#[doc(hidden)]
 pub use runner::{EpisodeRequest, EpisodeRunner, INVALID_REPLY, WeightedReward};
 pub use script::{Script, Scripted};
+#[doc(hidden)]
 pub use seed::episode_seed;
 #[cfg(feature = "serve")]
 pub(crate) use unjudged::Heard;
@@ -49,6 +55,7 @@ use crate::trajectory::{Episode, Seat};
 
 /// Reason that a rollout could not start.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum RolloutError {
     /// The environment did not start.
     #[error("environment `{name}` did not start: {error}")]
@@ -81,6 +88,7 @@ pub enum RolloutError {
 
 /// A team that plays many episodes concurrently. Cheap to clone.
 #[derive(Clone)]
+#[doc(hidden)]
 pub struct Rollout {
     runner: Arc<EpisodeRunner>,
     endpoints: Arc<endpoint::Endpoints>,
@@ -227,6 +235,7 @@ impl Rollout {
 }
 
 /// Episodes that are being run. Dropping it ends all of them.
+#[doc(hidden)]
 pub struct Playing {
     runner: Arc<EpisodeRunner>,
     waiting: std::iter::Enumerate<std::vec::IntoIter<EpisodeRequest>>,

@@ -169,7 +169,7 @@ impl Scripted {
 
     /// Plays one episode, without reward functions and penalties.
     pub async fn play(&self, task: &Task) -> Episode {
-        let request = EpisodeRequest { task: task.clone(), index: 0, seed: 0 };
+        let request = request(task);
         let members = match self.members() {
             Ok(members) => Arc::new(members),
             Err(fault) => return request.ended(Outcome::Unscored(fault)),
@@ -193,8 +193,13 @@ impl Scripted {
     ///
     /// If called from async code.
     pub fn play_blocking(&self, task: &Task) -> Episode {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
-        runtime.expect("a runtime of this thread alone can be built").block_on(self.play(task))
+        match tokio::runtime::Builder::new_current_thread().enable_time().build() {
+            Ok(runtime) => runtime.block_on(self.play(task)),
+            Err(error) => {
+                let fault = Fault::new(FaultKind::Orchestra, format!("no async runtime: {error}"));
+                request(task).ended(Outcome::Unscored(fault))
+            }
+        }
     }
 
     fn members(&self) -> Result<BTreeMap<Seat, Member>, Fault> {
@@ -209,6 +214,11 @@ impl Scripted {
         }
         Ok(members)
     }
+}
+
+/// Returns the request of the only episode of a task.
+fn request(task: &Task) -> EpisodeRequest {
+    EpisodeRequest { task: task.clone(), index: 0, seed: 0 }
 }
 
 fn registered(name: &str) -> Result<Arc<dyn Any + Send + Sync>, String> {

@@ -378,6 +378,7 @@ impl RunDir {
 
 /// Files that may be missing in a run directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Missing {
     /// Nothing.
     #[default]

@@ -42,21 +42,26 @@ pub(crate) mod tests;
 
 pub use error::RunDirError;
 pub use files::Missing;
+#[doc(hidden)]
 pub use journal::{Journal, STEP_SECONDS};
+#[doc(hidden)]
 pub use manifest::{Difference, FORMAT, FileHash, MANIFEST, Manifest};
 pub(crate) use origin::HELD_OUT;
+#[doc(hidden)]
 pub use origin::Origin;
+#[doc(hidden)]
 pub use provenance::Provenance;
 #[cfg(feature = "view")]
 pub(crate) use rollouts::is_growing;
 pub(crate) use rollouts::places;
-pub use rollouts::{
-    Place, RolloutWriter, read_ended_rollouts, read_episode, read_rollouts, write_rollouts,
-};
+#[doc(hidden)]
+pub use rollouts::{Place, RolloutWriter, read_episode, write_rollouts};
+pub use rollouts::{read_ended_rollouts, read_rollouts};
+#[doc(hidden)]
 pub use rows::{EpisodeRow, SeatCounts, TRAIN, scan_rollouts};
-pub use samples::{
-    Arithmetic, EstimatorRecord, GroupRecord, SampleRecord, StepSamples, read_samples,
-};
+#[doc(hidden)]
+pub use samples::Arithmetic;
+pub use samples::{EstimatorRecord, GroupRecord, SampleRecord, StepSamples, read_samples};
 
 use std::fs;
 use std::io;
@@ -81,6 +86,7 @@ pub(crate) const PROGRESS: &str = "progress.json";
 
 /// Directory that a run is written to.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum RunLocation {
     /// `<parent>/<stem>-<n>` with the first free n.
     Next {
@@ -97,6 +103,7 @@ pub enum RunLocation {
 
 /// A run directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[doc(hidden)]
 pub struct RunDir {
     path: PathBuf,
     /// Files that are complete and do not change any more.

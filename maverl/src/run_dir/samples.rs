@@ -13,6 +13,7 @@ use crate::trajectory::Seat;
 
 /// Samples of a step, and the groups that they are compared in.
 #[derive(Debug, Clone, PartialEq, Default)]
+#[non_exhaustive]
 pub struct StepSamples {
     /// Estimator of the step.
     pub estimator: EstimatorRecord,
@@ -26,6 +27,7 @@ pub struct StepSamples {
 
 /// Estimator of the advantages of a step.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct EstimatorRecord {
     /// `group`, `critic`, `mixer`, or the name of a declared estimator.
     pub estimator: String,
@@ -48,6 +50,7 @@ pub struct EstimatorRecord {
 
 /// A group of samples.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct GroupRecord {
     /// Id within the step.
     pub id: usize,
@@ -72,6 +75,7 @@ pub struct GroupRecord {
 
 /// A turn that was trained on.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct SampleRecord {
     /// Index of the episode in the rollouts of the step.
     pub episode: usize,

@@ -9,6 +9,7 @@ mod function;
 mod parse;
 mod schema;
 
+#[doc(hidden)]
 pub use describe::describe;
 pub use function::{Arguments, Declared, NoArguments, ToolFuture, ToolOutput, declared};
 pub use parse::{Format, calls, read};

@@ -6,6 +6,7 @@ use super::{Call, CallError};
 
 /// Call format of a family of models.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Format {
     /// `<tool_call>{"name": .., "arguments": {..}}</tool_call>`, any number of them: Qwen 2.5 and 3, Hermes.
     Hermes,

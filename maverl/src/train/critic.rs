@@ -12,6 +12,10 @@ use crate::trajectory::Episode;
 /// Values that critics predicted for samples before any update; empty without critics.
 #[derive(Debug, Default)]
 pub(super) struct ValuePredictions {
+    /// Policy that hosts the critic of each sample. `[N]`
+    pub(super) hosts: Vec<usize>,
+    /// Position of each sample's seat among the trained seats of the plan. `[N]`
+    pub(super) places: Vec<usize>,
     /// Inputs of the critics. `[N]`
     pub(super) texts: Vec<ValueText>,
     /// Predicted values. `[N][positions]`
@@ -38,25 +42,33 @@ pub(super) async fn predict(
     samples: &[Sample],
 ) -> Result<ValuePredictions, TrainError> {
     let Some(critic) = &plan.algorithm.critic else { return Ok(ValuePredictions::default()) };
-    let text = |sample: &Sample| {
-        let host = host(plan, sample);
-        text(&policies[host], critic, &episodes[sample.episode], sample)
+    let host = |sample: &Sample| {
+        let host = plan.critic_of(sample.policy);
+        host.ok_or_else(|| untrainable(episodes, sample, "its policy has no critic"))
     };
-    let texts: Vec<ValueText> = samples.iter().map(text).collect::<Result<_, _>>()?;
-    let values = predict_values(plan, policies, samples, &texts).await?;
-    Ok(ValuePredictions { texts, values })
+    let hosts: Vec<usize> = samples.iter().map(host).collect::<Result<_, _>>()?;
+    let trained: Vec<usize> =
+        (0..plan.seats.len()).filter(|&seat| plan.seats[seat].trained).collect();
+    let place = |sample: &Sample| {
+        let place = trained.iter().position(|&seat| seat == sample.seat);
+        place.ok_or_else(|| untrainable(episodes, sample, "its seat is not trained"))
+    };
+    let places = samples.iter().map(place).collect::<Result<_, _>>()?;
+    let texts = samples.iter().zip(&hosts);
+    let texts = texts.map(|(sample, &host)| text(&policies[host], critic, episodes, sample));
+    let texts: Vec<ValueText> = texts.collect::<Result<_, _>>()?;
+    let values = predict_values(policies, &hosts, &texts).await?;
+    Ok(ValuePredictions { hosts, places, texts, values })
 }
 
 /// Predicts values of given texts with the current critics, `[N][positions]`.
 pub(super) async fn predict_values(
-    plan: &Plan,
     policies: &[Policy],
-    samples: &[Sample],
+    hosts: &[usize],
     texts: &[ValueText],
 ) -> Result<Vec<Vec<f64>>, TrainError> {
     let asked = (0..policies.len()).map(async |policy| {
-        let its: Vec<usize> =
-            (0..samples.len()).filter(|&i| host(plan, &samples[i]) == policy).collect();
+        let its: Vec<usize> = (0..hosts.len()).filter(|&i| hosts[i] == policy).collect();
         if its.is_empty() {
             return Ok(Vec::new());
         }
@@ -64,16 +76,11 @@ pub(super) async fn predict_values(
         let values = policies[policy].values(texts).await?;
         Ok::<_, RuntimeError>(its.into_iter().zip(values).collect())
     });
-    let mut values = vec![Vec::new(); samples.len()];
+    let mut values = vec![Vec::new(); hosts.len()];
     for (i, predicted) in try_join_all(asked).await?.into_iter().flatten() {
         values[i] = predicted.into_iter().map(f64::from).collect();
     }
     Ok(values)
-}
-
-/// Returns the index of the policy that hosts the critic of a sample.
-pub(super) fn host(plan: &Plan, sample: &Sample) -> usize {
-    plan.critic_of(sample.policy).expect("a plan with critics has one for each trained policy")
 }
 
 /// Returns the critic's input for a turn: its prompt, possibly after the transcript, and the reply up to its last
@@ -81,10 +88,13 @@ pub(super) fn host(plan: &Plan, sample: &Sample) -> usize {
 fn text(
     policy: &Policy,
     critic: &CriticPlan,
-    episode: &Episode,
+    episodes: &[Episode],
     sample: &Sample,
 ) -> Result<ValueText, TrainError> {
-    let tokens = episode.turns[sample.turn].tokens.as_ref().expect("a sample has tokens");
+    let episode = &episodes[sample.episode];
+    let Some(tokens) = &episode.turns[sample.turn].tokens else {
+        return Err(untrainable(episodes, sample, "it has no tokens"));
+    };
     let mut ids = match critic.input {
         CriticInput::Prompt => Vec::new(),
         CriticInput::Transcript => transcript(policy, episode, sample.turn)?,
@@ -99,12 +109,21 @@ fn text(
         }
         (_, Granularity::Turn) => 1,
         (_, Granularity::Token) => {
-            ids.extend_from_slice(&reply[..reply.len() - 1]);
+            ids.extend_from_slice(&reply[..reply.len().saturating_sub(1)]);
             reply.len()
         }
     };
     let cut = ids.len().saturating_sub(policy.context());
     Ok(ValueText { ids: ids.split_off(cut), places })
+}
+
+/// Returns the error about a sample that cannot be trained on.
+fn untrainable(episodes: &[Episode], sample: &Sample, reason: &'static str) -> TrainError {
+    let episode = &episodes[sample.episode];
+    let (task, turn) = (&episode.task.id, &episode.turns[sample.turn]);
+    let (path, seat) = (&turn.path, &turn.seat);
+    let turn = format!("turn {path} of `{seat}` (task `{task}`, episode {})", episode.index);
+    TrainError::Untrainable { turn, reason }
 }
 
 /// Returns the transcript before a turn, with the names of the speakers.

@@ -44,11 +44,48 @@ pub enum TrainError {
         /// Error of the tokenizer.
         source: TokenizerError,
     },
+    /// A turn was selected for training and cannot be trained on.
+    #[error("{turn} cannot be trained on: {reason}")]
+    Untrainable {
+        /// Turn, with its seat, task and episode.
+        turn: String,
+        /// Reason.
+        reason: &'static str,
+    },
     /// The mixer of a checkpoint could not be saved or loaded.
     #[error("mixer: {source}")]
     Mixer {
         /// Error of the file.
         source: ModelError,
+    },
+    /// The CUDA C++ kernel of the run's estimator does not compile.
+    #[error(
+        "the kernel `{file}` of the estimator `{estimator}` does not compile for {arch}; the test \
+         `maverl::testing::same_advantages` runs it without a GPU. The compiler's log:\n{log}"
+    )]
+    Kernel {
+        /// Name of the estimator.
+        estimator: String,
+        /// File of the kernel, as it was written in the attribute.
+        file: &'static str,
+        /// Architecture that was compiled for.
+        arch: String,
+        /// Log of the compiler.
+        log: String,
+    },
+    /// An estimator gave an advantage that is no finite number.
+    #[error(
+        "step {step}: the estimator `{estimator}` gave {found:e} for {row}; an advantage is a finite number"
+    )]
+    NotFinite {
+        /// Name of the estimator: `group`, `critic`, `mixer`, or that of a declared one.
+        estimator: String,
+        /// Number of the step, from 1.
+        step: u64,
+        /// Row: its number, and its task, episode, turn and seat.
+        row: String,
+        /// The advantage.
+        found: f64,
     },
     /// A sink refused an episode.
     #[error("a sink of episodes failed at {}: {source}", stage(*step))]
@@ -142,7 +179,7 @@ pub enum ErrorKind {
     Files,
     /// A model, its threads, or its memory.
     Model,
-    /// An environment, an endpoint, or a declaration that the registry lacks.
+    /// An environment, an endpoint, an estimator, or a declaration that the registry lacks.
     Team,
     /// Tasks, demonstrations or pairs of replies.
     Data,
@@ -162,7 +199,10 @@ impl TrainError {
         match self {
             Self::RunDir(_) => ErrorKind::Files,
             Self::Runtime(_) | Self::Transcript { .. } | Self::Mixer { .. } => ErrorKind::Model,
-            Self::Rollout(_) => ErrorKind::Team,
+            Self::Untrainable { .. }
+            | Self::Rollout(_)
+            | Self::Kernel { .. }
+            | Self::NotFinite { .. } => ErrorKind::Team,
             Self::Data(_) | Self::Demonstration { .. } => ErrorKind::Data,
             Self::Unscored { .. } | Self::NoneScored { .. } => ErrorKind::Unscored,
             Self::NoSamples { .. } | Self::Flat { .. } => ErrorKind::NoSignal,

@@ -1,7 +1,6 @@
 //! Mixing of the agents' values into one team value: advantages of the agents, and training of mixer and critics.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::AddAssign;
 use std::path::Path;
 
 use maverl_kernels::adamw::{AdamW, adamw_step};
@@ -20,7 +19,7 @@ use crate::model::{ModelError, ModelErrorKind};
 use crate::plan::{CriticPlan, OptimPlan, Plan};
 use crate::runtime::Policy;
 use crate::train::batches::StepPlan;
-use crate::train::critic::{ValuePredictions, host, predict_values};
+use crate::train::critic::{ValuePredictions, predict_values};
 use crate::train::error::TrainError;
 
 /// Salt of the seed of a mixer.
@@ -37,6 +36,8 @@ pub(super) struct Mixer {
 /// The episodes of a step, and the position of each trained seat in them.
 struct Rounds {
     seats: Vec<usize>,
+    /// Position of each sample's seat among the trained ones. `[N]`
+    places: Vec<usize>,
     /// State by index of the episode.
     states: BTreeMap<usize, Vec<f64>>,
 }
@@ -134,7 +135,7 @@ pub(super) async fn learn(
     for epoch in 0..plan.algorithm.epochs {
         let values = match epoch {
             0 => predicted.values.clone(),
-            _ => predict_values(plan, policies, samples, &predicted.texts).await?,
+            _ => predict_values(policies, &predicted.hosts, &predicted.texts).await?,
         };
         let now = rounds.all(samples, &values);
         let mut gradient = vec![0.0; mixer.mixing.params().len()];
@@ -169,9 +170,12 @@ fn lr_of(plan: &Plan, critic: &CriticPlan, step: u64) -> f64 {
 /// Computes advantages and returns of the tokens of a reply. The reward at its end is the agent's last value. `values`
 /// is `[tokens + 1]`.
 fn reply_gae(values: &[f64], critic: &CriticPlan) -> (Vec<f64>, Vec<f64>) {
-    let (&earned, values) = values.split_last().expect("a value after the reply");
+    // A reply without tokens has no value, and no advantage.
+    let Some((&earned, values)) = values.split_last() else { return (Vec::new(), Vec::new()) };
     let mut rewards = vec![0.0; values.len()];
-    rewards.last_mut().expect("a reply has tokens").add_assign(earned);
+    if let Some(last) = rewards.last_mut() {
+        *last += earned;
+    }
     gae(&rewards, values, &[0.0], &RaggedRows::rows(&[values.len()]), GaeSteps::all(critic.into()))
 }
 
@@ -186,7 +190,7 @@ fn token_value_loss(
 ) -> ValueLoss {
     let narrow = |values: &[f64]| values.iter().map(|&value| value as f32).collect::<Vec<f32>>();
     let (_, returns) = reply_gae(said, critic);
-    let inner = 1..returns.len();
+    let inner = returns.len().min(1)..returns.len();
     let weight = weight / inner.len().max(1) as f64;
     let [values, old, returns] = [values, said, &returns].map(|of| narrow(&of[inner.clone()]));
     value_loss([&values, &old, &returns], weight, critic.into(), &mut grads[inner])
@@ -224,6 +228,7 @@ impl Rounds {
     ) -> Result<Self, TrainError> {
         let seats = plan.seats.iter().enumerate();
         let seats: Vec<usize> = seats.filter(|(_, seat)| seat.trained).map(|(i, _)| i).collect();
+        let places = predicted.places.clone();
         let mut firsts: BTreeMap<usize, usize> = BTreeMap::new();
         for (i, sample) in samples.iter().enumerate() {
             firsts.entry(sample.episode).or_insert(i);
@@ -231,11 +236,11 @@ impl Rounds {
         let mut states: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
         if critic.mixer == config::Mixer::Sum {
             states.extend(firsts.keys().map(|&episode| (episode, Vec::new())));
-            return Ok(Self { seats, states });
+            return Ok(Self { seats, places, states });
         }
-        let hosts: BTreeSet<usize> = firsts.values().map(|&i| host(plan, &samples[i])).collect();
+        let hosts: BTreeSet<usize> = firsts.values().map(|&i| predicted.hosts[i]).collect();
         for policy in hosts {
-            let its = firsts.iter().filter(|&(_, &i)| host(plan, &samples[i]) == policy);
+            let its = firsts.iter().filter(|&(_, &i)| predicted.hosts[i] == policy);
             let (episodes, texts): (Vec<usize>, Vec<_>) =
                 its.map(|(&episode, &i)| (episode, predicted.texts[i].clone())).unzip();
             let seen = policies[policy].states(texts).await?;
@@ -249,7 +254,7 @@ impl Rounds {
                 states.insert(episode, state.chain(mask).collect());
             }
         }
-        Ok(Self { seats, states })
+        Ok(Self { seats, places, states })
     }
 
     /// Computes the advantage of each token of each sample, `[N][T]`, from values `first` before the update.
@@ -267,17 +272,11 @@ impl Rounds {
             for (i, sample) in samples.iter().enumerate().filter(|(_, s)| s.episode == *episode) {
                 advantages[i] = match critic.credit {
                     Credit::Tokens => reply_gae(&predicted.values[i], critic).0,
-                    _ => vec![credits[self.place(sample)]; sample.tokens],
+                    _ => vec![credits[self.places[i]]; sample.tokens],
                 };
             }
         }
         advantages
-    }
-
-    /// Returns the position of a sample's seat among the trained seats.
-    fn place(&self, sample: &Sample) -> usize {
-        let place = self.seats.iter().position(|&seat| seat == sample.seat);
-        place.expect("the seat of a sample is trained")
     }
 
     /// Returns every episode with its values; the value of a seat that speaks several times is the mean.
@@ -328,7 +327,7 @@ impl Rounds {
                 let d_values = mixing.backward(seats, &round.state, by, gradient);
                 for &i in &its {
                     let turns = its.iter().filter(|&&j| samples[j].seat == samples[i].seat).count();
-                    let grad = by * d_values[self.place(&samples[i])] / turns as f64;
+                    let grad = by * d_values[self.places[i]] / turns as f64;
                     let at = if when == 0 { 0 } else { grads[i].len() - 1 };
                     grads[i][at] += grad as f32;
                 }

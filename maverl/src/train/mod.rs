@@ -18,6 +18,7 @@ mod critic;
 mod dataset;
 mod display;
 mod error;
+mod estimator;
 mod evaluations;
 mod interrupt;
 mod kl_penalty;
@@ -39,21 +40,27 @@ mod trainable;
 mod training;
 mod unscored;
 
+#[doc(hidden)]
 pub use commands::{resume_command, view_command};
+#[doc(hidden)]
 pub use display::{Beat, stderr};
 pub use error::{DemonstrationError, ErrorKind, TrainError};
 pub use interrupt::Interrupt;
+#[doc(hidden)]
+pub use progress::Silent;
 pub(crate) use progress::tell;
-pub use progress::{Progress, Silent, StepLine, silent};
+pub use progress::{Progress, StepLine, silent};
 pub use replay::{Recorded, replay};
 pub use sink::{EndedEpisode, EpisodeSink, SinkError};
 pub use summary::{Evaluation, Report, RunSummary, SplitScore};
+#[doc(hidden)]
 pub use unscored::report;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::checkpoint::{Checkpoints, Which};
+use crate::checkpoint::Checkpoints;
+pub use crate::checkpoint::Which;
 use crate::eval::{EvalReport, EvalSpec};
 use crate::plan::{EndpointPlan, Plan};
 use crate::registry::Registry;
@@ -70,6 +77,7 @@ use training::Training;
 
 /// Options of a run that do not change its numbers.
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct Options {
     /// Run directory.
     pub place: RunLocation,
@@ -120,6 +128,9 @@ pub async fn train(
     let Options { place, given, missing, progress, interrupt, sinks } = options;
     let progress: Arc<dyn Progress> = Arc::new(Heartbeat::new(progress));
     let eval = plan.eval.used(plan.algorithm.preset);
+    if let Some(note) = estimator::compile(plan, registry)? {
+        progress.note(&note);
+    }
     let runtime = Runtime::start(&plan.worker_specs(), &plan.runtime_options())?;
     runtime.notes().iter().for_each(|note| progress.warn(note));
     interrupt.tell(Arc::clone(&progress));
@@ -177,6 +188,7 @@ fn plan_json(plan: &Plan) -> serde_json::Value {
 
 /// Weights to evaluate.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Weights {
     /// Starting weights of the plan.
     Start,

@@ -12,6 +12,7 @@ use crate::trajectory::Episode;
 
 /// Summary of a step for people.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
 pub struct StepLine {
     /// Number of completed steps.
     pub step: u64,

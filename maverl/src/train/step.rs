@@ -5,6 +5,7 @@ use crate::task::Task;
 use crate::train::batches::{StepPlan, batches};
 use crate::train::collect::collect;
 use crate::train::error::TrainError;
+use crate::train::estimator;
 use crate::train::learner::Learner;
 use crate::train::measure::Meter;
 use crate::train::players::Players;
@@ -44,6 +45,7 @@ pub(super) async fn learn(
     let samples = learner.samples(at, episodes)?;
     let values = learner.predict(at.plan, episodes, &samples.rows).await?;
     let mut advantages = learner.advantages(at, episodes, &samples.rows, &values).await?;
+    estimator::check(at.step, episodes, &advantages.record)?;
     let batches = batches(at, episodes, &samples.rows, &advantages, &values);
     let updated = learner.update(at, &samples.rows, batches, &mut advantages.record).await?;
     let mut metrics = samples.metrics;

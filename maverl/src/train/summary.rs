@@ -14,6 +14,7 @@ use crate::trajectory::Seat;
 
 /// Complete evaluation before or after training; `evaluations/before.json` and `after.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Evaluation {
     /// Report at the training temperature, or that of `[eval]`.
     pub sampled: EvalReport,
@@ -23,6 +24,7 @@ pub struct Evaluation {
 
 /// Evaluation in the summary.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct SplitScore {
     /// Share of solved episodes at the training temperature.
     pub exact_match: f64,
@@ -48,6 +50,7 @@ impl From<&Evaluation> for SplitScore {
 
 /// Results of a run; `summary.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct RunSummary {
     /// True if all steps and the evaluation after them are done.
     pub complete: bool,
@@ -124,6 +127,7 @@ impl RunSummary {
 
 /// Result of [`fn@crate::train`].
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Report {
     /// Run directory.
     pub dir: PathBuf,

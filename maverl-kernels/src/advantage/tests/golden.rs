@@ -1,38 +1,15 @@
 //! Reference values of the papers and of TRL, for the one implementation.
 #![allow(clippy::approx_constant)] // values of the reference, as it prints them
 
+#[path = "../../../../tests/fixtures/rl_math.rs"]
+mod rl_math;
+
 use serde_json::Value;
 
 use super::*;
+use rl_math::{assert_close, matrix, rl_math};
 
 const TRL: Relative = Relative { eps: 1e-4, singleton: Singleton::Zero, ..REFERENCE };
-
-#[track_caller]
-fn near(name: &str, got: &[f64], want: &[f64], tolerance: f64) {
-    assert_eq!(got.len(), want.len(), "{name}");
-    for (row, (got, want)) in got.iter().zip(want).enumerate() {
-        let error = (got - want).abs();
-        assert!(error <= tolerance * want.abs().max(1.0), "{name}, row {row}: {got}, not {want}");
-    }
-}
-
-/// A case of `tests/fixtures/rl_math.json`.
-fn rl_math(name: &str) -> Value {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/rl_math.json");
-    let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"));
-    let all: Value = serde_json::from_str(&text).unwrap();
-    let case = all["cases"].as_array().unwrap().iter().find(|case| case["name"] == name).cloned();
-    case.unwrap_or_else(|| panic!("no case {name}"))
-}
-
-/// The rows of a matrix; a row that has one is a list.
-fn matrix(value: &Value) -> Vec<Vec<f64>> {
-    let row = |row: &Value| match row.as_array() {
-        Some(row) => row.iter().map(|x| x.as_f64().unwrap_or(f64::NAN)).collect(),
-        None => vec![row.as_f64().unwrap_or(f64::NAN)],
-    };
-    value.as_array().unwrap().iter().map(row).collect()
-}
 
 /// The golden batch of Dr. MAS, of which the tests above have GRPO and Dr. MAS themselves.
 #[test]
@@ -42,13 +19,13 @@ fn leave_one_out_and_the_four_baselines_agree_with_the_reference() {
     let plain = Relative { normalize_std: false, ..REFERENCE };
     let others = Relative { baseline: Baseline::LeaveOneOut, ..plain };
     let want = [0.5, 0.55, -0.75, -1.1, -0.75, 0.5, 0.55, 0.5];
-    near("RLOO by seat", &relative(&VALUES, &by_seat, None, &others).0, &want, 1e-6);
+    assert_close("RLOO by seat", &relative(&VALUES, &by_seat, None, &others).0, &want, 1e-6);
     // Row 1 is the verifier's in a solved episode.
     let apart = |mean, deviation| relative(&VALUES, mean, Some(deviation), &REFERENCE).0[1];
     let got = [apart(&by_seat, &by_task), apart(&by_task, &by_seat)];
-    near("four baselines", &got, &[0.614598, 0.542358], 1e-6);
+    assert_close("four baselines", &got, &[0.614598, 0.542358], 1e-6);
     let got = moments(&VALUES, &Segments::of(&SEAT));
-    near("deviation", &[got[1].std()], &[0.635085], 1e-6);
+    assert_close("deviation", &[got[1].std()], &[0.635085], 1e-6);
 }
 
 #[test]
@@ -78,7 +55,7 @@ fn returns_compared_among_equal_steps_agree_with_the_reference() {
         let whole = relative(&scores, &episode, None, &options).0;
         let parts = relative(&gains, &step, None, &options).0;
         let sums: Vec<f64> = whole.iter().zip(parts).map(|(whole, part)| whole + part).collect();
-        near("GiGPO", &sums, &want, 1e-6);
+        assert_close("GiGPO", &sums, &want, 1e-6);
     }
 }
 
@@ -86,9 +63,9 @@ fn returns_compared_among_equal_steps_agree_with_the_reference() {
 fn averages_of_seats_move_after_their_advantages() {
     let mut averages = [0.0, 0.0, 7.0];
     let got = ema(&[1.0, 0.0, 2.0], &Segments::of(&[0, 0, 1]), 0.9, &mut averages);
-    near("ema", &got, &[1.0, 0.0, 2.0], 1e-12);
-    near("ema", &ema(&[1.0], &Segments::of(&[1]), 0.9, &mut averages), &[0.8], 1e-12);
-    near("ema", &averages, &[0.05, 0.28, 7.0], 1e-12);
+    assert_close("ema", &got, &[1.0, 0.0, 2.0], 1e-12);
+    assert_close("ema", &ema(&[1.0], &Segments::of(&[1]), 0.9, &mut averages), &[0.8], 1e-12);
+    assert_close("ema", &averages, &[0.05, 0.28, 7.0], 1e-12);
 }
 
 #[test]
@@ -104,14 +81,14 @@ fn group_advantages_agree_with_trl() {
         let whole = Grouping::rows(&vec![0; rewards.len()]);
         let options = Relative { normalize_std: params["scale_rewards"] != "none", ..TRL };
         let (got, _) = relative(&rewards, &mean, (!grouped).then_some(&whole), &options);
-        near(&name, &got, &matrix(&case["outputs"]["advantages"]).concat(), 1e-9);
+        assert_close(&name, &got, &matrix(&case["outputs"]["advantages"]).concat(), 1e-9);
     }
     let case = rl_math("rloo_advantages/plain");
     let rewards = matrix(&case["inputs"]["rewards_per_func"]).concat();
     let by = Grouping::rows(&(0..rewards.len()).map(|i| i / 4).collect::<Vec<_>>());
     let options = Relative { baseline: Baseline::LeaveOneOut, normalize_std: false, ..TRL };
     let want = matrix(&case["outputs"]["advantages"]).concat();
-    near("rloo_advantages/plain", &relative(&rewards, &by, None, &options).0, &want, 1e-9);
+    assert_close("rloo_advantages/plain", &relative(&rewards, &by, None, &options).0, &want, 1e-9);
 }
 
 #[test]
@@ -132,8 +109,8 @@ fn scans_agree_with_trl() {
         });
         let (places, after) = (RaggedRows::rows(&lengths), vec![0.0; lengths.len()]);
         let got = gae(&of("rewards"), &of("values"), &after, &places, steps);
-        near(&name, &got.0, &kept(&case["outputs"]["advantages"]), 1e-9);
-        near(&name, &got.1, &kept(&case["outputs"]["returns"]), 1e-9);
+        assert_close(&name, &got.0, &kept(&case["outputs"]["advantages"]), 1e-9);
+        assert_close(&name, &got.1, &kept(&case["outputs"]["returns"]), 1e-9);
     }
 }
 
@@ -145,12 +122,12 @@ fn chained_advantages_agree_with_the_reference() {
         gae(&rewards, &values, &[0.0], &RaggedRows::chains(&[chain]), steps)
     };
     let want = [0.77329, 0.718012, 0.6603, 0.6];
-    near("actions", &of(&[1; 4], 0.99, 0.95).0, &want, 1e-6);
-    near("tokens", &of(&[2, 2], 0.99, 0.95).0, &want, 1e-6);
+    assert_close("actions", &of(&[1; 4], 0.99, 0.95).0, &want, 1e-6);
+    assert_close("tokens", &of(&[2, 2], 0.99, 0.95).0, &want, 1e-6);
     let (tokens, gains) = of(&[2, 2], 1.0, 1.0);
-    near("undiscounted", &tokens, &[0.9, 0.8, 0.7, 0.6], 1e-12);
+    assert_close("undiscounted", &tokens, &[0.9, 0.8, 0.7, 0.6], 1e-12);
     // Without discount, an advantage and its value are what is still to be earned.
-    near("sum of a chain", &gains, &[1.0; 4], 1e-12);
+    assert_close("sum of a chain", &gains, &[1.0; 4], 1e-12);
 }
 
 #[test]
@@ -163,7 +140,7 @@ fn a_chain_of_one_reply_is_plain_gae() {
     let row = RaggedRows::rows(&[2]);
     let steps = GaeSteps::all(GaeParams { gamma: 1.0, lambda: 0.95 });
     let (_, gains) = gae(&[0.0, 1.0], &[0.1, 0.2], &[0.0], &row, steps);
-    near("a row of Dr. MAS", &gains, &[0.96, 1.0], 1e-12);
+    assert_close("a row of Dr. MAS", &gains, &[0.96, 1.0], 1e-12);
 }
 
 #[test]
@@ -179,12 +156,12 @@ fn whitening_agrees_with_trl() {
         all.into_iter().zip(&mask).filter(|(_, m)| **m > 0.0).map(|(x, _)| x).collect()
     };
     let got = kept(whiten(&values, &tokens, &Segments::one(values.len())));
-    near(name, &got, &kept(matrix(&case["outputs"]["whitened"]).concat()), 1e-9);
+    assert_close(name, &got, &kept(matrix(&case["outputs"]["whitened"]).concat()), 1e-9);
 }
 
 #[test]
 fn a_row_of_many_tokens_is_whitened_like_as_many_rows() {
     let rows = whiten(&[1.0, -2.0, 0.5], &[2, 1, 3], &Segments::one(3));
     let tokens = whiten(&[1.0, 1.0, -2.0, 0.5, 0.5, 0.5], &[1; 6], &Segments::one(6));
-    near("whiten", &rows, &[tokens[0], tokens[2], tokens[3]], 1e-12);
+    assert_close("whiten", &rows, &[tokens[0], tokens[2], tokens[3]], 1e-12);
 }

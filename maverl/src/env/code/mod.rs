@@ -12,8 +12,11 @@ mod reply;
 
 pub use environment::CodeEnvironment;
 pub(crate) use judge::SECONDS;
+#[doc(hidden)]
 pub use judge::{CodeVerdict, Judge, Reason};
+#[doc(hidden)]
 pub use problem::{Problem, Stream, Tests};
+#[doc(hidden)]
 pub use reply::program;
 
 #[cfg(test)]

@@ -35,9 +35,13 @@ mod unicode;
 mod unit;
 mod value;
 
+#[doc(hidden)]
 pub use answer::{extract, last_number};
+#[doc(hidden)]
 pub use calculate::calculate;
-pub use environment::{MathEnvironment, reference};
+pub use environment::MathEnvironment;
+#[doc(hidden)]
+pub use environment::reference;
 
 use self::exact::{Stop, Work};
 use self::unit::Unit;
@@ -95,6 +99,7 @@ pub fn compare(answer: &str, reference: &str) -> AnswerVerdict {
 /// assert!(is_readable("\\frac{1}{2}"));
 /// assert!(!is_readable("\\frac{1}{"));
 /// ```
+#[doc(hidden)]
 pub fn is_readable(reference: &str) -> bool {
     let reference = reference.trim();
     let read = || Answer::read(reference, Reading::Plain, &mut Work::new());

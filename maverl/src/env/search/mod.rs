@@ -16,9 +16,15 @@ mod retriever;
 mod score;
 mod validate;
 
+#[doc(hidden)]
 pub use batched::BatchedSearch;
-pub use dense::{Dense, Encoder, Neighbors, Pooling};
-pub use index::{Hit, Index, Ranking};
+#[doc(hidden)]
+pub use dense::{Dense, Encoder};
+pub use dense::{Neighbors, Pooling};
+pub use index::Ranking;
+#[doc(hidden)]
+pub use index::{Hit, Index};
+#[doc(hidden)]
 pub use retriever::Retriever;
 pub use score::{exact_match, f1, normalize};
 

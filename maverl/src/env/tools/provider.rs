@@ -4,7 +4,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::state::State;
 use crate::env::EnvError;
@@ -64,6 +64,17 @@ impl From<EnvError> for Failure {
 pub(super) fn tool(name: &str, description: &str, parameters: Value) -> Tool {
     let parameters = Schema::new(parameters).expect("the schemas of built-in tools are understood");
     Tool { name: name.to_owned(), description: description.to_owned(), parameters }
+}
+
+/// Creates a tool with one argument, a text that is not empty.
+pub(super) fn tool_of_text(name: &str, description: &str, argument: &str) -> Tool {
+    let parameters = json!({
+        "type": "object",
+        "properties": { (argument): {"type": "string", "minLength": 1} },
+        "required": [argument],
+        "additionalProperties": false,
+    });
+    tool(name, description, parameters)
 }
 
 /// Returns a text argument that the schema allows.

@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use maverl_sandbox::{Limits, Output, Sandbox, SandboxError};
-use serde_json::json;
 use tokio::sync::Semaphore;
 
 use super::PythonOptions;
-use super::provider::{Episode, Failure, ToolProvider, blocking, text, tool};
+use super::provider::{Episode, Failure, ToolProvider, blocking, text, tool_of_text};
 use crate::env::EnvError;
 use crate::tools::{Call, Tool};
 
@@ -66,11 +65,7 @@ fn limits(options: &PythonOptions) -> Result<Limits, EnvError> {
 
 impl ToolProvider for Python {
     fn tools(&self) -> Vec<Tool> {
-        let code = json!({"type": "string", "minLength": 1});
-        let parameters = json!({
-            "type": "object", "properties": {"code": code}, "required": ["code"], "additionalProperties": false,
-        });
-        vec![tool("python", "Runs a Python program and shows what it prints.", parameters)]
+        vec![tool_of_text("python", "Runs a Python program and shows what it prints.", "code")]
     }
 
     fn call<'a>(&'a self, _: Episode<'a>, call: Call) -> BoxFuture<'a, Result<String, Failure>> {

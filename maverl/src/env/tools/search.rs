@@ -1,9 +1,9 @@
 //! The tool `search`: documents of a corpus, from the search environment.
 
 use futures::future::BoxFuture;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::provider::{Episode, Failure, ToolProvider, text, tool};
+use super::provider::{Episode, Failure, ToolProvider, text, tool_of_text};
 use crate::env::search::SearchEnvironment;
 use crate::env::{Environment, Session};
 use crate::task::Action;
@@ -14,11 +14,7 @@ pub(super) struct Search(pub(super) SearchEnvironment);
 
 impl ToolProvider for Search {
     fn tools(&self) -> Vec<Tool> {
-        let query = json!({"type": "string", "minLength": 1});
-        let parameters = json!({
-            "type": "object", "properties": {"query": query}, "required": ["query"], "additionalProperties": false,
-        });
-        vec![tool("search", "Documents that have the words of a query.", parameters)]
+        vec![tool_of_text("search", "Documents that have the words of a query.", "query")]
     }
 
     fn call<'a>(

@@ -17,7 +17,7 @@ use rusqlite::{Connection, Error, OpenFlags};
 use serde_json::{Value, json};
 
 use super::SqliteOptions;
-use super::provider::{Asked, Episode, Failure, ToolProvider, blocking, text, tool};
+use super::provider::{Asked, Episode, Failure, ToolProvider, blocking, text, tool_of_text};
 use super::state::State;
 use crate::env::EnvError;
 use crate::task::Task;
@@ -299,11 +299,7 @@ impl Done {
 
 impl ToolProvider for Sqlite {
     fn tools(&self) -> Vec<Tool> {
-        let sql = json!({"type": "string", "minLength": 1});
-        let parameters = json!({
-            "type": "object", "properties": {"sql": sql}, "required": ["sql"], "additionalProperties": false,
-        });
-        vec![tool("sqlite", "Runs one SQL statement.", parameters)]
+        vec![tool_of_text("sqlite", "Runs one SQL statement.", "sql")]
     }
 
     fn call<'a>(

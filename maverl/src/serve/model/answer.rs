@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
 use super::choice::{Batch, End, News};
+use super::stream::Events;
 use super::{Entry, ModelServer};
 use crate::runtime::Step;
 use crate::serve::Refusal;
@@ -95,6 +96,16 @@ impl Header {
         answer.insert("choices".to_owned(), choices.into());
         answer.insert("system_fingerprint".to_owned(), self.fingerprint.as_str().into());
         answer
+    }
+
+    /// Ends an answer in chunks, with its usage if that is wanted.
+    pub(super) async fn end(&self, usage: Option<Value>, events: &Events) {
+        if let Some(usage) = usage {
+            let mut chunk = self.answer(Vec::new());
+            chunk.insert("usage".to_owned(), usage);
+            events.send(&chunk.into()).await;
+        }
+        events.done().await;
     }
 
     /// Returns the field `maverl`: what the same request needs to get the same answer.

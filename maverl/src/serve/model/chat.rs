@@ -11,8 +11,8 @@ use tokio::sync::mpsc;
 use super::answer::{Header, Whole, finish_reason, ids, usage, whole};
 use super::choice::{Batch, Echo, Job, News};
 use super::queue::Admitted;
-use super::stream::{Attended, Events, events};
-use super::{Entry, ModelServer, Outcome};
+use super::stream::{Events, attended, events};
+use super::{Asked, Entry, ModelServer};
 use crate::model::{ChatInput, ChatMessage, Rendered, TokenizerError};
 use crate::rollout::plain;
 use crate::runtime::Step;
@@ -31,36 +31,20 @@ struct Chat {
 }
 
 pub(super) async fn route(State(server): State<Arc<ModelServer>>, request: Request) -> Response {
-    answer(&server, request).await.counted(&server, "chat")
+    server.answer("chat", request, |asked| answer(&server, asked)).await
 }
 
-async fn answer(server: &Arc<ModelServer>, request: Request) -> Outcome {
-    let (mut fields, client) = match server.fields(request).await {
-        Ok(read) => read,
-        Err(refusal) => return Outcome::refused(refusal),
-    };
-    let found = fields.text("model").and_then(|name| server.catalog()?.find(name.as_deref()));
-    let entry = match found {
-        Ok(entry) => entry,
-        Err(refusal) => return Outcome::refused(refusal),
-    };
-    let model = entry.name.clone();
+async fn answer(server: &Arc<ModelServer>, asked: Asked) -> Result<Response, Refusal> {
+    let Asked { fields, client, entry } = asked;
     let reader = Arc::clone(server);
     // Templates and tokenizers compute; other requests go on in the meantime.
     let read = tokio::task::spawn_blocking(move || Chat::read(&reader, entry, fields)).await;
-    let answer = async {
-        let chat = read.map_err(|error| Refusal::internal(error.to_string()))??;
-        let admitted = server.queue.admit(client, chat.batch.jobs.len()).await?;
-        if chat.streaming.stream {
-            return Ok(chat.stream(server, admitted));
-        }
-        let attended = Attended::new(&server.metrics);
-        let answer = chat.whole(server).await;
-        attended.end();
-        drop(admitted);
-        answer
-    };
-    Outcome { model, answer: answer.await }
+    let chat = read.map_err(|error| Refusal::internal(error.to_string()))??;
+    let admitted = server.queue.admit(client, chat.batch.jobs.len()).await?;
+    if chat.streaming.stream {
+        return Ok(chat.stream(server, admitted));
+    }
+    attended(&server.metrics, chat.whole(server)).await
 }
 
 impl Chat {
@@ -219,12 +203,8 @@ impl Chat {
             (Err(refusal), _) => events.fail(&refusal).await,
             (Ok(()), None) => {}
             (Ok(()), Some(tokens)) => {
-                if self.streaming.include_usage {
-                    let mut chunk = header.answer(Vec::new());
-                    chunk.insert("usage".to_owned(), usage(batch, tokens));
-                    events.send(&chunk.into()).await;
-                }
-                events.done().await;
+                let usage = self.streaming.include_usage.then(|| usage(batch, tokens));
+                header.end(usage, events).await;
             }
         }
     }

@@ -11,8 +11,8 @@ use tokio::sync::mpsc;
 use super::answer::{Header, finish_reason, ids, usage, whole};
 use super::choice::{Batch, Echo, End, Job, News};
 use super::queue::Admitted;
-use super::stream::{Attended, Events, events};
-use super::{Entry, ModelServer, Outcome};
+use super::stream::{Events, attended, events};
+use super::{Asked, Entry, ModelServer};
 use crate::runtime::Sampling;
 use crate::runtime::Step;
 use crate::serve::Refusal;
@@ -37,35 +37,19 @@ struct Text {
 }
 
 pub(super) async fn route(State(server): State<Arc<ModelServer>>, request: Request) -> Response {
-    answer(&server, request).await.counted(&server, "completions")
+    server.answer("completions", request, |asked| answer(&server, asked)).await
 }
 
-async fn answer(server: &Arc<ModelServer>, request: Request) -> Outcome {
-    let (mut fields, client) = match server.fields(request).await {
-        Ok(read) => read,
-        Err(refusal) => return Outcome::refused(refusal),
-    };
-    let found = fields.text("model").and_then(|name| server.catalog()?.find(name.as_deref()));
-    let entry = match found {
-        Ok(entry) => entry,
-        Err(refusal) => return Outcome::refused(refusal),
-    };
-    let model = entry.name.clone();
+async fn answer(server: &Arc<ModelServer>, asked: Asked) -> Result<Response, Refusal> {
+    let Asked { fields, client, entry } = asked;
     let strict = server.settings.strict;
     let read = tokio::task::spawn_blocking(move || Text::read(strict, entry, fields)).await;
-    let answer = async {
-        let text = read.map_err(|error| Refusal::internal(error.to_string()))??;
-        let admitted = server.queue.admit(client, text.batch.jobs.len()).await?;
-        if text.streaming.stream {
-            return Ok(text.stream(server, admitted));
-        }
-        let attended = Attended::new(&server.metrics);
-        let answer = text.whole(server).await;
-        attended.end();
-        drop(admitted);
-        answer
-    };
-    Outcome { model, answer: answer.await }
+    let text = read.map_err(|error| Refusal::internal(error.to_string()))??;
+    let admitted = server.queue.admit(client, text.batch.jobs.len()).await?;
+    if text.streaming.stream {
+        return Ok(text.stream(server, admitted));
+    }
+    attended(&server.metrics, text.whole(server)).await
 }
 
 impl Text {
@@ -221,12 +205,8 @@ impl Text {
             (Err(refusal), _) => events.fail(&refusal).await,
             (Ok(()), None) => {}
             (Ok(()), Some(tokens)) => {
-                if self.streaming.include_usage {
-                    let mut chunk = header.answer(Vec::new());
-                    chunk.insert("usage".to_owned(), usage(batch, tokens));
-                    events.send(&chunk.into()).await;
-                }
-                events.done().await;
+                let usage = self.streaming.include_usage.then(|| usage(batch, tokens));
+                header.end(usage, events).await;
             }
         }
     }

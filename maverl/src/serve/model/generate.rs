@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::answer::{Header, finish_reason, ids, whole};
 use super::choice::{Batch, Echo, Job};
-use super::stream::Attended;
-use super::{Entry, ModelServer, Outcome};
+use super::stream::attended;
+use super::{Asked, Entry, ModelServer};
 use crate::runtime::Sampling;
 use crate::serve::Refusal;
 use crate::serve::openai::{
@@ -22,31 +22,15 @@ use crate::serve::refusal::json_response;
 const DEFAULT_TOKENS: usize = 16;
 
 pub(super) async fn route(State(server): State<Arc<ModelServer>>, request: Request) -> Response {
-    answer(&server, request).await.counted(&server, "generate")
+    server.answer("generate", request, |asked| answer(&server, asked)).await
 }
 
-async fn answer(server: &Arc<ModelServer>, request: Request) -> Outcome {
-    let (mut fields, client) = match server.fields(request).await {
-        Ok(read) => read,
-        Err(refusal) => return Outcome::refused(refusal),
-    };
-    let found = fields.text("model").and_then(|name| server.catalog()?.find(name.as_deref()));
-    let entry = match found {
-        Ok(entry) => entry,
-        Err(refusal) => return Outcome::refused(refusal),
-    };
-    let model = entry.name.clone();
-    let answer = async {
-        let id = fields.text("request_id")?.unwrap_or_else(|| new_id("generate"));
-        let (batch, choices) = read(server.settings.strict, entry, &mut fields)?;
-        let admitted = server.queue.admit(client, batch.jobs.len()).await?;
-        let attended = Attended::new(&server.metrics);
-        let answer = generated(server, &batch, choices, &id).await;
-        attended.end();
-        drop(admitted);
-        answer
-    };
-    Outcome { model, answer: answer.await }
+async fn answer(server: &ModelServer, asked: Asked) -> Result<Response, Refusal> {
+    let Asked { mut fields, client, entry } = asked;
+    let id = fields.text("request_id")?.unwrap_or_else(|| new_id("generate"));
+    let (batch, choices) = read(server.settings.strict, entry, &mut fields)?;
+    let _admitted = server.queue.admit(client, batch.jobs.len()).await?;
+    attended(&server.metrics, generated(server, &batch, choices, &id)).await
 }
 
 fn read(strict: bool, entry: Arc<Entry>, fields: &mut Fields) -> Result<(Batch, Choices), Refusal> {

@@ -186,6 +186,28 @@ impl ModelServer {
         Ok((Fields::parse(&bytes)?, client))
     }
 
+    /// Reads a request and finds its model.
+    async fn asked(&self, request: Request) -> Result<Asked, Refusal> {
+        let (mut fields, client) = self.fields(request).await?;
+        let name = fields.text("model")?;
+        let entry = self.catalog()?.find(name.as_deref())?;
+        Ok(Asked { fields, client, entry })
+    }
+
+    /// Answers a request to a model with `answer`, and counts the answer.
+    async fn answer<F: Future<Output = Result<Response, Refusal>>>(
+        &self,
+        route: &'static str,
+        request: Request,
+        answer: impl FnOnce(Asked) -> F,
+    ) -> Response {
+        let outcome = match self.asked(request).await {
+            Ok(asked) => Outcome { model: asked.entry.name.clone(), answer: answer(asked).await },
+            Err(refusal) => Outcome::refused(refusal),
+        };
+        outcome.counted(self, route)
+    }
+
     /// Counts an answer; `model` is the name of a served model, empty before it is known.
     fn count(&self, model: &str, route: &'static str, status: StatusCode) {
         let code = status.as_u16().to_string();
@@ -196,6 +218,13 @@ impl ModelServer {
 fn labeled<const N: usize>(names: [&str; N], counts: [usize; N]) -> Vec<(Vec<String>, f64)> {
     let pairs = names.into_iter().zip(counts);
     pairs.map(|(name, count)| (vec![name.to_owned()], count as f64)).collect()
+}
+
+/// A request to a model of the catalog.
+struct Asked {
+    fields: Fields,
+    client: Client,
+    entry: Arc<Entry>,
 }
 
 /// Result of a route, with the name of its model as far as it was known.

@@ -70,20 +70,23 @@ impl Drop for Owned {
     }
 }
 
+/// Waits for an answer. Counts the request if its client leaves before the end.
+pub(in crate::serve) async fn attended<T>(metrics: &Metrics, answer: impl Future<Output = T>) -> T {
+    let attended = Attended::new(metrics);
+    let answer = answer.await;
+    attended.ended.store(true, Ordering::Release);
+    answer
+}
+
 /// Counts a request whose client leaves before the end.
-pub(in crate::serve) struct Attended {
+struct Attended {
     metrics: Metrics,
     ended: Arc<AtomicBool>,
 }
 
 impl Attended {
-    pub(in crate::serve) fn new(metrics: &Metrics) -> Self {
+    fn new(metrics: &Metrics) -> Self {
         Self { metrics: metrics.clone(), ended: Arc::default() }
-    }
-
-    /// Notes that the request was answered.
-    pub(in crate::serve) fn end(&self) {
-        self.ended.store(true, Ordering::Release);
     }
 }
 

@@ -8,44 +8,34 @@ use axum::response::Response;
 use serde_json::{Map, Value, json};
 
 use super::chat::{render, unrendered};
-use super::{Entry, ModelServer, Outcome};
+use super::{Asked, Entry, ModelServer};
 use crate::serve::Refusal;
 use crate::serve::openai::{Fields, TokenForm, Tools, messages, token_text};
 use crate::serve::refusal::json_response;
 
 pub(super) async fn tokenize(State(server): State<Arc<ModelServer>>, request: Request) -> Response {
-    answer(&server, request, ids).await.counted(&server, "tokenize")
+    server.answer("tokenize", request, |asked| answer(&server, asked, ids)).await
 }
 
 pub(super) async fn detokenize(
     State(server): State<Arc<ModelServer>>,
     request: Request,
 ) -> Response {
-    answer(&server, request, text).await.counted(&server, "detokenize")
+    server.answer("detokenize", request, |asked| answer(&server, asked, text)).await
 }
 
 async fn answer(
-    server: &Arc<ModelServer>,
-    request: Request,
+    server: &ModelServer,
+    Asked { mut fields, entry, .. }: Asked,
     work: fn(&Entry, &mut Fields) -> Result<Value, Refusal>,
-) -> Outcome {
-    let mut fields = match server.fields(request).await {
-        Ok((fields, _)) => fields,
-        Err(refusal) => return Outcome::refused(refusal),
-    };
-    let found = fields.text("model").and_then(|name| server.catalog()?.find(name.as_deref()));
-    let entry = match found {
-        Ok(entry) => entry,
-        Err(refusal) => return Outcome::refused(refusal),
-    };
-    let (model, strict) = (entry.name.clone(), server.settings.strict);
+) -> Result<Response, Refusal> {
+    let strict = server.settings.strict;
     let done = tokio::task::spawn_blocking(move || {
         let answer = work(&entry, &mut fields)?;
         fields.finish(strict)?;
         Ok(json_response(StatusCode::OK, &answer))
     });
-    let answer = done.await.unwrap_or_else(|error| Err(Refusal::internal(error.to_string())));
-    Outcome { model, answer }
+    done.await.unwrap_or_else(|error| Err(Refusal::internal(error.to_string())))
 }
 
 /// Returns the ids of a text or a conversation.

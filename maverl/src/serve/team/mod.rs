@@ -177,10 +177,7 @@ impl TeamServer {
                 drop(admitted);
             }));
         }
-        let attended = stream::Attended::new(&self.metrics);
-        let answer = answer::whole(self, &question).await;
-        attended.end();
-        answer
+        stream::attended(&self.metrics, answer::whole(self, &question)).await
     }
 }
 
