@@ -2,28 +2,28 @@
 
 use maverl_kernels::adamw::sum_of_squares;
 
-use crate::model::values::Tensor;
+use crate::model::values::{Params, Tensor};
 use crate::model::{ModelError, ModelErrorKind};
 
-/// Sums of gradients, one for each trainable variable.
+/// Sums of gradients, in one array with the places of the parameters.
 pub struct Gradients<'m> {
-    vars: &'m [(String, Tensor)],
-    sums: Vec<Vec<f32>>,
+    params: &'m Params,
+    sums: Vec<f32>,
     reached: Vec<bool>,
 }
 
 impl<'m> Gradients<'m> {
-    /// Creates zeros for variables.
-    pub fn new(vars: &'m [(String, Tensor)]) -> Self {
-        let sums = vars.iter().map(|(_, var)| vec![0.0; var.elem_count()]).collect();
-        Self { vars, sums, reached: vec![false; vars.len()] }
+    /// Creates zeros for parameters.
+    pub fn new(params: &'m Params) -> Self {
+        let sums = vec![0.0; params.elements()];
+        Self { params, sums, reached: vec![false; params.vars().len()] }
     }
 
     /// Returns the gradient sum of the variable at `slot`, or `None` for a frozen one.
     pub fn of(&mut self, slot: Option<usize>) -> Option<&mut [f32]> {
         let slot = slot?;
         self.reached[slot] = true;
-        Some(&mut self.sums[slot])
+        Some(&mut self.sums[self.params.vars()[slot].1.range()])
     }
 
     /// Returns the sums, in the order of the variables.
@@ -31,8 +31,18 @@ impl<'m> Gradients<'m> {
     /// # Errors
     ///
     /// If a variable got no gradient (MO-1).
-    pub fn sums(&self) -> Result<&[Vec<f32>], ModelError> {
-        match self.vars.iter().zip(&self.reached).find(|(_, reached)| !**reached) {
+    pub fn sums(&self) -> Result<Vec<&[f32]>, ModelError> {
+        let all = self.all()?;
+        Ok(self.params.vars().iter().map(|(_, var)| &all[var.range()]).collect())
+    }
+
+    /// Returns the array of the sums.
+    ///
+    /// # Errors
+    ///
+    /// If a variable got no gradient (MO-1).
+    pub fn all(&self) -> Result<&[f32], ModelError> {
+        match self.params.vars().iter().zip(&self.reached).find(|(_, reached)| !**reached) {
             Some(((name, _), _)) => Err(ModelError::new(
                 ModelErrorKind::Numeric,
                 format!("`{name}` got no gradient (MO-1)"),
@@ -43,6 +53,8 @@ impl<'m> Gradients<'m> {
 
     /// Returns the norm of all sums together.
     pub fn norm(&self) -> f64 {
-        self.sums.iter().map(|sum| sum_of_squares(sum)).sum::<f64>().sqrt()
+        // Each variable by itself: the order of the sum is part of the result.
+        let squares = |(_, var): &(String, Tensor)| sum_of_squares(&self.sums[var.range()]);
+        self.params.vars().iter().map(squares).sum::<f64>().sqrt()
     }
 }
