@@ -1,29 +1,44 @@
 //! Gradients of one optimizer step, summed over micro-batches in f32.
 
+use std::ops::Range;
+
 use maverl_kernels::adamw::sum_of_squares;
 
+use crate::model::ops::{Cpu, Ops};
 use crate::model::values::{Params, Tensor};
 use crate::model::{ModelError, ModelErrorKind};
 
 /// Sums of gradients, in one array with the places of the parameters.
-pub struct Gradients<'m> {
-    params: &'m Params,
-    sums: Vec<f32>,
+pub struct Gradients<'m, O: Ops = Cpu> {
+    params: &'m Params<O>,
+    sums: O::Sums,
     reached: Vec<bool>,
+}
+
+impl<'m, O: Ops> Gradients<'m, O> {
+    /// Creates the sums of parameters in an array of zeros.
+    fn over(params: &'m Params<O>, sums: O::Sums) -> Self {
+        Self { params, sums, reached: vec![false; params.vars().len()] }
+    }
+
+    /// Returns the array and the place of the variable at `slot`, or `None` for a frozen one.
+    pub(super) fn place(&mut self, slot: Option<usize>) -> Option<(&mut O::Sums, Range<usize>)> {
+        let slot = slot?;
+        self.reached[slot] = true;
+        Some((&mut self.sums, self.params.vars()[slot].1.range()))
+    }
 }
 
 impl<'m> Gradients<'m> {
     /// Creates zeros for parameters.
     pub fn new(params: &'m Params) -> Self {
-        let sums = vec![0.0; params.elements()];
-        Self { params, sums, reached: vec![false; params.vars().len()] }
+        Self::over(params, vec![0.0; params.elements()])
     }
 
     /// Returns the gradient sum of the variable at `slot`, or `None` for a frozen one.
     pub fn of(&mut self, slot: Option<usize>) -> Option<&mut [f32]> {
-        let slot = slot?;
-        self.reached[slot] = true;
-        Some(&mut self.sums[self.params.vars()[slot].1.range()])
+        let (sums, place) = self.place(slot)?;
+        Some(&mut sums[place])
     }
 
     /// Returns the sums, in the order of the variables.

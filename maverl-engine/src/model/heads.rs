@@ -205,6 +205,10 @@ impl ValueModel {
 
     /// Adds the gradients of trunk and head from that of the values `[N]`. `trunk` is over [`Model::trainable`], `head`
     /// over [`ValueHead::params`]. A separate output head (`lm_head.weight`) gets no gradient: no value depends on it.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
     pub fn backward(
         &self,
         tape: Tape<'_>,
@@ -212,9 +216,9 @@ impl ValueModel {
         trunk: &mut Gradients<'_>,
         head: &mut Gradients<'_>,
         pool: &mut Pool,
-    ) {
+    ) -> Result<(), ModelError> {
         let dhidden = self.head.backward(tape.hidden(), dvalues, head);
-        tape.backward(&dhidden, trunk, pool);
+        tape.backward(&dhidden, trunk, pool)
     }
 
     /// Writes trunk and head into a directory.

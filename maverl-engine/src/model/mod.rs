@@ -25,6 +25,8 @@ pub mod kv;
 mod linear;
 pub mod lora;
 #[doc(hidden)]
+pub mod ops;
+#[doc(hidden)]
 pub mod pool;
 pub mod save;
 #[doc(hidden)]

@@ -218,7 +218,7 @@ pub(super) fn gradients_of<'m>(
     };
     let dhidden = decoder.loss(tape.hidden(), targets, &even, &offsets, loss, &mut gradients);
     let dhidden = dhidden.unwrap();
-    tape.backward(&dhidden, &mut gradients, &mut pool);
+    tape.backward(&dhidden, &mut gradients, &mut pool).unwrap();
     gradients
 }
 

@@ -1,36 +1,70 @@
-//! Parameters of models: named tensors in one array of f32.
+//! Parameters of models: named tensors in one array in the memory of a device.
 
+use std::fmt::{self, Debug};
 use std::ops::{Deref, Range};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use crate::model::ops::{Cpu, Ops};
 use crate::model::{ModelError, ModelErrorKind};
 
 /// Multiple of elements at which each tensor of an array begins.
 pub const ALIGN: usize = 64;
 
-/// Storage that the tensors of [`Params`] share.
-type Storage = Arc<RwLock<Vec<f32>>>;
+/// Array that the tensors of [`Params`] share.
+struct Storage<O: Ops>(Arc<RwLock<O::Weights>>);
+
+impl<O: Ops> Storage<O> {
+    fn new(weights: O::Weights) -> Self {
+        Self(Arc::new(RwLock::new(weights)))
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, O::Weights> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, O::Weights> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<O: Ops> Clone for Storage<O> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<O: Ops> Debug for Storage<O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Storage").finish_non_exhaustive()
+    }
+}
 
 /// Named tensors in one array, in order. Each begins at a multiple of [`ALIGN`] elements, with zeros before it. Clones
-/// share the storage.
-#[derive(Debug, Clone, Default)]
-pub struct Params {
-    vars: Arc<[(String, Tensor)]>,
-    storage: Storage,
+/// share the array.
+#[derive(Debug, Clone)]
+pub struct Params<O: Ops = Cpu> {
+    vars: Arc<[(String, Tensor<O>)]>,
+    storage: Storage<O>,
+}
+
+impl Default for Params {
+    fn default() -> Self {
+        Self::zeros([])
+    }
 }
 
 impl Params {
     /// Creates tensors of zeros by name and dimensions.
     pub fn zeros(shapes: impl IntoIterator<Item = (String, Vec<usize>)>) -> Self {
-        let storage = Storage::default();
+        let storage = Storage::<Cpu>::new(Vec::new());
         let mut end = 0;
         let place = |(name, dims): (String, Vec<usize>)| {
             let range = end..end + dims.iter().product::<usize>();
             end = range.end.next_multiple_of(ALIGN);
-            (name, Tensor { dims: dims.into(), storage: Arc::clone(&storage), range })
+            (name, Tensor { dims: dims.into(), storage: storage.clone(), range })
         };
         let vars = shapes.into_iter().map(place).collect();
-        *storage.write().unwrap_or_else(PoisonError::into_inner) = vec![0.0; end];
+        *storage.write() = vec![0.0; end];
         Self { vars, storage }
     }
 
@@ -51,13 +85,35 @@ impl Params {
         Ok(params)
     }
 
+    /// Returns a copy with an array of its own.
+    #[must_use]
+    pub fn duplicate(&self) -> Self {
+        self.over(Storage::new(self.storage.read().clone()))
+    }
+
+    /// Calls `f` with the whole array for modification in place.
+    pub fn update<R>(&self, f: impl FnOnce(&mut [f32]) -> R) -> R {
+        f(&mut self.storage.write())
+    }
+
+    /// Returns tensors of the same names and places over another array.
+    fn over<O: Ops>(&self, storage: Storage<O>) -> Params<O> {
+        let own = |(name, var): &(String, Tensor)| {
+            let (dims, range) = (Arc::clone(&var.dims), var.range());
+            (name.clone(), Tensor { dims, storage: storage.clone(), range })
+        };
+        Params { vars: self.vars.iter().map(own).collect(), storage }
+    }
+}
+
+impl<O: Ops> Params<O> {
     /// Returns names and tensors, in order.
-    pub fn vars(&self) -> &[(String, Tensor)] {
+    pub fn vars(&self) -> &[(String, Tensor<O>)] {
         &self.vars
     }
 
     /// Returns the tensor of an index as a trained weight.
-    pub fn param(&self, index: usize) -> Param {
+    pub fn param(&self, index: usize) -> Param<O> {
         Param::new(self.vars[index].1.clone(), Some(index))
     }
 
@@ -65,34 +121,18 @@ impl Params {
     pub fn elements(&self) -> usize {
         self.vars.last().map_or(0, |(_, var)| var.range.end.next_multiple_of(ALIGN))
     }
-
-    /// Calls `f` with the whole array for modification in place.
-    pub fn update<R>(&self, f: impl FnOnce(&mut [f32]) -> R) -> R {
-        f(&mut self.storage.write().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Returns a copy with storage of its own.
-    #[must_use]
-    pub fn duplicate(&self) -> Self {
-        let values = self.storage.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let storage = Arc::new(RwLock::new(values));
-        let own = |(name, var): &(String, Tensor)| {
-            (name.clone(), Tensor { storage: Arc::clone(&storage), ..var.clone() })
-        };
-        Self { vars: self.vars.iter().map(own).collect(), storage }
-    }
 }
 
-/// A tensor in row-major order: a range of [`Params`]. Clones share the storage: a write through one is visible through
+/// A tensor in row-major order: a range of [`Params`]. Clones share the array: a write through one is visible through
 /// all.
 #[derive(Debug, Clone)]
-pub struct Tensor {
+pub struct Tensor<O: Ops = Cpu> {
     dims: Arc<[usize]>,
-    storage: Storage,
+    storage: Storage<O>,
     range: Range<usize>,
 }
 
-impl Tensor {
+impl<O: Ops> Tensor<O> {
     /// Returns the sizes of its dimensions.
     pub fn dims(&self) -> &[usize] {
         &self.dims
@@ -107,11 +147,12 @@ impl Tensor {
     pub fn range(&self) -> Range<usize> {
         self.range.clone()
     }
+}
 
+impl Tensor {
     /// Borrows the current values, which cannot change meanwhile.
     pub fn values(&self) -> impl Deref<Target = [f32]> {
-        let array = self.storage.read().unwrap_or_else(PoisonError::into_inner);
-        Values { array, range: self.range() }
+        Values { array: self.storage.read(), range: self.range() }
     }
 
     /// Copies the current values.
@@ -121,11 +162,10 @@ impl Tensor {
 
     /// Calls `f` with the values for modification in place.
     pub fn update<R>(&self, f: impl FnOnce(&mut [f32]) -> R) -> R {
-        let mut array = self.storage.write().unwrap_or_else(PoisonError::into_inner);
-        f(&mut array[self.range()])
+        f(&mut self.storage.write()[self.range()])
     }
 
-    /// Copies values of the same shape into the storage.
+    /// Copies values of the same shape into the array.
     ///
     /// # Errors
     ///
@@ -150,12 +190,12 @@ pub(super) fn fits(values: usize, dims: &[usize]) -> Result<(), ModelError> {
 }
 
 /// Borrowed values of a tensor.
-struct Values<G> {
-    array: G,
+struct Values<'a> {
+    array: RwLockReadGuard<'a, Vec<f32>>,
     range: Range<usize>,
 }
 
-impl<G: Deref<Target = Vec<f32>>> Deref for Values<G> {
+impl Deref for Values<'_> {
     type Target = [f32];
 
     fn deref(&self) -> &[f32] {
@@ -165,16 +205,16 @@ impl<G: Deref<Target = Vec<f32>>> Deref for Values<G> {
 
 /// A weight: its values, and the slot of its gradient.
 #[derive(Debug, Clone)]
-pub struct Param {
-    tensor: Tensor,
+pub struct Param<O: Ops = Cpu> {
+    tensor: Tensor<O>,
     slot: Option<usize>,
 }
 
-impl Param {
+impl<O: Ops> Param<O> {
     /// Creates a weight over an array's storage. `slot` is its index in
     /// [`Model::trainable`](crate::model::Model::trainable). A weight without one is frozen, and its gradient is never
     /// computed.
-    pub fn new(tensor: Tensor, slot: Option<usize>) -> Self {
+    pub fn new(tensor: Tensor<O>, slot: Option<usize>) -> Self {
         Self { tensor, slot }
     }
 
@@ -192,7 +232,9 @@ impl Param {
     pub fn dims(&self) -> &[usize] {
         self.tensor.dims()
     }
+}
 
+impl Param {
     /// Borrows the current values.
     pub fn values(&self) -> impl Deref<Target = [f32]> {
         self.tensor.values()

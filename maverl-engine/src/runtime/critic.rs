@@ -277,7 +277,7 @@ impl Body {
                 dvalues.extend(row.grads(own, weight, self.spec.limits, sums));
             }
             let dhidden = self.head.backward(&hidden, &dvalues, &mut of_head);
-            tape.backward(&packed.spread(&dhidden), &mut of_trunk, &mut pool);
+            tape.backward(&packed.spread(&dhidden), &mut of_trunk, &mut pool)?;
         }
         Ok((of_trunk, of_head))
     }

@@ -249,7 +249,7 @@ mod tests {
             let d = decoder
                 .loss(&hidden, targets, inv_temperature, completions, loss, &mut gradients)
                 .unwrap();
-            tape.backward(&packed.spread(&d), &mut gradients, &mut pool);
+            tape.backward(&packed.spread(&d), &mut gradients, &mut pool).unwrap();
             (logprobs, gradients.sums().unwrap().concat(), gradients.norm())
         });
         assert_eq!(shared.0, apart.0);

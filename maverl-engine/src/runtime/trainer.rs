@@ -198,8 +198,7 @@ impl Trainer {
             let lengths = micro.rows.iter().map(|row| row.completion.len());
             joint.backward(&hidden, micro.first_row, lengths, &mut dhidden);
         }
-        tape.backward(&packed.spread(&dhidden), gradients, pool);
-        Ok(())
+        tape.backward(&packed.spread(&dhidden), gradients, pool)
     }
 
     /// Returns the decoder for training: with dropout, if the adapter has any. The mask is a function of the seed, the

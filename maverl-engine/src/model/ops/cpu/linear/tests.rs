@@ -67,7 +67,7 @@ fn gradients_agree_with_central_differences_with_and_without_dropout() {
         let params = params([("w", 2, [O, I]), ("a", 4, [R, I]), ("b", 5, [O, R])]);
         let dropout = Dropout { p, place: 3, keys: (0..N as u64).collect() };
         let mut mask = vec![1.0; N * I];
-        dropout.apply(&mut mask, I);
+        drop_out(&dropout, &mut mask, I);
         let mut linear = Linear::new(params.param(0), None);
         linear.lora = Some(Lora {
             a: params.param(1),
@@ -76,7 +76,7 @@ fn gradients_agree_with_central_differences_with_and_without_dropout() {
             dropout: (p > 0.0).then_some(dropout),
         });
         let (x, c, mut pool) = (random(1, N * I), random(3, N * O), Pool::default());
-        let y = linear.project(&x, Precision::F32, &mut pool);
+        let y = project(&linear, &x, Precision::F32, &mut pool);
         let [wx, wc, mask] = [&x, &c, &mask].map(|v| wide(v));
         let [ww, wa, wb] = [0, 1, 2].map(|i| wide(&params.param(i).values()));
         let expected = reference([&wx, &ww, &wa, &wb], &mask, &wc);
@@ -84,7 +84,7 @@ fn gradients_agree_with_central_differences_with_and_without_dropout() {
         assert!((loss - expected).abs() < 1e-5, "{loss} is not {expected}");
 
         let (mut gradients, mut dx) = (Gradients::new(&params), vec![f32::NAN; N * I]);
-        linear.backward(&x, &c, &mut dx, Precision::F32.set(), &mut gradients, &mut pool);
+        backward(&linear, [&x, &c], &mut dx, Precision::F32.set(), &mut gradients, &mut pool);
         let of = |x: &[f64], w: &[f64], a: &[f64], b: &[f64]| reference([x, w, a, b], &mask, &wc);
         close(&dx, &central_differences(&wx, |x| of(x, &ww, &wa, &wb)));
         let sums = gradients.sums().unwrap();
@@ -102,14 +102,14 @@ fn a_frozen_weight_gets_no_gradient_and_a_packed_one_gives_the_same_bits() {
     let linear = Linear::new(weight, Some(params.param(1)));
     let (x, mut pool) = (random(1, N * I), Pool::default());
     for precision in [Precision::F32, Precision::Bf16] {
-        let y = linear.project(&x, precision, &mut pool);
-        linear.pack(precision);
-        assert_eq!(linear.project(&x, precision, &mut pool), y);
+        let y = project(&linear, &x, precision, &mut pool);
+        linear.pack(&Cpu { precision });
+        assert_eq!(project(&linear, &x, precision, &mut pool), y);
         linear.unpack();
     }
     let (mut gradients, mut dx) = (Gradients::new(&params), vec![0.0; N * I]);
     let dy = random(3, N * O);
-    linear.backward(&x, &dy, &mut dx, Precision::F32.set(), &mut gradients, &mut pool);
+    backward(&linear, [&x, &dy], &mut dx, Precision::F32.set(), &mut gradients, &mut pool);
     let error = gradients.sums().unwrap_err().to_string();
     assert!(error.contains("`w` got no gradient"), "{error}");
 }
@@ -118,7 +118,7 @@ fn a_frozen_weight_gets_no_gradient_and_a_packed_one_gives_the_same_bits() {
 fn dropout_drops_its_share_and_keeps_the_mean() {
     let dropout = Dropout { p: 0.3, place: 1, keys: (0..100).collect() };
     let mut x = vec![1.0; 100 * 200];
-    dropout.apply(&mut x, 200);
+    drop_out(&dropout, &mut x, 200);
     let dropped = x.iter().filter(|x| **x == 0.0).count() as f64 / x.len() as f64;
     let mean = x.iter().sum::<f32>() / x.len() as f32;
     assert!((dropped - 0.3).abs() < 0.02 && (mean - 1.0).abs() < 0.03, "{dropped}, {mean}");
