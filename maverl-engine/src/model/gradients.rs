@@ -16,6 +16,15 @@ pub struct Gradients<'m, O: Ops = Cpu> {
 }
 
 impl<'m, O: Ops> Gradients<'m, O> {
+    /// Creates zeros for parameters on a device.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    pub fn on(ops: &O, params: &'m Params<O>) -> Result<Self, ModelError> {
+        Ok(Self::over(params, ops.sums(params.elements())?))
+    }
+
     /// Creates the sums of parameters in an array of zeros.
     fn over(params: &'m Params<O>, sums: O::Sums) -> Self {
         Self { params, sums, reached: vec![false; params.vars().len()] }
@@ -26,6 +35,21 @@ impl<'m, O: Ops> Gradients<'m, O> {
         let slot = slot?;
         self.reached[slot] = true;
         Some((&mut self.sums, self.params.vars()[slot].1.range()))
+    }
+
+    /// Returns the array of the sums.
+    ///
+    /// # Errors
+    ///
+    /// If a variable got no gradient (MO-1).
+    pub fn all(&self) -> Result<&O::Sums, ModelError> {
+        match self.params.vars().iter().zip(&self.reached).find(|(_, reached)| !**reached) {
+            Some(((name, _), _)) => Err(ModelError::new(
+                ModelErrorKind::Numeric,
+                format!("`{name}` got no gradient (MO-1)"),
+            )),
+            None => Ok(&self.sums),
+        }
     }
 }
 
@@ -49,21 +73,6 @@ impl<'m> Gradients<'m> {
     pub fn sums(&self) -> Result<Vec<&[f32]>, ModelError> {
         let all = self.all()?;
         Ok(self.params.vars().iter().map(|(_, var)| &all[var.range()]).collect())
-    }
-
-    /// Returns the array of the sums.
-    ///
-    /// # Errors
-    ///
-    /// If a variable got no gradient (MO-1).
-    pub fn all(&self) -> Result<&[f32], ModelError> {
-        match self.params.vars().iter().zip(&self.reached).find(|(_, reached)| !**reached) {
-            Some(((name, _), _)) => Err(ModelError::new(
-                ModelErrorKind::Numeric,
-                format!("`{name}` got no gradient (MO-1)"),
-            )),
-            None => Ok(&self.sums),
-        }
     }
 
     /// Returns the norm of all sums together.

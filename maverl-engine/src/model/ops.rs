@@ -95,6 +95,20 @@ pub trait Ops: Clone + Debug + Send + Sync + Sized + 'static {
     /// Returns residual streams to the pool.
     fn give_streams(spare: &mut Self::Spare, buffers: impl IntoIterator<Item = Self::Stream>);
 
+    /// Copies parameters to the device, as it stores them.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    fn weights(&self, values: &[f32]) -> Done<Self::Weights>;
+
+    /// Creates zeros for the gradients of so many elements.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    fn sums(&self, elements: usize) -> Done<Self::Sums>;
+
     /// Creates the angles of frequencies `[head_dim / 2]`, for so many positions.
     ///
     /// # Errors

@@ -10,6 +10,7 @@ use super::*;
 
 mod alike;
 mod autograd;
+mod contract;
 pub(crate) mod counting;
 pub(super) mod mutation;
 mod reference;

@@ -96,6 +96,15 @@ impl Params {
         f(&mut self.storage.write())
     }
 
+    /// Copies the tensors to a device.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    pub fn on<O: Ops>(&self, ops: &O) -> Result<Params<O>, ModelError> {
+        Ok(self.over(Storage::new(ops.weights(&self.storage.read())?)))
+    }
+
     /// Returns tensors of the same names and places over another array.
     fn over<O: Ops>(&self, storage: Storage<O>) -> Params<O> {
         let own = |(name, var): &(String, Tensor)| {

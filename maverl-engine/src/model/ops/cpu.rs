@@ -96,6 +96,14 @@ impl Ops for Cpu {
         spare.free.extend(buffers);
     }
 
+    fn weights(&self, values: &[f32]) -> Done<Vec<f32>> {
+        Ok(values.to_vec())
+    }
+
+    fn sums(&self, elements: usize) -> Done<Vec<f32>> {
+        Ok(vec![0.0; elements])
+    }
+
     fn rope(&self, inv_freq: &[f32], positions: usize) -> Done<RopeTable> {
         Ok(RopeTable::new(inv_freq, positions))
     }
