@@ -4,6 +4,8 @@
 //! `maverl-kernels`. The device is a type parameter, so that a call costs nothing.
 
 mod cpu;
+#[cfg(feature = "cuda")]
+pub mod device;
 
 use std::fmt::Debug;
 use std::ops::Range;

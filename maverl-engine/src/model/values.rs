@@ -232,6 +232,12 @@ impl<O: Ops> Param<O> {
         self.slot
     }
 
+    /// Borrows the array that holds the weight, with its place there.
+    #[cfg(feature = "cuda")]
+    pub(super) fn read(&self) -> (impl Deref<Target = O::Weights>, Range<usize>) {
+        (self.tensor.storage.read(), self.tensor.range())
+    }
+
     /// Freezes the weight.
     pub(super) fn freeze(&mut self) {
         self.slot = None;

@@ -1,10 +1,19 @@
 //! Contract of [`Ops`]: the same tests for every device, of whole decoders.
 
+#[cfg(feature = "cuda")]
+use std::sync::OnceLock;
+
 use half::bf16;
+#[cfg(feature = "cuda")]
+use maverl_kernels::cuda::{Emulated, Kernels, MODEL, Module};
+#[cfg(feature = "cuda")]
+use maverl_kernels::emulate::{EmulateError, Library};
 
 use super::slow::Slow;
 use super::*;
 use crate::model::linear::Lora;
+#[cfg(feature = "cuda")]
+use crate::model::ops::device::Device;
 use crate::model::ops::{Cpu, Ops};
 
 /// A device under test.
@@ -42,6 +51,41 @@ impl Tested for Cpu {
     }
 }
 
+#[cfg(feature = "cuda")]
+impl Tested for Device<Emulated> {
+    const NAME: &'static str = "emulated";
+    const LOGPROB: f64 = 2e-2;
+    const GRADIENT: f64 = 3e-2;
+
+    fn host(&self, act: &Self::Act) -> Vec<f32> {
+        self.read(act).unwrap()
+    }
+
+    fn host_sums(&self, sums: &Self::Sums) -> Vec<f32> {
+        self.read_sums(sums).unwrap()
+    }
+
+    fn kv(&self, config: &HfConfig, blocks: usize) -> Self::Kv {
+        Self::kv(self, config, blocks).unwrap()
+    }
+}
+
+/// Returns the kernels as C++ on the CPU; none without a C++ compiler.
+#[cfg(feature = "cuda")]
+fn emulated() -> Option<Device<Emulated>> {
+    static LIBRARIES: OnceLock<Option<Vec<(Module, Library)>>> = OnceLock::new();
+    let build = |module: &Module| match Library::build(&module.text(), module.kernels) {
+        Ok(library) => Some((*module, library)),
+        Err(error @ EmulateError::NoCompiler(_)) => {
+            eprintln!("skipped: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    };
+    let libraries = LIBRARIES.get_or_init(|| MODEL.iter().map(build).collect());
+    Some(Device::new(Kernels::new(Emulated::of(libraries.clone()?))))
+}
+
 /// Declares the contract for each device.
 macro_rules! contract {
     ($($name:ident,)*) => {
@@ -49,6 +93,16 @@ macro_rules! contract {
             $(#[test]
             fn $name() {
                 super::$name(&super::Cpu::default());
+            })*
+        }
+
+        #[cfg(feature = "cuda")]
+        mod emulated {
+            $(#[test]
+            fn $name() {
+                if let Some(device) = super::emulated() {
+                    super::$name(&device);
+                }
             })*
         }
     };
