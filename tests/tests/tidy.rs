@@ -604,7 +604,7 @@ const ENGINE_API: &[(&str, &str)] = &[
     (
         "model/mod.rs",
         "Adapter ChatInput ChatMessage Context Decoder Detokenizer Gradients HeadKind HfConfig Hub HubId KvStore \
-         LoraConfig Model ModelError ModelErrorKind ModelFiles ModelSource Param Pool Rendered Rows SaveOptions Shards \
+         LoraConfig Model ModelError ModelErrorKind ModelFiles ModelSource Param Params Pool Rendered Rows SaveOptions Shards \
          Snapshot StoredDtype Tape Tensor Tokenizer TokenizerError ValueHead ValueModel Weights blank builtin create \
          decoder lora save",
     ),

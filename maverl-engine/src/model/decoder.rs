@@ -12,69 +12,78 @@ mod saved;
 
 use std::sync::Arc;
 
-use maverl_kernels::attention::{Heads, Packing, Segment, attention};
+use maverl_kernels::attention::{Heads, Packing, Segment};
 use maverl_kernels::matmul::Precision;
-use maverl_kernels::rope::{RopeTable, rope};
-use maverl_kernels::{embedding, mlp, norm};
 
 use crate::model::hf_config::HfConfig;
-use crate::model::kv::KvStore;
 use crate::model::linear::{Linear, Lora};
+use crate::model::ops::{Cpu, Ops, Turn};
 use crate::model::pool::Pool;
+use crate::model::tape::Rows;
 use crate::model::values::Param;
 use crate::model::{ModelError, ModelErrorKind};
 
-pub(super) use saved::{Projected, Saved};
+pub use saved::Projected;
+pub(super) use saved::Saved;
 
 /// Tokens that a forward pass may attend to.
-pub enum Context<'a> {
+pub enum Context<'a, O: Ops = Cpu> {
     /// Whole rows: each attends to itself.
     Packed(Packing<'a>),
     /// New tokens of each segment, in order, on top of its blocks. Their keys and values are written to the blocks.
-    Cached(&'a mut KvStore, &'a [Segment<'a>]),
+    Cached(&'a mut O::Kv, &'a [Segment<'a>]),
 }
 
-/// A decoder over given weights.
+/// A decoder over given weights, on a device.
 #[derive(Clone)]
-pub struct Decoder {
+pub struct Decoder<O: Ops = Cpu> {
+    ops: O,
     config: Arc<HfConfig>,
-    precision: Precision,
-    embed: Param,
-    layers: Vec<Layer>,
-    norm: Param,
-    head: Linear,
-    rope: Arc<RopeTable>,
+    embed: Param<O>,
+    layers: Vec<Layer<O>>,
+    norm: Param<O>,
+    head: Linear<O>,
+    rope: Angles<O>,
+}
+
+/// Angles of rotary positions that clones share.
+struct Angles<O: Ops>(Arc<O::Rope>);
+
+impl<O: Ops> Clone for Angles<O> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
 }
 
 #[derive(Clone)]
-struct Layer {
-    input_norm: Param,
-    q: Linear,
-    k: Linear,
-    v: Linear,
-    o: Linear,
+struct Layer<O: Ops> {
+    input_norm: Param<O>,
+    q: Linear<O>,
+    k: Linear<O>,
+    v: Linear<O>,
+    o: Linear<O>,
     /// Norm weight of queries, `[head_dim]`.
-    q_norm: Option<Param>,
+    q_norm: Option<Param<O>>,
     /// Norm weight of keys, `[head_dim]`.
-    k_norm: Option<Param>,
-    post_norm: Param,
-    gate: Linear,
-    up: Linear,
-    down: Linear,
+    k_norm: Option<Param<O>>,
+    post_norm: Param<O>,
+    gate: Linear<O>,
+    up: Linear<O>,
+    down: Linear<O>,
 }
 
-impl Layer {
+impl<O: Ops> Layer<O> {
     fn new(
         config: &HfConfig,
         index: usize,
-        get: &mut dyn FnMut(&str) -> Result<Param, ModelError>,
+        get: &mut dyn FnMut(&str) -> Result<Param<O>, ModelError>,
     ) -> Result<Self, ModelError> {
         let mut at = |name: &str| get(&format!("model.layers.{index}.{name}"));
         let mut norm = |name: &str| at(&format!("{name}.weight"));
         let (input_norm, post_norm) = (norm("input_layernorm")?, norm("post_attention_layernorm")?);
         let mut head_norm = |name: &str| config.qk_norm.then(|| norm(name)).transpose();
         let (q_norm, k_norm) = (head_norm("self_attn.q_norm")?, head_norm("self_attn.k_norm")?);
-        let mut linear = |name: &str, bias: bool| -> Result<Linear, ModelError> {
+        let mut linear = |name: &str, bias: bool| -> Result<Linear<O>, ModelError> {
             let weight = at(&format!("{name}.weight"))?;
             let bias = bias.then(|| at(&format!("{name}.bias"))).transpose()?;
             Ok(Linear::new(weight, bias))
@@ -95,7 +104,7 @@ impl Layer {
     }
 
     /// Iterates over the linear maps, with their names within the layer.
-    fn linears(&mut self) -> [(&'static str, &mut Linear); 7] {
+    fn linears(&mut self) -> [(&'static str, &mut Linear<O>); 7] {
         [
             ("self_attn.q_proj", &mut self.q),
             ("self_attn.k_proj", &mut self.k),
@@ -116,7 +125,7 @@ impl Layer {
 }
 
 impl Decoder {
-    /// Builds the decoder. `get` returns a checkpoint's weight by name.
+    /// Builds a decoder on the CPU. `get` returns a checkpoint's weight by name.
     ///
     /// # Errors
     ///
@@ -125,25 +134,45 @@ impl Decoder {
         config: &Arc<HfConfig>,
         get: &mut dyn FnMut(&str) -> Result<Param, ModelError>,
     ) -> Result<Self, ModelError> {
+        Self::on(Cpu::default(), config, get)
+    }
+
+    /// Returns the decoder with products of another precision.
+    #[must_use]
+    pub(super) fn with_precision(self, precision: Precision) -> Self {
+        Self { ops: Cpu { precision }, ..self }
+    }
+
+    pub(super) fn precision(&self) -> Precision {
+        self.ops.precision
+    }
+}
+
+impl<O: Ops> Decoder<O> {
+    /// Builds a decoder on a device. `get` returns a checkpoint's weight by name.
+    ///
+    /// # Errors
+    ///
+    /// The error of `get`, or if the device fails.
+    pub fn on(
+        ops: O,
+        config: &Arc<HfConfig>,
+        get: &mut dyn FnMut(&str) -> Result<Param<O>, ModelError>,
+    ) -> Result<Self, ModelError> {
         let embed = get("model.embed_tokens.weight")?;
         let layers = (0..config.num_hidden_layers).map(|i| Layer::new(config, i, get));
         let layers = layers.collect::<Result<_, _>>()?;
         let norm = get("model.norm.weight")?;
         let head = if config.tie_word_embeddings { embed.clone() } else { get("lm_head.weight")? };
         let inv_freq = config.rope.inv_freq(config.head_dim);
-        let rope = Arc::new(RopeTable::new(&inv_freq, config.max_position_embeddings));
+        let rope = ops.rope(&inv_freq, config.max_position_embeddings)?;
         let (config, head) = (Arc::clone(config), Linear::new(head, None));
-        Ok(Self { config, precision: Precision::F32, embed, layers, norm, head, rope })
+        Ok(Self { ops, config, embed, layers, norm, head, rope: Angles(Arc::new(rope)) })
     }
 
-    /// Returns the decoder with products of another precision.
-    #[must_use]
-    pub(super) fn with_precision(self, precision: Precision) -> Self {
-        Self { precision, ..self }
-    }
-
-    pub(super) fn precision(&self) -> Precision {
-        self.precision
+    /// Returns the device.
+    pub fn ops(&self) -> &O {
+        &self.ops
     }
 
     /// Returns the decoder with all weights frozen.
@@ -158,7 +187,7 @@ impl Decoder {
 
     /// Iterates over the adapter slots of the linear maps, by the map's name (`model.layers.0.self_attn.q_proj`), in a
     /// fixed order.
-    pub(super) fn loras(&mut self) -> impl Iterator<Item = (String, &mut Option<Lora>)> {
+    pub(super) fn loras(&mut self) -> impl Iterator<Item = (String, &mut Option<Lora<O>>)> {
         self.layers.iter_mut().enumerate().flat_map(|(index, layer)| {
             let named = layer.linears().into_iter();
             named.map(move |(name, linear)| {
@@ -167,7 +196,7 @@ impl Decoder {
         })
     }
 
-    fn linears(&self) -> impl Iterator<Item = &Linear> {
+    fn linears(&self) -> impl Iterator<Item = &Linear<O>> {
         let layers = self.layers.iter().flat_map(|layer| {
             [&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down]
         });
@@ -177,7 +206,7 @@ impl Decoder {
     /// Packs the weight of every linear map for products of few rows, until [`Decoder::unpack`]. Decoders over the same
     /// base share the packed weights.
     pub fn pack(&self) {
-        self.linears().for_each(|linear| linear.pack(self.precision));
+        self.linears().for_each(|linear| linear.pack(&self.ops));
     }
 
     /// Drops the packed weights, so that the weights may change.
@@ -189,40 +218,33 @@ impl Decoder {
     ///
     /// # Errors
     ///
-    /// If an id or position is out of range.
+    /// If an id or position is out of range, or the device fails.
     pub fn forward(
         &self,
         ids: &[u32],
         positions: &[u32],
-        context: Context<'_>,
-        pool: &mut Pool,
-    ) -> Result<Vec<f32>, ModelError> {
+        context: Context<'_, O>,
+        pool: &mut Pool<O>,
+    ) -> Result<O::Act, ModelError> {
         self.check(ids, positions)?;
         match context {
-            Context::Packed(packing) => Ok(self.packed(ids, positions, packing, pool)),
-            Context::Cached(store, segments) => {
-                Ok(self.cached(ids, positions, store, segments, pool))
-            }
+            Context::Packed(packing) => self.packed(Rows { ids, positions, packing }, pool),
+            Context::Cached(kv, segments) => self.cached(ids, positions, kv, segments, pool),
         }
     }
 
-    fn packed(
-        &self,
-        ids: &[u32],
-        positions: &[u32],
-        packing: Packing<'_>,
-        pool: &mut Pool,
-    ) -> Vec<f32> {
-        let mut x = self.embed(ids, pool);
+    fn packed(&self, rows: Rows<'_>, pool: &mut Pool<O>) -> Result<O::Act, ModelError> {
+        let at = self.ops.place(rows)?;
+        let mut x = self.embed(&at, pool)?;
         for index in 0..self.layers.len() {
-            let (out, saved) = self.layer(index, x, positions, packing, pool);
+            let (out, saved) = self.layer(index, x, &at, pool)?;
             let x_in = saved.keep_input(pool);
-            pool.give([x_in]);
+            pool.give_streams([x_in]);
             x = out;
         }
-        let hidden = self.last_norm(&x, pool);
-        pool.give([x]);
-        hidden
+        let hidden = self.last_norm(&x, pool)?;
+        pool.give_streams([x]);
+        Ok(hidden)
     }
 
     /// Returns an error if an id or position is out of range.
@@ -244,11 +266,12 @@ impl Decoder {
     }
 
     /// Computes the embeddings `[N, D]`, the first part of [`Decoder::forward`].
-    pub(super) fn embed(&self, ids: &[u32], pool: &mut Pool) -> Vec<f32> {
-        let width = self.config.hidden_size;
-        let mut x = pool.take(ids.len() * width);
-        embedding::gather(&self.embed.values(), ids, width, &mut x);
-        x
+    pub(super) fn embed(
+        &self,
+        at: &O::Placed<'_>,
+        pool: &mut Pool<O>,
+    ) -> Result<O::Stream, ModelError> {
+        self.ops.gather(&self.embed, at, pool)
     }
 
     /// Returns the number of layers.
@@ -265,64 +288,74 @@ impl Decoder {
     pub(super) fn layer(
         &self,
         index: usize,
-        x: Vec<f32>,
-        positions: &[u32],
-        packing: Packing<'_>,
-        pool: &mut Pool,
-    ) -> (Vec<f32>, Saved) {
-        let projected = self.project(index, &x, positions, pool);
+        x: O::Stream,
+        at: &O::Placed<'_>,
+        pool: &mut Pool<O>,
+    ) -> Result<(O::Stream, Saved<O>), ModelError> {
+        let projected = self.project(index, &x, at, pool)?;
         let Projected { q, k, v, .. } = &projected;
-        let mut attended = pool.take(q.len());
-        attention(q, k, v, packing, self.heads(), &mut attended);
+        let attended = self.ops.attend([q, k, v], at, self.heads(), pool)?;
         self.after_attention(index, x, projected, attended, pool)
     }
 
     /// Computes queries, keys and values of layer `index` from its input `x [N, D]`.
-    fn project(&self, index: usize, x: &[f32], positions: &[u32], pool: &mut Pool) -> Projected {
-        let (layer, precision) = (&self.layers[index], self.precision);
-        let mut h = pool.take(x.len());
-        norm::rms_norm(x, &layer.input_norm.values(), self.eps(), &mut h);
-        let q = layer.q.project(&h, precision, pool);
-        let k = layer.k.project(&h, precision, pool);
-        let v = layer.v.project(&h, precision, pool);
+    fn project(
+        &self,
+        index: usize,
+        x: &O::Stream,
+        at: &O::Placed<'_>,
+        pool: &mut Pool<O>,
+    ) -> Result<Projected<O>, ModelError> {
+        let (ops, layer) = (&self.ops, &self.layers[index]);
+        let h = ops.norm(x, (&layer.input_norm, self.eps()), pool)?;
+        let q = ops.linear(&h, &layer.q, pool)?;
+        let k = ops.linear(&h, &layer.k, pool)?;
+        let v = ops.linear(&h, &layer.v, pool)?;
         pool.give([h]);
-        let (mut q, raw_q) = self.head_norm(q, layer.q_norm.as_ref(), pool);
-        let (mut k, raw_k) = self.head_norm(k, layer.k_norm.as_ref(), pool);
-        let heads = self.heads();
-        rope(&mut q, positions, heads.q, &self.rope);
-        rope(&mut k, positions, heads.kv, &self.rope);
-        Projected { raw_q, raw_k, q, k, v }
+        let (q, raw_q) = ops.turn(q, &self.turn_q(layer), at, pool)?;
+        let (k, raw_k) = ops.turn(k, &self.turn_k(layer), at, pool)?;
+        Ok(Projected { raw_q, raw_k, q, k, v })
     }
 
     /// Computes the rest of layer `index` from its input and the output of attention.
     fn after_attention(
         &self,
         index: usize,
-        x: Vec<f32>,
-        projected: Projected,
-        attended: Vec<f32>,
-        pool: &mut Pool,
-    ) -> (Vec<f32>, Saved) {
-        let (layer, precision) = (&self.layers[index], self.precision);
-        let mut mid = pool.copy(&x);
-        layer.o.forward(&attended, &mut mid, precision.add(), pool);
-        let mut h = pool.take(x.len());
-        norm::rms_norm(&mid, &layer.post_norm.values(), self.eps(), &mut h);
-        let gate = layer.gate.project(&h, precision, pool);
-        let up = layer.up.project(&h, precision, pool);
-        let mut act = pool.take(gate.len());
-        mlp::swiglu(&gate, &up, &mut act);
-        let mut out = pool.copy(&mid);
-        layer.down.forward(&act, &mut out, precision.add(), pool);
+        x: O::Stream,
+        projected: Projected<O>,
+        (attended, lse): (O::Act, O::Lse),
+        pool: &mut Pool<O>,
+    ) -> Result<(O::Stream, Saved<O>), ModelError> {
+        let (ops, layer) = (&self.ops, &self.layers[index]);
+        let mid = ops.linear_onto(&x, &attended, &layer.o, pool)?;
+        let h = ops.norm(&mid, (&layer.post_norm, self.eps()), pool)?;
+        let gate = ops.linear(&h, &layer.gate, pool)?;
+        let up = ops.linear(&h, &layer.up, pool)?;
+        let act = ops.swiglu(&gate, &up, pool)?;
+        let out = ops.linear_onto(&mid, &act, &layer.down, pool)?;
         pool.give([h, act]);
-        (out, Saved { x, projected, attended, mid, gate, up })
+        Ok((out, Saved { x, projected, attended, lse, mid, gate, up }))
     }
 
     /// Applies the norm after the layers, the last part of [`Decoder::forward`].
-    pub(super) fn last_norm(&self, x: &[f32], pool: &mut Pool) -> Vec<f32> {
-        let mut hidden = pool.take(x.len());
-        norm::rms_norm(x, &self.norm.values(), self.eps(), &mut hidden);
-        hidden
+    pub(super) fn last_norm(
+        &self,
+        x: &O::Stream,
+        pool: &mut Pool<O>,
+    ) -> Result<O::Act, ModelError> {
+        self.ops.norm(x, (&self.norm, self.eps()), pool)
+    }
+
+    /// Returns norm and rope of a layer's queries.
+    fn turn_q<'a>(&'a self, layer: &'a Layer<O>) -> Turn<'a, O> {
+        let norm = layer.q_norm.as_ref();
+        Turn { heads: self.heads().q, norm, eps: self.eps(), rope: &self.rope.0 }
+    }
+
+    /// Returns norm and rope of a layer's keys.
+    fn turn_k<'a>(&'a self, layer: &'a Layer<O>) -> Turn<'a, O> {
+        let norm = layer.k_norm.as_ref();
+        Turn { heads: self.heads().kv, norm, eps: self.eps(), rope: &self.rope.0 }
     }
 
     fn heads(&self) -> Heads {
@@ -332,19 +365,5 @@ impl Decoder {
 
     fn eps(&self) -> f32 {
         self.config.rms_norm_eps
-    }
-
-    /// Normalizes each head of `x [N, H * head_dim]` if there is a weight for it; then also returns the input of the
-    /// norm.
-    fn head_norm(
-        &self,
-        x: Vec<f32>,
-        weight: Option<&Param>,
-        pool: &mut Pool,
-    ) -> (Vec<f32>, Option<Vec<f32>>) {
-        let Some(weight) = weight else { return (x, None) };
-        let mut y = pool.take(x.len());
-        norm::rms_norm(&x, &weight.values(), self.eps(), &mut y);
-        (y, Some(x))
     }
 }

@@ -32,6 +32,8 @@ pub enum ModelErrorKind {
     Mismatch,
     /// An argument is not valid for the model, such as an id outside the vocabulary: correct the call.
     Argument,
+    /// A device is out of memory, or failed: plan less memory, or use another device.
+    Device,
     /// A number is not finite, or differs by more than rounding: the weights are unusable.
     Numeric,
 }

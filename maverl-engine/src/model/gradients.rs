@@ -1,38 +1,49 @@
 //! Gradients of one optimizer step, summed over micro-batches in f32.
 
+use std::ops::Range;
+
 use maverl_kernels::adamw::sum_of_squares;
 
-use crate::model::values::Tensor;
+use crate::model::ops::{Cpu, Ops};
+use crate::model::values::{Params, Tensor};
 use crate::model::{ModelError, ModelErrorKind};
 
-/// Sums of gradients, one for each trainable variable.
-pub struct Gradients<'m> {
-    vars: &'m [(String, Tensor)],
-    sums: Vec<Vec<f32>>,
+/// Sums of gradients, in one array with the places of the parameters.
+pub struct Gradients<'m, O: Ops = Cpu> {
+    params: &'m Params<O>,
+    sums: O::Sums,
     reached: Vec<bool>,
 }
 
-impl<'m> Gradients<'m> {
-    /// Creates zeros for variables.
-    pub fn new(vars: &'m [(String, Tensor)]) -> Self {
-        let sums = vars.iter().map(|(_, var)| vec![0.0; var.elem_count()]).collect();
-        Self { vars, sums, reached: vec![false; vars.len()] }
+impl<'m, O: Ops> Gradients<'m, O> {
+    /// Creates zeros for parameters on a device.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    pub fn on(ops: &O, params: &'m Params<O>) -> Result<Self, ModelError> {
+        Ok(Self::over(params, ops.sums(params.elements())?))
     }
 
-    /// Returns the gradient sum of the variable at `slot`, or `None` for a frozen one.
-    pub fn of(&mut self, slot: Option<usize>) -> Option<&mut [f32]> {
+    /// Creates the sums of parameters in an array of zeros.
+    fn over(params: &'m Params<O>, sums: O::Sums) -> Self {
+        Self { params, sums, reached: vec![false; params.vars().len()] }
+    }
+
+    /// Returns the array and the place of the variable at `slot`, or `None` for a frozen one.
+    pub(super) fn place(&mut self, slot: Option<usize>) -> Option<(&mut O::Sums, Range<usize>)> {
         let slot = slot?;
         self.reached[slot] = true;
-        Some(&mut self.sums[slot])
+        Some((&mut self.sums, self.params.vars()[slot].1.range()))
     }
 
-    /// Returns the sums, in the order of the variables.
+    /// Returns the array of the sums.
     ///
     /// # Errors
     ///
     /// If a variable got no gradient (MO-1).
-    pub fn sums(&self) -> Result<&[Vec<f32>], ModelError> {
-        match self.vars.iter().zip(&self.reached).find(|(_, reached)| !**reached) {
+    pub fn all(&self) -> Result<&O::Sums, ModelError> {
+        match self.params.vars().iter().zip(&self.reached).find(|(_, reached)| !**reached) {
             Some(((name, _), _)) => Err(ModelError::new(
                 ModelErrorKind::Numeric,
                 format!("`{name}` got no gradient (MO-1)"),
@@ -40,9 +51,34 @@ impl<'m> Gradients<'m> {
             None => Ok(&self.sums),
         }
     }
+}
+
+impl<'m> Gradients<'m> {
+    /// Creates zeros for parameters.
+    pub fn new(params: &'m Params) -> Self {
+        Self::over(params, vec![0.0; params.elements()])
+    }
+
+    /// Returns the gradient sum of the variable at `slot`, or `None` for a frozen one.
+    pub fn of(&mut self, slot: Option<usize>) -> Option<&mut [f32]> {
+        let (sums, place) = self.place(slot)?;
+        Some(&mut sums[place])
+    }
+
+    /// Returns the sums, in the order of the variables.
+    ///
+    /// # Errors
+    ///
+    /// If a variable got no gradient (MO-1).
+    pub fn sums(&self) -> Result<Vec<&[f32]>, ModelError> {
+        let all = self.all()?;
+        Ok(self.params.vars().iter().map(|(_, var)| &all[var.range()]).collect())
+    }
 
     /// Returns the norm of all sums together.
     pub fn norm(&self) -> f64 {
-        self.sums.iter().map(|sum| sum_of_squares(sum)).sum::<f64>().sqrt()
+        // Each variable by itself: the order of the sum is part of the result.
+        let squares = |(_, var): &(String, Tensor)| sum_of_squares(&self.sums[var.range()]);
+        self.params.vars().iter().map(squares).sum::<f64>().sqrt()
     }
 }

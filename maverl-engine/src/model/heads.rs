@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use maverl_kernels::matmul::Precision;
 
 use crate::model::save::{self, Entry};
-use crate::model::values::Tensor;
+use crate::model::values::{Params, Tensor};
 use crate::model::weights::Shards;
 use crate::model::{Gradients, HfConfig, Model, ModelError, ModelErrorKind, Pool, Rows, Tape};
 
@@ -41,19 +41,20 @@ impl HeadKind {
 #[derive(Debug, Clone)]
 pub struct ValueHead {
     kind: HeadKind,
-    /// Names and variables: the weight `[1, D]`, then the bias `[1]`.
-    vars: Vec<(String, Tensor)>,
+    /// Weight `[1, D]`, then bias `[1]`.
+    params: Params,
 }
 
 impl ValueHead {
     /// Creates a head whose output is 0 everywhere.
     pub fn new(kind: HeadKind, trunk: &HfConfig) -> Self {
-        Self::over(kind, [Tensor::zeros(&[1, trunk.hidden_size]), Tensor::zeros(&[1])])
+        Self::of_width(kind, trunk.hidden_size)
     }
 
-    fn over(kind: HeadKind, [weight, bias]: [Tensor; 2]) -> Self {
-        let named = |part: &str| format!("{}.{part}", kind.name());
-        Self { kind, vars: vec![(named("weight"), weight), (named("bias"), bias)] }
+    fn of_width(kind: HeadKind, width: usize) -> Self {
+        let shapes = [("weight", vec![1, width]), ("bias", vec![1])];
+        let named = |(part, shape)| (format!("{}.{part}", kind.name()), shape);
+        Self { kind, params: Params::zeros(shapes.map(named)) }
     }
 
     /// Reads the head in a model directory; `None` if the directory has none of this kind.
@@ -67,19 +68,18 @@ impl ValueHead {
             return Ok(None);
         }
         let shards = Shards::open_file(&file)?;
-        let part = |part: &str, shape: &[usize]| -> Result<Tensor, ModelError> {
-            let tensor = shards.tensor(&format!("{}.{part}", kind.name()))?;
-            if tensor.dims() == shape {
-                return Ok(tensor);
+        let head = Self::new(kind, trunk);
+        for ((name, var), part) in head.vars().iter().zip(["weight", "bias"]) {
+            if let Some(found) = shards.shape(name).filter(|found| found != var.dims()) {
+                let (place, shape) = (file.display(), var.dims());
+                return Err(ModelError::new(
+                    ModelErrorKind::Mismatch,
+                    format!("{place}: {part} is {found:?}; the trunk asks for {shape:?}"),
+                ));
             }
-            let (place, found) = (file.display(), tensor.dims());
-            Err(ModelError::new(
-                ModelErrorKind::Mismatch,
-                format!("{place}: {part} is {found:?}; the trunk asks for {shape:?}"),
-            ))
-        };
-        let head = [part("weight", &[1, trunk.hidden_size])?, part("bias", &[1])?];
-        Ok(Some(Self::over(kind, head)))
+            shards.assign(name, var)?;
+        }
+        Ok(Some(head))
     }
 
     /// Writes the head into a model directory.
@@ -89,7 +89,7 @@ impl ValueHead {
     /// If the file cannot be written.
     pub fn save(&self, dir: &Path) -> Result<(), ModelError> {
         let entries: Vec<Entry<'_>> =
-            self.vars.iter().map(|(name, var)| Entry::tensor(name, var)).collect();
+            self.vars().iter().map(|(name, var)| Entry::tensor(name, var)).collect();
         save::one_file(&self.kind.file(dir), &entries)
     }
 
@@ -100,16 +100,13 @@ impl ValueHead {
     /// If the directory has no head of this kind and shape.
     pub fn restore(&self, dir: &Path) -> Result<(), ModelError> {
         let shards = Shards::open_file(&self.kind.file(dir))?;
-        for (name, var) in &self.vars {
-            var.set(&shards.values(name)?)?;
-        }
-        Ok(())
+        self.vars().iter().try_for_each(|(name, var)| shards.assign(name, var))
     }
 
     /// Multiplies the output by `by`, then adds `plus`, by changing the parameters.
     pub fn rescale(&self, by: f32, plus: f32) {
-        self.vars[0].1.update(|weight| weight.iter_mut().for_each(|w| *w *= by));
-        self.vars[1].1.update(|bias| bias[0] = by * bias[0] + plus);
+        self.vars()[0].1.update(|weight| weight.iter_mut().for_each(|w| *w *= by));
+        self.vars()[1].1.update(|bias| bias[0] = by * bias[0] + plus);
     }
 
     /// Returns the kind of output.
@@ -119,12 +116,17 @@ impl ValueHead {
 
     /// Returns names and variables: `weight [1, D]`, then `bias [1]`.
     pub fn vars(&self) -> &[(String, Tensor)] {
-        &self.vars
+        self.params.vars()
+    }
+
+    /// Returns the array that holds them.
+    pub fn params(&self) -> &Params {
+        &self.params
     }
 
     /// Computes the value of each token, `[N]`, from the hidden states `[N, D]` of packed rows.
     pub fn values(&self, hidden: &[f32]) -> Vec<f32> {
-        let (weight, bias) = self.params();
+        let (weight, bias) = self.parts();
         let width = weight.len();
         let mut values = vec![bias[0]; hidden.len() / width];
         Precision::F32.add().nt(hidden, &weight, &mut values, hidden.len() / width, 1, width);
@@ -143,7 +145,7 @@ impl ValueHead {
                 "a row without tokens has no score",
             ));
         }
-        let width = self.params().0.len();
+        let width = self.parts().0.len();
         let last = offsets.iter().skip(1).flat_map(|&end| &hidden[(end - 1) * width..end * width]);
         Ok(self.values(&last.copied().collect::<Vec<f32>>()))
     }
@@ -160,7 +162,7 @@ impl ValueHead {
         dvalues: &[f32],
         gradients: &mut Gradients<'_>,
     ) -> Vec<f32> {
-        let weight = self.params().0;
+        let weight = self.parts().0;
         let (n, width) = (dvalues.len(), weight.len());
         if let Some(dw) = gradients.of(Some(0)) {
             Precision::F32.add().tn(dvalues, hidden, dw, 1, width, n);
@@ -172,8 +174,8 @@ impl ValueHead {
     }
 
     /// Returns the values of weight and bias.
-    fn params(&self) -> (Vec<f32>, Vec<f32>) {
-        (self.vars[0].1.to_vec(), self.vars[1].1.to_vec())
+    fn parts(&self) -> (Vec<f32>, Vec<f32>) {
+        (self.vars()[0].1.to_vec(), self.vars()[1].1.to_vec())
     }
 }
 
@@ -202,7 +204,11 @@ impl ValueModel {
     }
 
     /// Adds the gradients of trunk and head from that of the values `[N]`. `trunk` is over [`Model::trainable`], `head`
-    /// over [`ValueHead::vars`]. A separate output head (`lm_head.weight`) gets no gradient: no value depends on it.
+    /// over [`ValueHead::params`]. A separate output head (`lm_head.weight`) gets no gradient: no value depends on it.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
     pub fn backward(
         &self,
         tape: Tape<'_>,
@@ -210,9 +216,9 @@ impl ValueModel {
         trunk: &mut Gradients<'_>,
         head: &mut Gradients<'_>,
         pool: &mut Pool,
-    ) {
+    ) -> Result<(), ModelError> {
         let dhidden = self.head.backward(tape.hidden(), dvalues, head);
-        tape.backward(&dhidden, trunk, pool);
+        tape.backward(&dhidden, trunk, pool)
     }
 
     /// Writes trunk and head into a directory.

@@ -28,7 +28,7 @@ pub use patterns::{Modules, Patterns};
 
 use crate::model::linear::{Dropout, Lora};
 use crate::model::save::{self, Entry};
-use crate::model::values::{Param, Tensor};
+use crate::model::values::{Params, Tensor};
 use crate::model::weights::{Shards, Weights, listed};
 use crate::model::{Decoder, HfConfig, ModelError, ModelErrorKind};
 
@@ -41,7 +41,7 @@ pub struct Adapter {
     config: LoraConfig,
     targets: Vec<Target>,
     /// `NAME.lora_A.weight [r, I]` and `NAME.lora_B.weight [O, r]` of each target, in the order of the base's layers.
-    vars: Vec<(String, Tensor)>,
+    params: Params,
 }
 
 impl Adapter {
@@ -52,16 +52,14 @@ impl Adapter {
     ///
     /// If a target module is not in the base.
     pub fn new(base: &HfConfig, config: LoraConfig, seed: u64) -> Result<Self, ModelError> {
-        Self::build(base, config, |index, target, part| {
-            Ok(match part {
-                Part::A => {
-                    let bound = (target.input as f64).sqrt().recip();
-                    let stream = derive_seed(seed, index as u64);
-                    let draw = |i| (bound * (2.0 * uniform(stream, i) - 1.0)) as f32;
-                    (0..(target.rank * target.input) as u64).map(draw).collect()
-                }
-                Part::B => vec![0.0; target.output * target.rank],
-            })
+        Self::build(base, config, |index, target, part, values| {
+            if matches!(part, Part::A) {
+                let bound = (target.input as f64).sqrt().recip();
+                let stream = derive_seed(seed, index as u64);
+                let draw = |i| (bound * (2.0 * uniform(stream, i) - 1.0)) as f32;
+                values.iter_mut().zip(0..).for_each(|(value, i)| *value = draw(i));
+            }
+            Ok(())
         })
     }
 
@@ -74,26 +72,30 @@ impl Adapter {
     /// all of them are named.
     pub fn load(dir: &Path, base: &HfConfig) -> Result<Self, ModelError> {
         let (config, shards) = open(dir, base)?;
-        Self::build(base, config, |_, target, part| {
-            shards.values(&format!("{PREFIX}{}", part.name(target)))
+        Self::build(base, config, |_, target, part, values| {
+            let name = format!("{PREFIX}{}", part.name(target));
+            shards.fill(&name, &part.shape(target), values)
         })
     }
 
+    /// `fill` gets the index of a target and writes one of its matrices, which is zero.
     fn build(
         base: &HfConfig,
         config: LoraConfig,
-        mut values: impl FnMut(usize, &Target, Part) -> Result<Vec<f32>, ModelError>,
+        mut fill: impl FnMut(usize, &Target, Part, &mut [f32]) -> Result<(), ModelError>,
     ) -> Result<Self, ModelError> {
         let targets = config.targets(base)?;
-        let mut vars = Vec::with_capacity(2 * targets.len());
-        for (index, target) in targets.iter().enumerate() {
-            for part in [Part::A, Part::B] {
-                let shape = part.shape(target);
-                let tensor = Tensor::new(values(index, target, part)?, &shape)?;
-                vars.push((part.name(target), tensor));
-            }
-        }
-        Ok(Self { config, targets, vars })
+        let parts: Vec<(usize, Part)> =
+            (0..targets.len()).flat_map(|index| [(index, Part::A), (index, Part::B)]).collect();
+        let shape = |&(index, part): &(usize, Part)| {
+            let target = &targets[index];
+            (part.name(target), part.shape(target).to_vec())
+        };
+        let params = Params::new(parts.iter().map(shape), |at, values| {
+            let (index, part) = parts[at];
+            fill(index, &targets[index], part, values)
+        });
+        Ok(Self { params: params?, config, targets })
     }
 
     /// Rank, scale, dropout and targets.
@@ -110,7 +112,12 @@ impl Adapter {
 
     /// Names (without PEFT's prefix) and variables, A before B, in the order of the base's layers.
     pub fn vars(&self) -> &[(String, Tensor)] {
-        &self.vars
+        self.params.vars()
+    }
+
+    /// The array that holds them.
+    pub fn params(&self) -> &Params {
+        &self.params
     }
 
     /// Writes `adapter_config.json` and `adapter_model.safetensors`; `base` is what the configuration calls the base.
@@ -121,7 +128,7 @@ impl Adapter {
     pub fn save(&self, dir: &Path, base: &str) -> Result<(), ModelError> {
         self.config.write(dir, base)?;
         let entries: Vec<Entry<'_>> = self
-            .vars
+            .vars()
             .iter()
             .map(|(name, var)| Entry::tensor(format!("{PREFIX}{name}"), var))
             .collect();
@@ -143,7 +150,7 @@ impl Adapter {
                 format!("{place} holds another adapter: {theirs}, not {ours}"),
             ));
         }
-        for ((_, var), (_, saved)) in self.vars.iter().zip(&saved.vars) {
+        for ((_, var), (_, saved)) in self.vars().iter().zip(saved.vars()) {
             var.set(&saved.values())?;
         }
         Ok(())
@@ -152,17 +159,15 @@ impl Adapter {
     /// A copy that shares nothing with this one.
     #[must_use]
     pub fn duplicate(&self) -> Self {
-        let vars = self.vars.iter().map(|(name, var)| (name.clone(), var.duplicate())).collect();
-        Self { config: self.config.clone(), targets: self.targets.clone(), vars }
+        Self { params: self.params.duplicate(), ..self.clone() }
     }
 
     /// Puts the adapter on a decoder of its base, in place of one that is there.
     pub(super) fn attach(&self, decoder: &mut Decoder) {
-        let param = |index: usize| Param::new(self.vars[index].1.clone(), Some(index));
         for (name, lora) in decoder.loras() {
             let found = self.targets.iter().enumerate().find(|(_, target)| target.name == name);
             *lora = found.map(|(index, target)| {
-                let (a, b) = (param(2 * index), param(2 * index + 1));
+                let [a, b] = [2 * index, 2 * index + 1].map(|index| self.params.param(index));
                 Lora { a, b, scale: target.scale, dropout: None }
             });
         }
@@ -170,7 +175,7 @@ impl Adapter {
 
     /// Adds `scale · B A` to the weights of the base that it corrects.
     pub(super) fn add_to(&self, weights: &Weights) -> Result<(), ModelError> {
-        for (target, ab) in self.targets.iter().zip(self.vars.chunks_exact(2)) {
+        for (target, ab) in self.targets.iter().zip(self.vars().chunks_exact(2)) {
             let name = format!("{}.weight", target.name);
             let Some((_, weight)) = weights.vars().iter().find(|(found, _)| *found == name) else {
                 return Err(ModelError::new(

@@ -25,6 +25,8 @@ pub mod kv;
 mod linear;
 pub mod lora;
 #[doc(hidden)]
+pub mod ops;
+#[doc(hidden)]
 pub mod pool;
 pub mod save;
 #[doc(hidden)]
@@ -55,7 +57,7 @@ pub use pool::Pool;
 pub use save::{SaveOptions, StoredDtype};
 pub use tape::{Rows, Tape};
 pub use tokenizer::{ChatInput, ChatMessage, Detokenizer, Rendered, Tokenizer};
-pub use values::{Param, Tensor};
+pub use values::{Param, Params, Tensor};
 pub use weights::{Shards, Weights};
 
 /// A model: configuration, weights, and the decoder over their storage.
@@ -155,9 +157,9 @@ impl Model {
         self.adapter.as_ref()
     }
 
-    /// Returns names and variables of the trainable weights: the adapter's, or without one every weight.
-    pub fn trainable(&self) -> &[(String, Tensor)] {
-        self.adapter.as_ref().map_or(self.weights.vars(), Adapter::vars)
+    /// Returns the trainable weights: the adapter's, or without one every weight.
+    pub fn trainable(&self) -> &Params {
+        self.adapter.as_ref().map_or(self.weights.params(), Adapter::params)
     }
 
     /// Returns the model with a copy of its trainable weights; the base under an adapter stays shared.
@@ -329,7 +331,7 @@ const MERGE_TOLERANCE: f32 = 1e-4;
 ///
 /// If the weights are not those of the configuration.
 pub fn decoder(config: &Arc<HfConfig>, weights: &Weights) -> Result<Decoder, ModelError> {
-    let params = weights.params();
+    let params = weights.by_name();
     let mut get = |name: &str| {
         params
             .get(name)

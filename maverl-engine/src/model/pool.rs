@@ -1,39 +1,46 @@
 //! Reusable buffers, so that a repeated forward pass allocates nothing.
 
 use crate::model::decoder::Projected;
+use crate::model::ops::{Cpu, Ops};
 
-/// Buffers that are not in use.
-#[derive(Debug, Default)]
-pub struct Pool {
-    free: Vec<Vec<f32>>,
+/// Buffers of a device that are not in use.
+#[derive(Debug)]
+pub struct Pool<O: Ops = Cpu> {
+    spare: O::Spare,
     /// Buffers of threads that process rows of their own.
-    shares: Vec<Share>,
+    pub(super) shares: Vec<Share<O>>,
 }
 
 /// Buffers of a thread that processes rows of its own.
-#[derive(Debug, Default)]
-pub(super) struct Share {
+#[derive(Debug)]
+pub struct Share<O: Ops = Cpu> {
     /// Buffers of the thread.
-    pub(super) pool: Pool,
+    pub(super) pool: Pool<O>,
     /// Residual stream of the thread's rows.
-    pub(super) x: Vec<f32>,
+    pub(super) x: O::Stream,
     /// Inputs of the current layer's attention.
-    pub(super) projected: Projected,
+    pub(super) projected: Projected<O>,
+    /// Hidden states after the last norm.
+    pub(super) hidden: O::Act,
+}
+
+impl<O: Ops> Default for Pool<O> {
+    fn default() -> Self {
+        Self { spare: O::Spare::default(), shares: Vec::new() }
+    }
+}
+
+impl<O: Ops> Default for Share<O> {
+    fn default() -> Self {
+        let (x, hidden) = Default::default();
+        Self { pool: Pool::default(), x, projected: Projected::default(), hidden }
+    }
 }
 
 impl Pool {
     /// Returns a buffer of `len` numbers of arbitrary content. Its capacity is at most half as large again.
     pub fn take(&mut self, len: usize) -> Vec<f32> {
-        let fits = |buffer: &Vec<f32>| (len..=len + len / 2).contains(&buffer.capacity());
-        let best = self.free.iter().enumerate().filter(|(_, buffer)| fits(buffer));
-        match best.min_by_key(|(_, buffer)| buffer.capacity()) {
-            Some((at, _)) => {
-                let mut buffer = self.free.swap_remove(at);
-                buffer.resize(len, 0.0);
-                buffer
-            }
-            None => vec![0.0; len],
-        }
+        self.spare.take(len)
     }
 
     /// Returns a buffer with a copy of these numbers.
@@ -42,17 +49,16 @@ impl Pool {
         buffer.copy_from_slice(values);
         buffer
     }
+}
 
-    /// Returns a share for each of `n` threads.
-    pub(super) fn shares(&mut self, n: usize) -> &mut [Share] {
-        if self.shares.len() < n {
-            self.shares.resize_with(n, Share::default);
-        }
-        &mut self.shares[..n]
+impl<O: Ops> Pool<O> {
+    /// Returns buffers to the pool.
+    pub fn give(&mut self, buffers: impl IntoIterator<Item = O::Act>) {
+        O::give(&mut self.spare, buffers);
     }
 
-    /// Returns buffers to the pool.
-    pub fn give(&mut self, buffers: impl IntoIterator<Item = Vec<f32>>) {
-        self.free.extend(buffers);
+    /// Returns residual streams to the pool.
+    pub fn give_streams(&mut self, buffers: impl IntoIterator<Item = O::Stream>) {
+        O::give_streams(&mut self.spare, buffers);
     }
 }

@@ -9,6 +9,7 @@ use maverl_kernels::attention::Packing;
 use crate::model::ModelError;
 use crate::model::decoder::{Decoder, Saved};
 use crate::model::gradients::Gradients;
+use crate::model::ops::{Cpu, Ops};
 use crate::model::pool::Pool;
 
 /// Rows packed one after the other.
@@ -23,72 +24,83 @@ pub struct Rows<'a> {
 }
 
 /// Results of a forward pass, kept for the backward pass.
-pub struct Tape<'a> {
-    decoder: &'a Decoder,
-    rows: Rows<'a>,
-    layers: Vec<Kept>,
+pub struct Tape<'a, O: Ops = Cpu> {
+    decoder: &'a Decoder<O>,
+    at: O::Placed<'a>,
+    layers: Vec<Kept<O>>,
     /// Output of the layers, `[N, D]`.
-    last: Vec<f32>,
+    last: O::Stream,
     /// Hidden states after the last norm, `[N, D]`.
-    hidden: Vec<f32>,
+    hidden: O::Act,
 }
 
 /// Kept results of a layer.
-enum Kept {
-    All(Box<Saved>),
-    Input(Vec<f32>),
+enum Kept<O: Ops> {
+    All(Box<Saved<O>>),
+    Input(O::Stream),
 }
 
-impl<'a> Tape<'a> {
+impl<'a, O: Ops> Tape<'a, O> {
     /// Runs the decoder on rows.
     ///
     /// # Errors
     ///
-    /// If an id or position is out of range.
+    /// If an id or position is out of range, or the device fails.
     pub fn record(
-        decoder: &'a Decoder,
+        decoder: &'a Decoder<O>,
         rows: Rows<'a>,
         checkpointing: bool,
-        pool: &mut Pool,
+        pool: &mut Pool<O>,
     ) -> Result<Self, ModelError> {
         decoder.check(rows.ids, rows.positions)?;
-        let mut x = decoder.embed(rows.ids, pool);
+        let at = decoder.ops().place(rows)?;
+        let mut x = decoder.embed(&at, pool)?;
         let mut layers = Vec::with_capacity(decoder.layers());
         for index in 0..decoder.layers() {
-            let (out, saved) = decoder.layer(index, x, rows.positions, rows.packing, pool);
+            let (out, saved) = decoder.layer(index, x, &at, pool)?;
             layers.push(match checkpointing {
                 true => Kept::Input(saved.keep_input(pool)),
                 false => Kept::All(Box::new(saved)),
             });
             x = out;
         }
-        let hidden = decoder.last_norm(&x, pool);
-        Ok(Self { decoder, rows, layers, last: x, hidden })
+        let hidden = decoder.last_norm(&x, pool)?;
+        Ok(Self { decoder, at, layers, last: x, hidden })
     }
 
     /// Returns the hidden states after the last norm, `[N, D]`.
-    pub fn hidden(&self) -> &[f32] {
+    pub fn hidden(&self) -> &O::Act {
         &self.hidden
     }
 
     /// Adds the gradients of every trained weight, from that of the hidden states `[N, D]`.
-    pub fn backward(self, dhidden: &[f32], gradients: &mut Gradients<'_>, pool: &mut Pool) {
-        let Self { decoder, rows, layers, last, hidden } = self;
-        let Rows { ids, positions, packing } = rows;
-        let mut dx = decoder.last_norm_backward(&last, dhidden, gradients, pool);
-        pool.give([last, hidden]);
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    pub fn backward(
+        self,
+        dhidden: &O::Act,
+        gradients: &mut Gradients<'_, O>,
+        pool: &mut Pool<O>,
+    ) -> Result<(), ModelError> {
+        let Self { decoder, at, layers, last, hidden } = self;
+        let mut dx = decoder.last_norm_backward(&last, dhidden, gradients, pool)?;
+        pool.give([hidden]);
+        pool.give_streams([last]);
         for (index, kept) in layers.into_iter().enumerate().rev() {
             let saved = match kept {
                 Kept::All(saved) => *saved,
                 Kept::Input(x) => {
-                    let (out, saved) = decoder.layer(index, x, positions, packing, pool);
-                    pool.give([out]);
+                    let (out, saved) = decoder.layer(index, x, &at, pool)?;
+                    pool.give_streams([out]);
                     saved
                 }
             };
-            decoder.layer_backward(index, saved, rows, &mut dx, gradients, pool);
+            dx = decoder.layer_backward(index, saved, &at, dx, gradients, pool)?;
         }
-        decoder.embed_backward(ids, &dx, gradients);
-        pool.give([dx]);
+        decoder.embed_backward(&at, &dx, gradients)?;
+        pool.give_streams([dx]);
+        Ok(())
     }
 }

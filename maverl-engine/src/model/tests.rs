@@ -10,6 +10,7 @@ use super::*;
 
 mod alike;
 mod autograd;
+mod contract;
 pub(crate) mod counting;
 pub(super) mod mutation;
 mod reference;
@@ -218,7 +219,7 @@ pub(super) fn gradients_of<'m>(
     };
     let dhidden = decoder.loss(tape.hidden(), targets, &even, &offsets, loss, &mut gradients);
     let dhidden = dhidden.unwrap();
-    tape.backward(&dhidden, &mut gradients, &mut pool);
+    tape.backward(&dhidden, &mut gradients, &mut pool).unwrap();
     gradients
 }
 

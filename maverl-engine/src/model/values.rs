@@ -1,34 +1,147 @@
-//! Arrays of f32 that models and optimizers share, and the weights of a decoder.
+//! Parameters of models: named tensors in one array in the memory of a device.
 
-use std::ops::Deref;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::fmt::{self, Debug};
+use std::ops::{Deref, Range};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use crate::model::ops::{Cpu, Ops};
 use crate::model::{ModelError, ModelErrorKind};
 
-/// An array of f32 in row-major order. Clones share the storage: a write through one is visible through all.
-#[derive(Debug, Clone)]
-pub struct Tensor {
-    dims: Arc<[usize]>,
-    values: Arc<RwLock<Vec<f32>>>,
+/// Multiple of elements at which each tensor of an array begins.
+pub const ALIGN: usize = 64;
+
+/// Array that the tensors of [`Params`] share.
+struct Storage<O: Ops>(Arc<RwLock<O::Weights>>);
+
+impl<O: Ops> Storage<O> {
+    fn new(weights: O::Weights) -> Self {
+        Self(Arc::new(RwLock::new(weights)))
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, O::Weights> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, O::Weights> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
-impl Tensor {
-    /// Creates an array over a buffer.
+impl<O: Ops> Clone for Storage<O> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<O: Ops> Debug for Storage<O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Storage").finish_non_exhaustive()
+    }
+}
+
+/// Named tensors in one array, in order. Each begins at a multiple of [`ALIGN`] elements, with zeros before it. Clones
+/// share the array.
+#[derive(Debug, Clone)]
+pub struct Params<O: Ops = Cpu> {
+    vars: Arc<[(String, Tensor<O>)]>,
+    storage: Storage<O>,
+}
+
+impl Default for Params {
+    fn default() -> Self {
+        Self::zeros([])
+    }
+}
+
+impl Params {
+    /// Creates tensors of zeros by name and dimensions.
+    pub fn zeros(shapes: impl IntoIterator<Item = (String, Vec<usize>)>) -> Self {
+        let storage = Storage::<Cpu>::new(Vec::new());
+        let mut end = 0;
+        let place = |(name, dims): (String, Vec<usize>)| {
+            let range = end..end + dims.iter().product::<usize>();
+            end = range.end.next_multiple_of(ALIGN);
+            (name, Tensor { dims: dims.into(), storage: storage.clone(), range })
+        };
+        let vars = shapes.into_iter().map(place).collect();
+        *storage.write() = vec![0.0; end];
+        Self { vars, storage }
+    }
+
+    /// Creates tensors by name and dimensions. `fill` gets the index of each and its values, which are zero, and writes
+    /// them.
     ///
     /// # Errors
     ///
-    /// If the dimensions have another number of elements.
-    pub fn new(values: Vec<f32>, dims: &[usize]) -> Result<Self, ModelError> {
-        fits(values.len(), dims)?;
-        Ok(Self { dims: dims.into(), values: Arc::new(RwLock::new(values)) })
+    /// The error of `fill`.
+    pub fn new(
+        shapes: impl IntoIterator<Item = (String, Vec<usize>)>,
+        mut fill: impl FnMut(usize, &mut [f32]) -> Result<(), ModelError>,
+    ) -> Result<Self, ModelError> {
+        let params = Self::zeros(shapes);
+        for (index, (_, var)) in params.vars.iter().enumerate() {
+            var.update(|values| fill(index, values))?;
+        }
+        Ok(params)
     }
 
-    /// Creates an array of zeros.
-    pub fn zeros(dims: &[usize]) -> Self {
-        let values = vec![0.0; dims.iter().product()];
-        Self { dims: dims.into(), values: Arc::new(RwLock::new(values)) }
+    /// Returns a copy with an array of its own.
+    #[must_use]
+    pub fn duplicate(&self) -> Self {
+        self.over(Storage::new(self.storage.read().clone()))
     }
 
+    /// Calls `f` with the whole array for modification in place.
+    pub fn update<R>(&self, f: impl FnOnce(&mut [f32]) -> R) -> R {
+        f(&mut self.storage.write())
+    }
+
+    /// Copies the tensors to a device.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    pub fn on<O: Ops>(&self, ops: &O) -> Result<Params<O>, ModelError> {
+        Ok(self.over(Storage::new(ops.weights(&self.storage.read())?)))
+    }
+
+    /// Returns tensors of the same names and places over another array.
+    fn over<O: Ops>(&self, storage: Storage<O>) -> Params<O> {
+        let own = |(name, var): &(String, Tensor)| {
+            let (dims, range) = (Arc::clone(&var.dims), var.range());
+            (name.clone(), Tensor { dims, storage: storage.clone(), range })
+        };
+        Params { vars: self.vars.iter().map(own).collect(), storage }
+    }
+}
+
+impl<O: Ops> Params<O> {
+    /// Returns names and tensors, in order.
+    pub fn vars(&self) -> &[(String, Tensor<O>)] {
+        &self.vars
+    }
+
+    /// Returns the tensor of an index as a trained weight.
+    pub fn param(&self, index: usize) -> Param<O> {
+        Param::new(self.vars[index].1.clone(), Some(index))
+    }
+
+    /// Returns the number of elements of the array, those between tensors included.
+    pub fn elements(&self) -> usize {
+        self.vars.last().map_or(0, |(_, var)| var.range.end.next_multiple_of(ALIGN))
+    }
+}
+
+/// A tensor in row-major order: a range of [`Params`]. Clones share the array: a write through one is visible through
+/// all.
+#[derive(Debug, Clone)]
+pub struct Tensor<O: Ops = Cpu> {
+    dims: Arc<[usize]>,
+    storage: Storage<O>,
+    range: Range<usize>,
+}
+
+impl<O: Ops> Tensor<O> {
     /// Returns the sizes of its dimensions.
     pub fn dims(&self) -> &[usize] {
         &self.dims
@@ -36,12 +149,19 @@ impl Tensor {
 
     /// Returns the number of its elements.
     pub fn elem_count(&self) -> usize {
-        self.dims.iter().product()
+        self.range.len()
     }
 
+    /// Returns its place in the array, which is also that of its gradient and its moments.
+    pub fn range(&self) -> Range<usize> {
+        self.range.clone()
+    }
+}
+
+impl Tensor {
     /// Borrows the current values, which cannot change meanwhile.
     pub fn values(&self) -> impl Deref<Target = [f32]> {
-        Values(self.values.read().unwrap_or_else(PoisonError::into_inner))
+        Values { array: self.storage.read(), range: self.range() }
     }
 
     /// Copies the current values.
@@ -51,10 +171,10 @@ impl Tensor {
 
     /// Calls `f` with the values for modification in place.
     pub fn update<R>(&self, f: impl FnOnce(&mut [f32]) -> R) -> R {
-        f(&mut self.values.write().unwrap_or_else(PoisonError::into_inner))
+        f(&mut self.storage.write()[self.range()])
     }
 
-    /// Copies values of the same shape into the storage.
+    /// Copies values of the same shape into the array.
     ///
     /// # Errors
     ///
@@ -64,17 +184,10 @@ impl Tensor {
         self.update(|own| own.copy_from_slice(values));
         Ok(())
     }
-
-    /// Returns a copy with storage of its own.
-    #[must_use]
-    pub fn duplicate(&self) -> Self {
-        let values = Arc::new(RwLock::new(self.to_vec()));
-        Self { dims: Arc::clone(&self.dims), values }
-    }
 }
 
 /// Returns an error if the number of values does not fit the dimensions.
-fn fits(values: usize, dims: &[usize]) -> Result<(), ModelError> {
+pub(super) fn fits(values: usize, dims: &[usize]) -> Result<(), ModelError> {
     let wanted: usize = dims.iter().product();
     if values == wanted {
         return Ok(());
@@ -85,35 +198,44 @@ fn fits(values: usize, dims: &[usize]) -> Result<(), ModelError> {
     ))
 }
 
-/// Borrowed values of an array.
-struct Values<G>(G);
+/// Borrowed values of a tensor.
+struct Values<'a> {
+    array: RwLockReadGuard<'a, Vec<f32>>,
+    range: Range<usize>,
+}
 
-impl<G: Deref<Target = Vec<f32>>> Deref for Values<G> {
+impl Deref for Values<'_> {
     type Target = [f32];
 
     fn deref(&self) -> &[f32] {
-        &self.0
+        &self.array[self.range.clone()]
     }
 }
 
 /// A weight: its values, and the slot of its gradient.
 #[derive(Debug, Clone)]
-pub struct Param {
-    tensor: Tensor,
+pub struct Param<O: Ops = Cpu> {
+    tensor: Tensor<O>,
     slot: Option<usize>,
 }
 
-impl Param {
+impl<O: Ops> Param<O> {
     /// Creates a weight over an array's storage. `slot` is its index in
     /// [`Model::trainable`](crate::model::Model::trainable). A weight without one is frozen, and its gradient is never
     /// computed.
-    pub fn new(tensor: Tensor, slot: Option<usize>) -> Self {
+    pub fn new(tensor: Tensor<O>, slot: Option<usize>) -> Self {
         Self { tensor, slot }
     }
 
     /// Returns its index among the trainable weights.
     pub fn slot(&self) -> Option<usize> {
         self.slot
+    }
+
+    /// Borrows the array that holds the weight, with its place there.
+    #[cfg(feature = "cuda")]
+    pub(super) fn read(&self) -> (impl Deref<Target = O::Weights>, Range<usize>) {
+        (self.tensor.storage.read(), self.tensor.range())
     }
 
     /// Freezes the weight.
@@ -125,7 +247,9 @@ impl Param {
     pub fn dims(&self) -> &[usize] {
         self.tensor.dims()
     }
+}
 
+impl Param {
     /// Borrows the current values.
     pub fn values(&self) -> impl Deref<Target = [f32]> {
         self.tensor.values()
@@ -138,20 +262,45 @@ mod tests {
 
     use super::*;
 
+    fn params() -> Params {
+        let shapes = [("a", vec![2, 2]), ("b", vec![70]), ("c", vec![1])];
+        let shapes = shapes.map(|(name, dims)| (name.to_owned(), dims));
+        let fill = |index, values: &mut [f32]| {
+            values.fill(index as f32 + 1.0);
+            Ok(())
+        };
+        Params::new(shapes, fill).unwrap()
+    }
+
+    #[test]
+    fn tensors_lie_one_after_the_other_at_multiples_with_zeros_between() {
+        let params = params();
+        let ranges: Vec<_> = params.vars().iter().map(|(_, var)| var.range()).collect();
+        assert_eq!(ranges, [0..4, 64..134, 192..193]);
+        assert_eq!(params.elements(), 256);
+        params.update(|all| {
+            assert_eq!(all.len(), 256);
+            let of = |i: usize| ranges.iter().position(|range| range.contains(&i));
+            assert!((0..256).all(|i| all[i] == of(i).map_or(0.0, |of| of as f32 + 1.0)));
+        });
+        assert_eq!(params.vars()[1].1.to_vec(), [2.0; 70]);
+        assert_eq!(Params::default().elements(), 0);
+    }
+
     #[test]
     fn clones_share_their_values_and_duplicates_do_not() {
-        let tensor = Tensor::new(vec![1.0, 2.0, 3.0, 4.0], &[2, 2]).unwrap();
-        let (shared, own) = (tensor.clone(), tensor.duplicate());
-        tensor.set(&[5.0; 4]).unwrap();
+        let params = params();
+        let (shared, own) = (params.vars()[0].1.clone(), params.duplicate());
+        params.vars()[0].1.set(&[5.0; 4]).unwrap();
         shared.update(|values| values[0] = 6.0);
-        assert_eq!(tensor.to_vec(), [6.0, 5.0, 5.0, 5.0]);
-        assert_eq!(own.to_vec(), [1.0, 2.0, 3.0, 4.0]);
+        assert_eq!(params.param(0).values()[..], [6.0, 5.0, 5.0, 5.0]);
+        assert_eq!(own.vars()[0].1.to_vec(), [1.0; 4]);
+        assert_eq!(own.vars()[1].1.to_vec(), [2.0; 70]);
     }
 
     #[test]
     fn values_that_do_not_fill_the_shape_are_refused() {
-        let error = Tensor::new(vec![0.0; 5], &[2, 3]).unwrap_err();
-        assert_eq!(error.to_string(), "5 values for the shape [2, 3], which has 6");
-        assert!(Tensor::new(vec![0.0; 6], &[2, 3]).unwrap().set(&[0.0; 5]).is_err());
+        let error = params().vars()[0].1.set(&[0.0; 5]).unwrap_err();
+        assert_eq!(error.to_string(), "5 values for the shape [2, 2], which has 4");
     }
 }

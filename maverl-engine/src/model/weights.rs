@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 
 use crate::model::files::ModelFiles;
 use crate::model::hf_config::{HEAD, HfConfig};
-use crate::model::values::{Param, Tensor};
+use crate::model::values::{Param, Params, Tensor, fits};
 use crate::model::{ModelError, ModelErrorKind};
 
 const SINGLE: &str = "model.safetensors";
@@ -27,7 +27,7 @@ const INDEX: &str = "model.safetensors.index.json";
 /// Rollout and training read the same storage: there is nothing to synchronize. Cloning shares it too.
 #[derive(Clone)]
 pub struct Weights {
-    vars: Vec<(String, Tensor)>,
+    params: Params,
 }
 
 impl Weights {
@@ -41,12 +41,12 @@ impl Weights {
         shards.check(config).map_err(|what| {
             ModelError::new(ModelErrorKind::Mismatch, format!("{}: {what}", files.describe()))
         })?;
-        let mut vars = Vec::new();
-        for (name, _) in config.tensors() {
-            let tensor = shards.tensor(shards.stored_name(config, &name))?;
-            vars.push((name, tensor));
-        }
-        Ok(Self { vars })
+        let tensors = config.tensors();
+        let params = Params::new(tensors.clone(), |index, values| {
+            let (name, shape) = &tensors[index];
+            shards.fill(shards.stored_name(config, name), shape, values)
+        });
+        Ok(Self { params: params? })
     }
 
     /// Weights made by `init(name, shape)`, in checkpoint order.
@@ -58,35 +58,42 @@ impl Weights {
         config: &HfConfig,
         mut init: impl FnMut(&str, &[usize]) -> Vec<f32>,
     ) -> Result<Self, ModelError> {
-        let vars = config.tensors().into_iter().map(|(name, shape)| {
-            let tensor = Tensor::new(init(&name, &shape), &shape)?;
-            Ok((name, tensor))
+        let tensors = config.tensors();
+        let params = Params::new(tensors.clone(), |index, values| {
+            let (name, shape) = &tensors[index];
+            let found = init(name, shape);
+            fits(found.len(), shape)?;
+            values.copy_from_slice(&found);
+            Ok(())
         });
-        Ok(Self { vars: vars.collect::<Result<_, ModelError>>()? })
+        Ok(Self { params: params? })
     }
 
     /// Names and values, in checkpoint order.
     pub fn vars(&self) -> &[(String, Tensor)] {
-        &self.vars
+        self.params.vars()
+    }
+
+    /// The array that holds them.
+    pub fn params(&self) -> &Params {
+        &self.params
     }
 
     /// Parameters in all.
     pub fn parameters(&self) -> usize {
-        self.vars.iter().map(|(_, var)| var.elem_count()).sum()
+        self.vars().iter().map(|(_, var)| var.elem_count()).sum()
     }
 
     /// A copy that shares nothing with these weights.
     #[must_use]
     pub fn duplicate(&self) -> Self {
-        let vars = self.vars.iter().map(|(name, var)| (name.clone(), var.duplicate()));
-        Self { vars: vars.collect() }
+        Self { params: self.params.duplicate() }
     }
 
     /// The weights by name, each with its place among them.
-    pub fn params(&self) -> BTreeMap<&str, Param> {
-        let vars = self.vars.iter().enumerate();
-        vars.map(|(slot, (name, var))| (name.as_str(), Param::new(var.clone(), Some(slot))))
-            .collect()
+    pub fn by_name(&self) -> BTreeMap<&str, Param> {
+        let vars = self.vars().iter().enumerate();
+        vars.map(|(slot, (name, _))| (name.as_str(), self.params.param(slot))).collect()
     }
 
     /// Copies values from named buffers; names and lengths must be those of these weights.
@@ -95,11 +102,7 @@ impl Weights {
     ///
     /// If a tensor is missing or misshapen.
     pub fn assign(&self, shards: &Shards) -> Result<(), ModelError> {
-        for (name, var) in &self.vars {
-            let values = shards.values(name)?;
-            var.set(&values).map_err(|e| ModelError::new(e.kind(), format!("`{name}`: {e}")))?;
-        }
-        Ok(())
+        self.vars().iter().try_for_each(|(name, var)| shards.assign(name, var))
     }
 }
 
@@ -219,30 +222,47 @@ impl Shards {
         }
     }
 
-    /// A tensor as f32.
-    ///
-    /// # Errors
-    ///
-    /// If it is not there, or its type is not f32, f16 or bf16.
-    pub fn tensor(&self, name: &str) -> Result<Tensor, ModelError> {
-        let values = self.values(name)?;
-        Tensor::new(values, &self.tensors[name].shape)
-            .map_err(|e| ModelError::new(e.kind(), format!("tensor `{name}`: {e}")))
-    }
-
     /// The values of a tensor as f32.
     ///
     /// # Errors
     ///
-    /// See [`Shards::tensor`].
+    /// If it is not there, or its type is not f32, f16 or bf16.
     pub fn values(&self, name: &str) -> Result<Vec<f32>, ModelError> {
-        let failed = |what: &str| {
-            ModelError::new(ModelErrorKind::Mismatch, format!("tensor `{name}`: {what}"))
-        };
-        let stored = self.tensors.get(name).ok_or_else(|| failed("missing"))?;
-        numbers(stored.dtype, self.bytes(stored)).ok_or_else(|| {
-            failed(&format!("{:?} is not supported; f32, f16 or bf16 are", stored.dtype))
-        })
+        let stored = self.stored(name)?;
+        let mut values = vec![0.0; stored.shape.iter().product()];
+        self.fill(name, &stored.shape, &mut values)?;
+        Ok(values)
+    }
+
+    /// Writes the values of a tensor to a buffer of a shape.
+    ///
+    /// # Errors
+    ///
+    /// If it is not there, its type is not f32, f16 or bf16, or it has another number of values.
+    pub fn fill(&self, name: &str, shape: &[usize], to: &mut [f32]) -> Result<(), ModelError> {
+        let stored = self.stored(name)?;
+        fits(stored.shape.iter().product(), shape)
+            .map_err(|e| ModelError::new(e.kind(), format!("tensor `{name}`: {e}")))?;
+        if numbers(stored.dtype, self.bytes(stored), to) {
+            return Ok(());
+        }
+        let what = format!("{:?} is not supported; f32, f16 or bf16 are", stored.dtype);
+        Err(ModelError::new(ModelErrorKind::Mismatch, format!("tensor `{name}`: {what}")))
+    }
+
+    /// Writes the values of a tensor to a variable.
+    ///
+    /// # Errors
+    ///
+    /// See [`Shards::fill`].
+    pub fn assign(&self, name: &str, to: &Tensor) -> Result<(), ModelError> {
+        to.update(|values| self.fill(name, to.dims(), values))
+    }
+
+    fn stored(&self, name: &str) -> Result<&Stored, ModelError> {
+        let missing =
+            || ModelError::new(ModelErrorKind::Mismatch, format!("tensor `{name}`: missing"));
+        self.tensors.get(name).ok_or_else(missing)
     }
 
     fn bytes(&self, stored: &Stored) -> &[u8] {
@@ -303,19 +323,20 @@ fn supported(dtype: Dtype) -> bool {
     matches!(dtype, Dtype::F32 | Dtype::F16 | Dtype::BF16)
 }
 
-/// Numbers of a supported type as f32.
-fn numbers(dtype: Dtype, data: &[u8]) -> Option<Vec<f32>> {
+/// Writes numbers of a supported type as f32; false if the type is another.
+fn numbers(dtype: Dtype, data: &[u8], to: &mut [f32]) -> bool {
     match dtype {
-        Dtype::F32 => Some(decode(data, f32::from_le_bytes)),
-        Dtype::F16 => Some(decode(data, |bytes| f16::from_le_bytes(bytes).to_f32())),
-        Dtype::BF16 => Some(decode(data, |bytes| bf16::from_le_bytes(bytes).to_f32())),
-        _ => None,
+        Dtype::F32 => decode(data, to, f32::from_le_bytes),
+        Dtype::F16 => decode(data, to, |bytes| f16::from_le_bytes(bytes).to_f32()),
+        Dtype::BF16 => decode(data, to, |bytes| bf16::from_le_bytes(bytes).to_f32()),
+        _ => return false,
     }
+    true
 }
 
 /// Numbers of `N` little-endian bytes each.
-fn decode<const N: usize>(data: &[u8], number: impl Fn([u8; N]) -> f32) -> Vec<f32> {
-    data.as_chunks::<N>().0.iter().map(|bytes| number(*bytes)).collect()
+fn decode<const N: usize>(data: &[u8], to: &mut [f32], number: impl Fn([u8; N]) -> f32) {
+    to.iter_mut().zip(data.as_chunks::<N>().0).for_each(|(to, bytes)| *to = number(*bytes));
 }
 
 /// Problems in one line; so many that nobody would read them are counted.

@@ -14,8 +14,7 @@ use crate::loss::{ValueLimits, ValueLoss, value_loss};
 use crate::model::save::{self, Entry};
 use crate::model::weights::Shards;
 use crate::model::{
-    Adapter, Context, Gradients, HeadKind, Model, ModelError, ModelErrorKind, Pool, Tape, Tensor,
-    ValueHead,
+    Adapter, Context, Gradients, HeadKind, Model, ModelError, ModelErrorKind, Pool, Tape, ValueHead,
 };
 use crate::runtime::optimizer::{Optimizer, halves, whole};
 use crate::runtime::packed::{PackedRows, micro_batches};
@@ -68,8 +67,9 @@ impl Critic {
             }
         };
         let head = ValueHead::new(HeadKind::Value, &base.config);
-        let of_trunk = trunk.as_ref().map_or(&[][..], Model::trainable);
-        let optimizers = [of_trunk, head.vars()].map(|vars| Optimizer::new(spec.optim, vars));
+        let of_trunk = trunk.as_ref().map(|trunk| trunk.trainable().clone()).unwrap_or_default();
+        let optimizers = [of_trunk, head.params().clone()];
+        let optimizers = optimizers.map(|params| Optimizer::new(spec.optim, params));
         let checkpointing = policy.gradient_checkpointing;
         let spec = spec.clone();
         let body = Body { spec, trunk, head, micro_batch_tokens, checkpointing, pool };
@@ -194,9 +194,8 @@ impl Critic {
         totals.grad_norm += norm;
         totals.steps += 1;
         let [trunk, head] = &mut self.optimizers;
-        let applied = trunk
-            .apply(self.body.trunk_vars(), &of_trunk, lr, norm)
-            .and_then(|()| head.apply(self.body.head.vars(), &of_head, lr, norm));
+        let applied =
+            trunk.apply(&of_trunk, lr, norm).and_then(|()| head.apply(&of_head, lr, norm));
         applied.map_err(|error| failed(&self.policy, &error))
     }
 
@@ -215,8 +214,8 @@ impl Critic {
             Entry::slice("scale", &[3], &self.scale.sums),
         ];
         let [trunk, head] = &self.optimizers;
-        entries.extend(trunk.entries(self.body.trunk_vars()));
-        entries.extend(head.entries(self.body.head.vars()));
+        entries.extend(trunk.entries());
+        entries.extend(head.entries());
         save::one_file(&dir.join("optimizer.safetensors"), &entries)
     }
 
@@ -234,8 +233,8 @@ impl Critic {
             *ours = saved;
         }
         let [trunk, head] = &mut self.optimizers;
-        trunk.restore(self.body.trunk_vars(), &saved, steps.0)?;
-        head.restore(self.body.head.vars(), &saved, steps.1)
+        trunk.restore(&saved, steps.0)?;
+        head.restore(&saved, steps.1)
     }
 
     fn failed(&self, error: &ModelError) -> RuntimeError {
@@ -244,10 +243,6 @@ impl Critic {
 }
 
 impl Body {
-    fn trunk_vars(&self) -> &[(String, Tensor)] {
-        self.trunk.as_ref().map_or(&[], Model::trainable)
-    }
-
     /// Computes the gradients of one optimizer step, of the trunk's variables and of the head's.
     fn gradients(
         &self,
@@ -261,9 +256,9 @@ impl Body {
             ));
         };
         let mut of_trunk = Gradients::new(trunk.trainable());
-        let mut of_head = Gradients::new(self.head.vars());
+        let mut of_head = Gradients::new(self.head.params());
         // No value depends on a separate output head.
-        let unused = trunk.trainable().iter().position(|(name, _)| name == "lm_head.weight");
+        let unused = trunk.trainable().vars().iter().position(|(name, _)| name == "lm_head.weight");
         of_trunk.of(unused);
         let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
         let (weight, mut left) = (weight(rows), rows);
@@ -282,7 +277,7 @@ impl Body {
                 dvalues.extend(row.grads(own, weight, self.spec.limits, sums));
             }
             let dhidden = self.head.backward(&hidden, &dvalues, &mut of_head);
-            tape.backward(&packed.spread(&dhidden), &mut of_trunk, &mut pool);
+            tape.backward(&packed.spread(&dhidden), &mut of_trunk, &mut pool)?;
         }
         Ok((of_trunk, of_head))
     }

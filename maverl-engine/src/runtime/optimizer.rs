@@ -1,66 +1,65 @@
-//! AdamW on the variables of one model, in place, with its state.
+//! AdamW on the parameters of one model, in place, with its state.
 
 use maverl_kernels::adamw::{AdamW, adamw_step};
 
 use crate::model::save::Entry;
 use crate::model::weights::Shards;
-use crate::model::{Gradients, ModelError, Tensor};
+use crate::model::{Gradients, ModelError, ModelErrorKind, Params};
 use crate::runtime::OptimOptions;
 
-/// Moments of variables, and the number of steps.
+/// Moments of parameters, and the number of steps.
 pub(crate) struct Optimizer {
     options: OptimOptions,
-    moments: Vec<(Vec<f32>, Vec<f32>)>,
+    params: Params,
+    /// Moments, in arrays with the places of the parameters.
+    m: Vec<f32>,
+    v: Vec<f32>,
     pub(crate) step: u64,
 }
 
 impl Optimizer {
     /// Creates zero moments.
-    pub(crate) fn new(options: OptimOptions, vars: &[(String, Tensor)]) -> Self {
-        let zeros = |var: &Tensor| vec![0.0; var.elem_count()];
-        let moments = vars.iter().map(|(_, var)| (zeros(var), zeros(var))).collect();
-        Self { options, moments, step: 0 }
+    pub(crate) fn new(options: OptimOptions, params: Params) -> Self {
+        let [m, v] = [0; 2].map(|_| vec![0.0; params.elements()]);
+        Self { options, params, m, v, step: 0 }
     }
 
     /// Takes one step. `norm` is the norm of all gradients that are clipped together.
     pub(crate) fn apply(
         &mut self,
-        vars: &[(String, Tensor)],
         gradients: &Gradients<'_>,
         lr: f64,
         norm: f64,
     ) -> Result<(), ModelError> {
-        let sums = gradients.sums()?;
+        let grad = gradients.all()?;
+        if grad.len() != self.m.len() {
+            return Err(ModelError::new(ModelErrorKind::Argument, "these weights are not trained"));
+        }
         self.step += 1;
         let OptimOptions { betas: (beta1, beta2), eps, weight_decay, grad_clip } = self.options;
         let adamw = AdamW { lr, beta1, beta2, eps, weight_decay };
         let scale = (grad_clip / (norm + 1e-6)).min(1.0) as f32;
-        for (((_, var), grad), (m, v)) in vars.iter().zip(sums).zip(&mut self.moments) {
-            var.update(|values| adamw_step(&adamw, self.step, scale, values, grad, m, v));
-        }
+        let Self { params, m, v, step, .. } = self;
+        params.update(|values| adamw_step(&adamw, *step, scale, values, grad, m, v));
         Ok(())
     }
 
     /// Returns the moments for writing.
-    pub(crate) fn entries<'a>(&'a self, vars: &'a [(String, Tensor)]) -> Vec<Entry<'a>> {
-        let both = vars.iter().zip(&self.moments).flat_map(|((name, var), (m, v))| {
-            let entry = |kind, moment| Entry::slice(format!("{kind}.{name}"), var.dims(), moment);
-            [entry("m", m.as_slice()), entry("v", v.as_slice())]
+    pub(crate) fn entries(&self) -> Vec<Entry<'_>> {
+        let both = self.params.vars().iter().flat_map(|(name, var)| {
+            let (m, v) = (&self.m[var.range()], &self.v[var.range()]);
+            [("m", m), ("v", v)]
+                .map(|(kind, of)| Entry::slice(format!("{kind}.{name}"), var.dims(), of))
         });
         both.collect()
     }
 
     /// Restores the moments and the number of steps.
-    pub(crate) fn restore(
-        &mut self,
-        vars: &[(String, Tensor)],
-        saved: &Shards,
-        step: u64,
-    ) -> Result<(), ModelError> {
+    pub(crate) fn restore(&mut self, saved: &Shards, step: u64) -> Result<(), ModelError> {
         self.step = step;
-        for ((name, _), (m, v)) in vars.iter().zip(&mut self.moments) {
-            *m = saved.values(&format!("m.{name}"))?;
-            *v = saved.values(&format!("v.{name}"))?;
+        for (name, var) in self.params.vars() {
+            saved.fill(&format!("m.{name}"), var.dims(), &mut self.m[var.range()])?;
+            saved.fill(&format!("v.{name}"), var.dims(), &mut self.v[var.range()])?;
         }
         Ok(())
     }

@@ -11,7 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use maverl_kernels::sample::derive_seed;
 
 use crate::loss::{self, PolicyLoss, RowTokens};
-use crate::model::{Decoder, Gradients, Model, ModelError, ModelErrorKind, Pool, Tape, lora};
+use crate::model::{
+    Decoder, Gradients, Model, ModelError, ModelErrorKind, Params, Pool, Tape, lora,
+};
 use crate::runtime::critic::{Joint, Shared};
 use crate::runtime::optimizer::Optimizer;
 use crate::runtime::packed::{PackedRows, row_batches};
@@ -44,8 +46,8 @@ impl Trainer {
         micro_batch_tokens: usize,
         pool: Arc<Mutex<Pool>>,
     ) -> Result<Self, ModelError> {
-        let vars = if spec.trained { model.trainable() } else { &[] };
-        let optimizer = Optimizer::new(spec.optim, vars);
+        let params = if spec.trained { model.trainable().clone() } else { Params::default() };
+        let optimizer = Optimizer::new(spec.optim, params);
         let reference = match spec.reference {
             true => Some(model.duplicate()?),
             false => None,
@@ -158,7 +160,7 @@ impl Trainer {
         }
         totals.grad_norm += norm;
         totals.steps += 1;
-        let applied = self.optimizer.apply(model.trainable(), &gradients, batch.lr, norm);
+        let applied = self.optimizer.apply(&gradients, batch.lr, norm);
         let applied = applied.and_then(|()| joint.map_or(Ok(()), |joint| joint.apply(of_head)));
         applied.map_err(|error| self.failed(&error))
     }
@@ -196,8 +198,7 @@ impl Trainer {
             let lengths = micro.rows.iter().map(|row| row.completion.len());
             joint.backward(&hidden, micro.first_row, lengths, &mut dhidden);
         }
-        tape.backward(&packed.spread(&dhidden), gradients, pool);
-        Ok(())
+        tape.backward(&packed.spread(&dhidden), gradients, pool)
     }
 
     /// Returns the decoder for training: with dropout, if the adapter has any. The mask is a function of the seed, the

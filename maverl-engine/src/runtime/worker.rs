@@ -81,7 +81,7 @@ impl Owned {
     /// Writes policy and critic.
     pub(crate) fn save(&self, dir: &Path) -> Result<(), ModelError> {
         self.model.save(dir)?;
-        self.trainer.save(&self.model, dir)?;
+        self.trainer.save(dir)?;
         self.critic.as_ref().map_or(Ok(()), |critic| critic.save(dir))
     }
 

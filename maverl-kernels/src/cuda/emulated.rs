@@ -2,7 +2,7 @@
 #![allow(unsafe_code)] // memory that kernels write to through addresses
 
 use std::alloc::{self, Layout};
-use std::cell::Cell;
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use super::machine::{Element, Launch, Machine, Module};
@@ -17,7 +17,7 @@ const POISON: u8 = 0xff;
 #[derive(Debug)]
 pub struct Emulated {
     libraries: Vec<(Module, Library)>,
-    settings: Cell<Settings>,
+    settings: Mutex<Settings>,
 }
 
 /// Memory of an [`Emulated`] machine.
@@ -27,6 +27,12 @@ pub struct HostArray<T> {
     len: usize,
     layout: Layout,
 }
+
+// SAFETY: the array owns its memory, which is written through addresses by launches alone. Who launches a kernel promises
+// that nobody reads what it writes meanwhile.
+unsafe impl<T: Element> Send for HostArray<T> {}
+// SAFETY: as above.
+unsafe impl<T: Element> Sync for HostArray<T> {}
 
 impl Emulated {
     /// Builds modules with the C++ compiler.
@@ -44,12 +50,12 @@ impl Emulated {
 
     /// Creates a machine of libraries that are built.
     pub fn of(libraries: Vec<(Module, Library)>) -> Self {
-        Self { libraries, settings: Cell::default() }
+        Self { libraries, settings: Mutex::default() }
     }
 
     /// Sets the order of threads and the time of asynchronous copies.
     pub fn set(&self, settings: Settings) {
-        self.settings.set(settings);
+        *self.settings.lock().unwrap_or_else(PoisonError::into_inner) = settings;
     }
 }
 
@@ -126,7 +132,7 @@ impl Machine for Emulated {
         let Some((_, library)) = self.libraries.iter().find(of) else {
             return Err(EmulateError::Launch(format!("no module with the kernel {kernel}")));
         };
-        library.set(self.settings.get());
+        library.set(*self.settings.lock().unwrap_or_else(PoisonError::into_inner));
         let Launch { grid, threads, shared } = shape;
         // SAFETY: the caller's promise.
         unsafe { library.launch(kernel, grid, threads, shared, args) }

@@ -6,7 +6,7 @@ use cudarc::driver::{DeviceRepr, ValidAsZeroBits};
 pub const BLOCK: u32 = 256;
 
 /// Element type of arrays on a machine.
-pub trait Element: Copy + Default + DeviceRepr + ValidAsZeroBits {}
+pub trait Element: Copy + Default + Send + Sync + DeviceRepr + ValidAsZeroBits {}
 
 impl Element for f32 {}
 impl Element for f64 {}
@@ -68,7 +68,7 @@ pub trait Machine {
     /// Error of the device.
     type Error;
     /// Array in the device's memory.
-    type Array<T: Element>;
+    type Array<T: Element>: Send + Sync;
     /// Point in the device's work.
     type Event;
 

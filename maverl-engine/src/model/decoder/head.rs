@@ -1,43 +1,35 @@
 //! Output head of a decoder.
 
-use std::ops::{Deref, Range};
-
-use maverl_kernels::logprob::LmHead;
+use std::ops::Range;
 
 use super::Decoder;
 use crate::model::gradients::Gradients;
+use crate::model::ops::{Ops, Targets, project};
 use crate::model::pool::Pool;
 use crate::model::{ModelError, ModelErrorKind};
 
 impl Decoder {
-    /// Returns the weight of the output head, `[V, D]`.
-    fn head_values(&self) -> impl Deref<Target = [f32]> {
-        self.head.weight().values()
-    }
-
     /// Computes the logits `[M, V]` of hidden states `[M, D]`.
     pub fn logits(&self, hidden: &[f32], pool: &mut Pool) -> Vec<f32> {
-        self.head.project(hidden, self.precision, pool)
+        project(&self.head, hidden, self.precision(), pool)
     }
+}
 
+impl<O: Ops> Decoder<O> {
     /// Computes log-probabilities and entropies (in nats) `[M]` of targets `[M]` under
     /// `softmax(logits * inv_temperature)`, for hidden states `[M, D]`, without keeping `[M, V]` logits.
     ///
     /// # Errors
     ///
-    /// If a target is not in the vocabulary.
+    /// If a target is not in the vocabulary, or the device fails.
     pub fn logprobs(
         &self,
-        hidden: &[f32],
+        hidden: &O::Act,
         targets: &[u32],
         inv_temperature: &[f32],
     ) -> Result<(Vec<f32>, Vec<f32>), ModelError> {
         self.check_targets(targets)?;
-        let (mut logp, mut entropy) = (vec![0.0; targets.len()], vec![0.0; targets.len()]);
-        let (w, precision) = (self.head_values(), self.precision);
-        let head = LmHead { h: hidden, w: &w, targets, inv_temperature, precision };
-        head.logprobs(&mut logp, &mut entropy);
-        Ok((logp, entropy))
+        self.ops.logprobs(hidden, self.head.weight(), Targets { ids: targets, inv_temperature })
     }
 
     /// Computes the gradient `[M, D]` of hidden states from a loss of the results of [`Decoder::logprobs`], and adds
@@ -46,22 +38,19 @@ impl Decoder {
     ///
     /// # Errors
     ///
-    /// If a target is not in the vocabulary, or the error of `loss`.
+    /// If a target is not in the vocabulary, the device fails, or the error of `loss`.
     pub fn loss(
         &self,
-        hidden: &[f32],
+        hidden: &O::Act,
         targets: &[u32],
         inv_temperature: &[f32],
         offsets: &[usize],
         loss: impl FnMut(Range<usize>, [&[f32]; 2], [&mut [f32]; 2]) -> Result<(), ModelError>,
-        gradients: &mut Gradients<'_>,
-    ) -> Result<Vec<f32>, ModelError> {
+        gradients: &mut Gradients<'_, O>,
+    ) -> Result<O::Act, ModelError> {
         self.check_targets(targets)?;
-        let mut dhidden = vec![0.0; hidden.len()];
-        let (w, precision) = (self.head_values(), self.precision);
-        let head = LmHead { h: hidden, w: &w, targets, inv_temperature, precision };
-        head.loss(offsets, loss, &mut dhidden, gradients.of(self.head.weight().slot()))?;
-        Ok(dhidden)
+        let of = Targets { ids: targets, inv_temperature };
+        self.ops.loss(hidden, self.head.weight(), of, offsets, loss, gradients)
     }
 
     fn check_targets(&self, targets: &[u32]) -> Result<(), ModelError> {

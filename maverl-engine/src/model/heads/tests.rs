@@ -15,8 +15,10 @@ fn tiny() -> Model {
 }
 
 fn head(kind: HeadKind, width: usize) -> ValueHead {
-    let parts = [(random(1, width), vec![1, width]), (random(2, 1), vec![1])];
-    ValueHead::over(kind, parts.map(|(values, dims)| Tensor::new(values, &dims).unwrap()))
+    let head = ValueHead::of_width(kind, width);
+    head.vars()[0].1.set(&random(1, width)).unwrap();
+    head.vars()[1].1.set(&random(2, 1)).unwrap();
+    head
 }
 
 /// Computes `Σ c (h · w + b)` in f64.
@@ -46,16 +48,16 @@ fn close(ours: &[f32], at: &[f64], f: impl Fn(&[f64]) -> f64) {
 fn gradients_agree_with_central_differences() {
     let head = head(HeadKind::Value, 12);
     let (hidden, c) = (random(3, 5 * 12), random(4, 5));
-    let (weight, bias) = head.params();
+    let (weight, bias) = head.parts();
     let [h, w, b, wc] = [&hidden, &weight, &bias, &c].map(|v| wide(v));
     let values = head.values(&hidden);
     let loss: f64 = values.iter().zip(&wc).map(|(v, c)| f64::from(*v) * c).sum();
     assert!((loss - reference(&h, &w, b[0], &wc)).abs() < 1e-5);
-    let mut gradients = Gradients::new(head.vars());
+    let mut gradients = Gradients::new(head.params());
     let dh = head.backward(&hidden, &c, &mut gradients);
     let sums = gradients.sums().unwrap();
-    close(&sums[0], &w, |w| reference(&h, w, b[0], &wc));
-    close(&sums[1], &b, |b| reference(&h, &w, b[0], &wc));
+    close(sums[0], &w, |w| reference(&h, w, b[0], &wc));
+    close(sums[1], &b, |b| reference(&h, &w, b[0], &wc));
     close(&dh, &h, |h| reference(h, &w, b[0], &wc));
 }
 
@@ -81,7 +83,7 @@ fn a_head_written_and_read_back_is_the_same_to_the_bit() {
     for kind in [HeadKind::Value, HeadKind::Reward] {
         let head = head(kind, model.config.hidden_size);
         head.save(dir.path()).unwrap();
-        assert_eq!(load(kind).unwrap().unwrap().params(), head.params());
+        assert_eq!(load(kind).unwrap().unwrap().parts(), head.parts());
     }
     head(HeadKind::Value, model.config.hidden_size + 1).save(dir.path()).unwrap();
     let error = load(HeadKind::Value).unwrap_err().to_string();
@@ -98,8 +100,8 @@ fn every_weight_of_a_critic_gets_a_gradient_and_it_is_saved_whole() {
     let mut pool = Pool::default();
     let (tape, values) = critic.values(rows, &mut pool).unwrap();
     let mut trunk = Gradients::new(critic.model.trainable());
-    let mut head = Gradients::new(critic.head.vars());
-    critic.backward(tape, &[1.0; 19], &mut trunk, &mut head, &mut pool);
+    let mut head = Gradients::new(critic.head.params());
+    critic.backward(tape, &[1.0; 19], &mut trunk, &mut head, &mut pool).unwrap();
     assert!(trunk.sums().is_ok() && head.sums().is_ok() && trunk.norm() > 0.0);
     let dir = tempfile::tempdir().unwrap();
     critic.save(dir.path()).unwrap();

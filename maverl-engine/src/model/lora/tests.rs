@@ -142,13 +142,13 @@ fn several_adapters_over_one_base_cost_one_base() {
     let models = [trained(&base, 1), trained(&base, 2), trained(&base, 3)];
     let mut buffers = BTreeMap::new();
     for model in &models {
-        for (_, var) in model.weights.vars().iter().chain(model.trainable()) {
+        for (_, var) in model.weights.vars().iter().chain(model.trainable().vars()) {
             buffers.insert(address(var), 4 * var.elem_count());
         }
     }
     let of =
         |vars: &[(String, Tensor)]| vars.iter().map(|(_, v)| 4 * v.elem_count()).sum::<usize>();
-    let (base_bytes, adapter_bytes) = (of(base.weights.vars()), of(models[0].trainable()));
+    let (base_bytes, adapter_bytes) = (of(base.weights.vars()), of(models[0].trainable().vars()));
     println!("a base of {base_bytes} bytes under three adapters of {adapter_bytes}");
     assert_eq!(buffers.values().sum::<usize>(), base_bytes + 3 * adapter_bytes);
     let parameters = config(&base).parameters(&base.config).unwrap();
@@ -164,8 +164,8 @@ fn adapter_weights_get_gradients_and_nothing_else_has_room_for_one() {
         let targets: Vec<u32> = packed.ids.iter().map(|id| (id + 1) % 500).collect();
         let gradients = gradients_of(&model, &packed, &targets, &vec![1.0; targets.len()]);
         let sums = gradients.sums().unwrap();
-        let numbers: usize = sums.iter().map(Vec::len).sum();
-        let adapter: usize = model.trainable().iter().map(|(_, var)| var.elem_count()).sum();
+        let numbers: usize = sums.iter().map(|sum| sum.len()).sum();
+        let adapter: usize = model.trainable().vars().iter().map(|(_, var)| var.elem_count()).sum();
         println!("gradients of {numbers} numbers for an adapter of {adapter}");
         assert_eq!(numbers, adapter);
     }

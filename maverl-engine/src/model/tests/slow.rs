@@ -12,13 +12,13 @@ const STEPS: u64 = 20;
 const ADAMW: AdamW = AdamW { lr: 3e-4, beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.01 };
 
 /// A decoder without fused operations: weights by name, vectors as rows.
-struct Slow<'m> {
+pub(super) struct Slow<'m> {
     config: &'m HfConfig,
     weights: BTreeMap<&'m str, Matrix>,
 }
 
 impl<'m> Slow<'m> {
-    fn new(model: &'m Model) -> Self {
+    pub(super) fn new(model: &'m Model) -> Self {
         let own = |tensor: &Tensor| {
             let values = tensor.values().iter().map(|x| f64::from(*x)).collect();
             let columns = *tensor.dims().last().unwrap();
@@ -30,6 +30,22 @@ impl<'m> Slow<'m> {
 
     fn get(&self, name: &str) -> Option<&Matrix> {
         self.weights.get(name)
+    }
+
+    /// Returns the names of the weights, in the order of their gradients.
+    pub(super) fn names(&self) -> Vec<&'m str> {
+        self.weights.keys().copied().collect()
+    }
+
+    /// Adds `scale · B A` to a weight, for `A [r, I]` and `B [O, r]`.
+    pub(super) fn correct(&mut self, name: &str, scale: f64, a: &[f64], b: &[f64]) {
+        let weight = self.weights.get_mut(name).unwrap();
+        let shape = [weight.rows(), weight.columns()];
+        let [rows, rank] = [shape[0], b.len() / shape[0]];
+        let a = Matrix::new(a.to_vec(), [rank, shape[1]]);
+        let b = Matrix::new(b.to_vec(), [rows, rank]);
+        let sum = weight.add(&b.matmul(&a).affine(scale, 0.0));
+        *weight = Matrix::new(sum.values().to_vec(), shape);
     }
 
     fn norm(&self, x: &Matrix, name: &str) -> Matrix {
@@ -107,13 +123,13 @@ impl<'m> Slow<'m> {
     }
 
     /// Computes the log-probs of the next tokens of a row: `[T - 1, 1]`.
-    fn next(&self, row: &[u32]) -> Matrix {
+    pub(super) fn next(&self, row: &[u32]) -> Matrix {
         self.forward(&row[..row.len() - 1]).pick(&row[1..])
     }
 
     /// Computes the gradients of the negative mean log-prob of every next token, by the weights in the order of their
     /// names.
-    fn gradients(&self, rows: &[Vec<u32>]) -> Vec<Vec<f64>> {
+    pub(super) fn gradients(&self, rows: &[Vec<u32>]) -> Vec<Vec<f64>> {
         let next: usize = rows.iter().map(|row| row.len() - 1).sum();
         let losses = rows.iter().map(|row| self.next(row).sum().affine(-1.0 / next as f64, 0.0));
         let loss = losses.reduce(|sum, loss| sum.add(&loss)).unwrap();

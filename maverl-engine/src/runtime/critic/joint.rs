@@ -24,7 +24,7 @@ impl<'a> Shared<'a> {
         let rows: Vec<&Aimed<'_>> = self.rows.iter().skip(part).step_by(parts).collect();
         let Critic { body, optimizers: [_, optimizer], .. } = &mut *self.critic;
         Joint {
-            gradients: Gradients::new(body.head.vars()),
+            gradients: Gradients::new(body.head.params()),
             weight: weight(&rows),
             body,
             rows,
@@ -86,6 +86,6 @@ impl Joint<'_> {
     pub(crate) fn apply(self, norm: f64) -> Result<(), ModelError> {
         self.totals.grad_norm += norm;
         self.totals.steps += 1;
-        self.optimizer.apply(self.body.head.vars(), &self.gradients, self.lr, norm)
+        self.optimizer.apply(&self.gradients, self.lr, norm)
     }
 }

@@ -14,10 +14,10 @@ const REFERENCE: &str = "reference";
 
 impl Trainer {
     /// Writes moments and counters into `dir/optimizer.safetensors`.
-    pub(crate) fn save(&self, model: &Model, dir: &Path) -> Result<(), ModelError> {
+    pub(crate) fn save(&self, dir: &Path) -> Result<(), ModelError> {
         let counters = halves(self.optimizer.step, self.version);
         let mut entries = vec![Entry::slice("counters", &[4], &counters)];
-        entries.extend(self.optimizer.entries(model.trainable()));
+        entries.extend(self.optimizer.entries());
         save::one_file(&dir.join("optimizer.safetensors"), &entries)?;
         let Some(reference) = self.reference.as_ref().filter(|_| self.renewed) else {
             return Ok(());
@@ -52,6 +52,6 @@ impl Trainer {
         let saved = Shards::open_file(&dir.join("optimizer.safetensors"))?;
         let (step, version) = whole(&saved.values("counters")?);
         self.version = version;
-        self.optimizer.restore(model.trainable(), &saved, step)
+        self.optimizer.restore(&saved, step)
     }
 }

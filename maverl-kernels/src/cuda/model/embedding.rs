@@ -22,6 +22,13 @@ pub struct EmbeddingLayout<M: Machine> {
     partials: usize,
 }
 
+impl<M: Machine> EmbeddingLayout<M> {
+    /// Returns the number of tokens.
+    pub fn tokens(&self) -> usize {
+        self.ids.len()
+    }
+}
+
 impl<M: Machine> Kernels<M> {
     /// Sorts the tokens of a pass by id.
     ///

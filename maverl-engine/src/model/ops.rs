@@ -1,0 +1,390 @@
+//! Operations of a model on one device. The decoder, its tape and its linear maps are written once, over [`Ops`].
+//!
+//! An operation is a unit of work that a GPU does in one launch or a fixed few; [`Cpu`] composes it of the kernels of
+//! `maverl-kernels`. The device is a type parameter, so that a call costs nothing.
+
+mod cpu;
+#[cfg(feature = "cuda")]
+pub mod device;
+
+use std::fmt::Debug;
+use std::ops::Range;
+
+use maverl_kernels::attention::{Heads, Segment};
+
+pub(super) use cpu::project;
+pub use cpu::{Buffers, Cpu, Placed};
+
+use crate::model::ModelError;
+use crate::model::gradients::Gradients;
+use crate::model::linear::Linear;
+use crate::model::pool::{Pool, Share};
+use crate::model::tape::Rows;
+use crate::model::values::Param;
+
+/// Result of an operation: a device may fail, or be out of memory.
+pub type Done<T> = Result<T, ModelError>;
+
+/// Numbers in a device's memory. The default is empty.
+pub trait Buffer: Debug + Default + Send + Sync {
+    /// Returns the number of elements.
+    fn len(&self) -> usize;
+
+    /// Returns true if there are no elements.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl Buffer for Vec<f32> {
+    fn len(&self) -> usize {
+        self.len()
+    }
+}
+
+/// Norm and rope of the queries or keys of a layer.
+#[derive(Debug)]
+pub struct Turn<'a, O: Ops> {
+    /// Number of heads.
+    pub heads: usize,
+    /// Weight of the norm of each head, if there is one.
+    pub norm: Option<&'a Param<O>>,
+    /// Constant added to the mean square.
+    pub eps: f32,
+    /// Angles of the positions.
+    pub rope: &'a O::Rope,
+}
+
+/// Target tokens of hidden states.
+#[derive(Debug, Clone, Copy)]
+pub struct Targets<'a> {
+    /// Token ids `[M]`, in the vocabulary.
+    pub ids: &'a [u32],
+    /// Inverse temperatures `[M]`, positive.
+    pub inv_temperature: &'a [f32],
+}
+
+/// Operations on the memory of a device, forward and backward. `N` is the number of tokens of a pass, `D` the width of
+/// the residual stream. Buffers come from a [`Pool`] and may go back there.
+///
+/// A token's result never depends on the other tokens of a forward pass, to the bit (K-1). Gradients of weights are
+/// added to the sums, if the weight is trained.
+pub trait Ops: Clone + Debug + Send + Sync + Sized + 'static {
+    /// Parameters, in one array.
+    type Weights: Debug + Send + Sync;
+    /// Sums of gradients, in one array.
+    type Sums: Debug + Send;
+    /// Residual stream `[N, D]`, or its gradient.
+    type Stream: Buffer;
+    /// Activations, or their gradients.
+    type Act: Buffer;
+    /// Results of attention that only its backward pass reads.
+    type Lse: Debug + Default + Send + Sync;
+    /// Weight of a linear map in the form for products of few rows.
+    type Packed: Debug + Send + Sync;
+    /// Angles of rotary positions.
+    type Rope: Debug + Send + Sync;
+    /// Cache of keys and values.
+    type Kv: Debug + Send + Sync;
+    /// Buffers that are not in use.
+    type Spare: Debug + Default + Send;
+    /// Tokens of a pass, where the device reads them.
+    type Placed<'a>: Sync;
+
+    /// Returns activations to the pool.
+    fn give(spare: &mut Self::Spare, buffers: impl IntoIterator<Item = Self::Act>);
+
+    /// Returns residual streams to the pool.
+    fn give_streams(spare: &mut Self::Spare, buffers: impl IntoIterator<Item = Self::Stream>);
+
+    /// Copies parameters to the device, as it stores them.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    fn weights(&self, values: &[f32]) -> Done<Self::Weights>;
+
+    /// Creates zeros for the gradients of so many elements.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    fn sums(&self, elements: usize) -> Done<Self::Sums>;
+
+    /// Creates the angles of frequencies `[head_dim / 2]`, for so many positions.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    fn rope(&self, inv_freq: &[f32], positions: usize) -> Done<Self::Rope>;
+
+    /// Places packed rows, for a forward and a backward pass.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    fn place<'a>(&self, rows: Rows<'a>) -> Done<Self::Placed<'a>>;
+
+    /// Places the new tokens of cached sequences.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    fn place_cached<'a>(
+        &self,
+        ids: &'a [u32],
+        positions: &'a [u32],
+        segments: &'a [Segment<'a>],
+    ) -> Done<Self::Placed<'a>>;
+
+    /// Returns some of the new tokens of cached sequences: one of the parts of [`Ops::parts`].
+    fn part<'p>(&self, all: &'p Self::Placed<'_>, tokens: Range<usize>) -> Self::Placed<'p>;
+
+    /// Returns the number of parts into which so many new tokens are split, each computed by a thread of its own from
+    /// one attention to the next.
+    fn parts<'l>(&self, tokens: usize, maps: impl Iterator<Item = &'l Linear<Self>>) -> usize;
+
+    /// Joins the hidden states of the parts, which are taken from them.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    fn join(&self, parts: &mut [Share<Self>], pool: &mut Pool<Self>) -> Done<Self::Act>;
+
+    /// Packs a weight `[O, I]`.
+    fn pack(&self, weight: &Param<Self>) -> Self::Packed;
+
+    /// Reads the rows `[N, D]` of a table.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    fn gather(
+        &self,
+        table: &Param<Self>,
+        at: &Self::Placed<'_>,
+        pool: &mut Pool<Self>,
+    ) -> Done<Self::Stream>;
+
+    /// Adds the gradients of [`Ops::gather`] to the table's.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    fn gather_back(
+        &self,
+        table: &Param<Self>,
+        dx: &Self::Stream,
+        at: &Self::Placed<'_>,
+        sums: &mut Gradients<'_, Self>,
+    ) -> Done<()>;
+
+    /// Computes the RMS norm of each row. The norm is a weight `[D]` and the constant added to the mean square.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    fn norm(
+        &self,
+        x: &Self::Stream,
+        norm: (&Param<Self>, f32),
+        pool: &mut Pool<Self>,
+    ) -> Done<Self::Act>;
+
+    /// Computes the gradient of [`Ops::norm`] by its input, added to `onto` if there is one.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    fn norm_back(
+        &self,
+        x: &Self::Stream,
+        norm: (&Param<Self>, f32),
+        dy: &Self::Act,
+        onto: Option<Self::Stream>,
+        sums: &mut Gradients<'_, Self>,
+        pool: &mut Pool<Self>,
+    ) -> Done<Self::Stream>;
+
+    /// Computes a linear map `[N, O]` of `x [N, I]`, with its bias and its adapter.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    fn linear(&self, x: &Self::Act, map: &Linear<Self>, pool: &mut Pool<Self>) -> Done<Self::Act>;
+
+    /// Computes the sum of `onto [N, O]` and a linear map of `x [N, I]`.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    fn linear_onto(
+        &self,
+        onto: &Self::Stream,
+        x: &Self::Act,
+        map: &Linear<Self>,
+        pool: &mut Pool<Self>,
+    ) -> Done<Self::Stream>;
+
+    /// Computes the gradient `[N, I]` of [`Ops::linear`] by its input, summed over maps of the same input, each with
+    /// the gradient of its result.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    fn linear_back(
+        &self,
+        x: &Self::Act,
+        maps: &[(&Linear<Self>, &Self::Act)],
+        sums: &mut Gradients<'_, Self>,
+        pool: &mut Pool<Self>,
+    ) -> Done<Self::Act>;
+
+    /// Computes the gradient `[N, I]` of [`Ops::linear_onto`] by `x`.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    fn linear_onto_back(
+        &self,
+        x: &Self::Act,
+        map: &Linear<Self>,
+        dy: &Self::Stream,
+        sums: &mut Gradients<'_, Self>,
+        pool: &mut Pool<Self>,
+    ) -> Done<Self::Act>;
+
+    /// Normalizes each head of `x`, if there is a norm, and rotates it by its position. With a norm, also returns its
+    /// input.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    fn turn(
+        &self,
+        x: Self::Act,
+        turn: &Turn<'_, Self>,
+        at: &Self::Placed<'_>,
+        pool: &mut Pool<Self>,
+    ) -> Done<(Self::Act, Option<Self::Act>)>;
+
+    /// Computes the gradient of [`Ops::turn`] by its input, from that of its result and the norm's input.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    fn turn_back(
+        &self,
+        dx: Self::Act,
+        raw: Option<Self::Act>,
+        turn: &Turn<'_, Self>,
+        at: &Self::Placed<'_>,
+        sums: &mut Gradients<'_, Self>,
+        pool: &mut Pool<Self>,
+    ) -> Done<Self::Act>;
+
+    /// Computes `silu(gate) * up`.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    fn swiglu(&self, gate: &Self::Act, up: &Self::Act, pool: &mut Pool<Self>) -> Done<Self::Act>;
+
+    /// Computes the gradients of [`Ops::swiglu`] by `gate` and `up`. The buffer of its result is used again.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    fn swiglu_back(
+        &self,
+        inputs: [&Self::Act; 2],
+        dact: &Self::Act,
+        act: Self::Act,
+        pool: &mut Pool<Self>,
+    ) -> Done<[Self::Act; 2]>;
+
+    /// Computes causal attention of packed rows, from queries, keys and values.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    fn attend(
+        &self,
+        qkv: [&Self::Act; 3],
+        at: &Self::Placed<'_>,
+        heads: Heads,
+        pool: &mut Pool<Self>,
+    ) -> Done<(Self::Act, Self::Lse)>;
+
+    /// Computes the gradients of [`Ops::attend`] by queries, keys and values, from its result and the gradient of it.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    fn attend_back(
+        &self,
+        qkv: [&Self::Act; 3],
+        out: [&Self::Act; 2],
+        lse: &Self::Lse,
+        at: &Self::Placed<'_>,
+        heads: Heads,
+        pool: &mut Pool<Self>,
+    ) -> Done<[Self::Act; 3]>;
+
+    /// Writes keys and values of new tokens to the cache of a layer.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    fn append(
+        &self,
+        kv: &mut Self::Kv,
+        layer: usize,
+        keys_and_values: [&Self::Act; 2],
+        at: &Self::Placed<'_>,
+    ) -> Done<()>;
+
+    /// Computes causal attention of new tokens to the cache of a layer.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    fn attend_cached(
+        &self,
+        q: &Self::Act,
+        cache: (&Self::Kv, usize),
+        at: &Self::Placed<'_>,
+        heads: Heads,
+        pool: &mut Pool<Self>,
+    ) -> Done<Self::Act>;
+
+    /// Computes log-probabilities and entropies of targets under `softmax(hidden headᵀ * inv_temperature)`, without
+    /// keeping the logits of all rows.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    fn logprobs(
+        &self,
+        hidden: &Self::Act,
+        head: &Param<Self>,
+        of: Targets<'_>,
+    ) -> Done<(Vec<f32>, Vec<f32>)>;
+
+    /// Computes the gradient of the hidden states from a loss of the results of [`Ops::logprobs`]. Sequence `s` is the
+    /// rows `offsets[s]..offsets[s + 1]`. `loss` gets some sequences at a time, with log-probs and entropies of their
+    /// rows, and writes its derivatives by both.
+    ///
+    /// # Errors
+    ///
+    /// The error of `loss`, or if the device fails.
+    fn loss(
+        &self,
+        hidden: &Self::Act,
+        head: &Param<Self>,
+        of: Targets<'_>,
+        offsets: &[usize],
+        loss: impl FnMut(Range<usize>, [&[f32]; 2], [&mut [f32]; 2]) -> Done<()>,
+        sums: &mut Gradients<'_, Self>,
+    ) -> Done<Self::Act>;
+}

@@ -1,0 +1,426 @@
+//! Operations on the CPU: the kernels of `maverl-kernels` over slices of f32.
+
+mod linear;
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use maverl_kernels::attention::{
+    Heads, Packing, Segment, attention, attention_bwd, attention_cached,
+};
+use maverl_kernels::logprob::LmHead;
+use maverl_kernels::matmul::{PackedWeight, Precision};
+use maverl_kernels::rope::{RopeTable, rope, rope_bwd};
+use maverl_kernels::{embedding, mlp, norm};
+
+pub(in crate::model) use linear::project;
+
+use super::{Done, Ops, Targets, Turn};
+use crate::model::gradients::Gradients;
+use crate::model::kv::KvStore;
+use crate::model::linear::Linear;
+use crate::model::pool::{Pool, Share};
+use crate::model::tape::Rows;
+use crate::model::values::Param;
+
+/// Bytes of packed weights that fit a cache shared by all threads.
+const CACHED_WEIGHTS: usize = 32 << 20;
+/// Rows per thread from which reading weights from that cache costs less than computing with them.
+const LEAST_ROWS: usize = 8;
+/// Rows per thread from which reading weights from memory costs less than computing with them.
+const MANY_ROWS: usize = 32;
+
+/// The CPU: all arrays are f32 in host memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cpu {
+    /// Precision of products with weights.
+    pub precision: Precision,
+}
+
+impl Default for Cpu {
+    fn default() -> Self {
+        Self { precision: Precision::F32 }
+    }
+}
+
+/// Buffers that are not in use.
+#[derive(Debug, Default)]
+pub struct Buffers {
+    free: Vec<Vec<f32>>,
+}
+
+impl Buffers {
+    /// Returns a buffer of `len` numbers of arbitrary content. Its capacity is at most half as large again.
+    pub(in crate::model) fn take(&mut self, len: usize) -> Vec<f32> {
+        let fits = |buffer: &Vec<f32>| (len..=len + len / 2).contains(&buffer.capacity());
+        let best = self.free.iter().enumerate().filter(|(_, buffer)| fits(buffer));
+        match best.min_by_key(|(_, buffer)| buffer.capacity()) {
+            Some((at, _)) => {
+                let mut buffer = self.free.swap_remove(at);
+                buffer.resize(len, 0.0);
+                buffer
+            }
+            None => vec![0.0; len],
+        }
+    }
+}
+
+/// Tokens of a pass.
+#[derive(Debug)]
+pub struct Placed<'a> {
+    ids: &'a [u32],
+    positions: &'a [u32],
+    /// Bounds of packed rows; none of cached sequences.
+    packing: Packing<'a>,
+    /// Cached sequences; none of packed rows.
+    segments: Cow<'a, [Segment<'a>]>,
+}
+
+impl Ops for Cpu {
+    type Weights = Vec<f32>;
+    type Sums = Vec<f32>;
+    type Stream = Vec<f32>;
+    type Act = Vec<f32>;
+    type Lse = ();
+    type Packed = PackedWeight;
+    type Rope = RopeTable;
+    type Kv = KvStore;
+    type Spare = Buffers;
+    type Placed<'a> = Placed<'a>;
+
+    fn give(spare: &mut Buffers, buffers: impl IntoIterator<Item = Vec<f32>>) {
+        spare.free.extend(buffers);
+    }
+
+    fn give_streams(spare: &mut Buffers, buffers: impl IntoIterator<Item = Vec<f32>>) {
+        spare.free.extend(buffers);
+    }
+
+    fn weights(&self, values: &[f32]) -> Done<Vec<f32>> {
+        Ok(values.to_vec())
+    }
+
+    fn sums(&self, elements: usize) -> Done<Vec<f32>> {
+        Ok(vec![0.0; elements])
+    }
+
+    fn rope(&self, inv_freq: &[f32], positions: usize) -> Done<RopeTable> {
+        Ok(RopeTable::new(inv_freq, positions))
+    }
+
+    fn place<'a>(&self, rows: Rows<'a>) -> Done<Placed<'a>> {
+        let Rows { ids, positions, packing } = rows;
+        Ok(Placed { ids, positions, packing, segments: Cow::Borrowed(&[]) })
+    }
+
+    fn place_cached<'a>(
+        &self,
+        ids: &'a [u32],
+        positions: &'a [u32],
+        segments: &'a [Segment<'a>],
+    ) -> Done<Placed<'a>> {
+        let segments = Cow::Borrowed(segments);
+        Ok(Placed { ids, positions, packing: Packing::of(&[0]), segments })
+    }
+
+    fn part<'p>(&self, all: &'p Placed<'_>, tokens: Range<usize>) -> Placed<'p> {
+        Placed {
+            ids: &all.ids[tokens.clone()],
+            positions: &all.positions[tokens.clone()],
+            packing: all.packing,
+            segments: cut(&all.segments, tokens),
+        }
+    }
+
+    fn parts<'l>(&self, tokens: usize, maps: impl Iterator<Item = &'l Linear<Self>>) -> usize {
+        let packed = |map: &Linear<Self>| {
+            let (outputs, inputs) = map.dims();
+            PackedWeight::bytes(self.precision, outputs, inputs)
+        };
+        let bytes: usize = maps.map(packed).sum();
+        let least = if bytes <= CACHED_WEIGHTS { LEAST_ROWS } else { MANY_ROWS };
+        match rayon::current_num_threads() {
+            threads if tokens >= least * threads => threads,
+            _ => 1,
+        }
+    }
+
+    fn join(&self, parts: &mut [Share<Self>], pool: &mut Pool<Self>) -> Done<Vec<f32>> {
+        let mut hidden = pool.take(parts.iter().map(|part| part.hidden.len()).sum());
+        let mut rest = hidden.as_mut_slice();
+        for part in parts {
+            let own = std::mem::take(&mut part.hidden);
+            let (to, after) = rest.split_at_mut(own.len());
+            to.copy_from_slice(&own);
+            rest = after;
+            part.pool.give([own]);
+        }
+        Ok(hidden)
+    }
+
+    fn pack(&self, weight: &Param) -> PackedWeight {
+        let dims = weight.dims();
+        PackedWeight::pack(self.precision, &weight.values(), dims[0], dims[1])
+    }
+
+    fn gather(&self, table: &Param, at: &Placed<'_>, pool: &mut Pool) -> Done<Vec<f32>> {
+        let width = table.dims()[1];
+        let mut x = pool.take(at.ids.len() * width);
+        embedding::gather(&table.values(), at.ids, width, &mut x);
+        Ok(x)
+    }
+
+    fn gather_back(
+        &self,
+        table: &Param,
+        dx: &Vec<f32>,
+        at: &Placed<'_>,
+        sums: &mut Gradients<'_>,
+    ) -> Done<()> {
+        if let Some(dtable) = sums.of(table.slot()) {
+            embedding::scatter_add(dx, at.ids, table.dims()[1], dtable);
+        }
+        Ok(())
+    }
+
+    fn norm(&self, x: &Vec<f32>, (w, eps): (&Param, f32), pool: &mut Pool) -> Done<Vec<f32>> {
+        let mut y = pool.take(x.len());
+        norm::rms_norm(x, &w.values(), eps, &mut y);
+        Ok(y)
+    }
+
+    fn norm_back(
+        &self,
+        x: &Vec<f32>,
+        (w, eps): (&Param, f32),
+        dy: &Vec<f32>,
+        onto: Option<Vec<f32>>,
+        sums: &mut Gradients<'_>,
+        pool: &mut Pool,
+    ) -> Done<Vec<f32>> {
+        let dw = sums.of(w.slot());
+        let Some(mut dx) = onto else {
+            let mut dx = pool.take(x.len());
+            norm::rms_norm_bwd(x, &w.values(), eps, dy, &mut dx, dw);
+            return Ok(dx);
+        };
+        norm::rms_norm_bwd_add(x, &w.values(), eps, dy, &mut dx, dw);
+        Ok(dx)
+    }
+
+    fn linear(&self, x: &Vec<f32>, map: &Linear<Self>, pool: &mut Pool) -> Done<Vec<f32>> {
+        Ok(project(map, x, self.precision, pool))
+    }
+
+    fn linear_onto(
+        &self,
+        onto: &Vec<f32>,
+        x: &Vec<f32>,
+        map: &Linear<Self>,
+        pool: &mut Pool,
+    ) -> Done<Vec<f32>> {
+        let mut y = pool.copy(onto);
+        linear::forward(map, x, &mut y, self.precision.add(), pool);
+        Ok(y)
+    }
+
+    fn linear_back(
+        &self,
+        x: &Vec<f32>,
+        maps: &[(&Linear<Self>, &Vec<f32>)],
+        sums: &mut Gradients<'_>,
+        pool: &mut Pool,
+    ) -> Done<Vec<f32>> {
+        let mut dx = pool.take(x.len());
+        for (index, (map, dy)) in maps.iter().enumerate() {
+            let products = if index == 0 { self.precision.set() } else { self.precision.add() };
+            linear::backward(map, [x, dy], &mut dx, products, sums, pool);
+        }
+        Ok(dx)
+    }
+
+    fn linear_onto_back(
+        &self,
+        x: &Vec<f32>,
+        map: &Linear<Self>,
+        dy: &Vec<f32>,
+        sums: &mut Gradients<'_>,
+        pool: &mut Pool,
+    ) -> Done<Vec<f32>> {
+        self.linear_back(x, &[(map, dy)], sums, pool)
+    }
+
+    fn turn(
+        &self,
+        x: Vec<f32>,
+        turn: &Turn<'_, Self>,
+        at: &Placed<'_>,
+        pool: &mut Pool,
+    ) -> Done<(Vec<f32>, Option<Vec<f32>>)> {
+        let (mut x, raw) = match turn.norm {
+            None => (x, None),
+            Some(w) => (self.norm(&x, (w, turn.eps), pool)?, Some(x)),
+        };
+        rope(&mut x, at.positions, turn.heads, turn.rope);
+        Ok((x, raw))
+    }
+
+    fn turn_back(
+        &self,
+        mut dx: Vec<f32>,
+        raw: Option<Vec<f32>>,
+        turn: &Turn<'_, Self>,
+        at: &Placed<'_>,
+        sums: &mut Gradients<'_>,
+        pool: &mut Pool,
+    ) -> Done<Vec<f32>> {
+        rope_bwd(&mut dx, at.positions, turn.heads, turn.rope);
+        let (Some(raw), Some(w)) = (raw, turn.norm) else { return Ok(dx) };
+        let through = self.norm_back(&raw, (w, turn.eps), &dx, None, sums, pool)?;
+        pool.give([raw, dx]);
+        Ok(through)
+    }
+
+    fn swiglu(&self, gate: &Vec<f32>, up: &Vec<f32>, pool: &mut Pool) -> Done<Vec<f32>> {
+        let mut act = pool.take(gate.len());
+        mlp::swiglu(gate, up, &mut act);
+        Ok(act)
+    }
+
+    fn swiglu_back(
+        &self,
+        [gate, up]: [&Vec<f32>; 2],
+        dact: &Vec<f32>,
+        act: Vec<f32>,
+        pool: &mut Pool,
+    ) -> Done<[Vec<f32>; 2]> {
+        let (mut dgate, mut dup) = (act, pool.take(gate.len()));
+        mlp::swiglu_bwd(gate, up, dact, &mut dgate, &mut dup);
+        Ok([dgate, dup])
+    }
+
+    fn attend(
+        &self,
+        [q, k, v]: [&Vec<f32>; 3],
+        at: &Placed<'_>,
+        heads: Heads,
+        pool: &mut Pool,
+    ) -> Done<(Vec<f32>, ())> {
+        let mut out = pool.take(q.len());
+        attention(q, k, v, at.packing, heads, &mut out);
+        Ok((out, ()))
+    }
+
+    fn attend_back(
+        &self,
+        [q, k, v]: [&Vec<f32>; 3],
+        [out, dout]: [&Vec<f32>; 2],
+        (): &(),
+        at: &Placed<'_>,
+        heads: Heads,
+        pool: &mut Pool,
+    ) -> Done<[Vec<f32>; 3]> {
+        let [mut dq, mut dk, mut dv] = [q, k, v].map(|like| pool.take(like.len()));
+        attention_bwd(q, k, v, out, dout, at.packing, heads, &mut dq, &mut dk, &mut dv);
+        Ok([dq, dk, dv])
+    }
+
+    fn append(
+        &self,
+        kv: &mut KvStore,
+        layer: usize,
+        [k, v]: [&Vec<f32>; 2],
+        at: &Placed<'_>,
+    ) -> Done<()> {
+        kv.append(layer, k, v, &at.segments);
+        Ok(())
+    }
+
+    fn attend_cached(
+        &self,
+        q: &Vec<f32>,
+        (kv, layer): (&KvStore, usize),
+        at: &Placed<'_>,
+        heads: Heads,
+        pool: &mut Pool,
+    ) -> Done<Vec<f32>> {
+        let mut out = pool.take(q.len());
+        attention_cached(q, kv.layer(layer), &at.segments, heads, &mut out);
+        Ok(out)
+    }
+
+    fn logprobs(
+        &self,
+        hidden: &Vec<f32>,
+        head: &Param,
+        of: Targets<'_>,
+    ) -> Done<(Vec<f32>, Vec<f32>)> {
+        let (mut logp, mut entropy) = (vec![0.0; of.ids.len()], vec![0.0; of.ids.len()]);
+        self.head(hidden, &head.values(), of).logprobs(&mut logp, &mut entropy);
+        Ok((logp, entropy))
+    }
+
+    fn loss(
+        &self,
+        hidden: &Vec<f32>,
+        head: &Param,
+        of: Targets<'_>,
+        offsets: &[usize],
+        loss: impl FnMut(Range<usize>, [&[f32]; 2], [&mut [f32]; 2]) -> Done<()>,
+        sums: &mut Gradients<'_>,
+    ) -> Done<Vec<f32>> {
+        let mut dhidden = vec![0.0; hidden.len()];
+        let dw = sums.of(head.slot());
+        self.head(hidden, &head.values(), of).loss(offsets, loss, &mut dhidden, dw)?;
+        Ok(dhidden)
+    }
+}
+
+impl Cpu {
+    fn head<'a>(self, h: &'a [f32], w: &'a [f32], of: Targets<'a>) -> LmHead<'a> {
+        let Targets { ids: targets, inv_temperature } = of;
+        LmHead { h, w, targets, inv_temperature, precision: self.precision }
+    }
+}
+
+/// Returns the segments of a range of new tokens. A segment that continues beyond the range is cut at its end.
+fn cut<'s>(segments: &'s [Segment<'_>], tokens: Range<usize>) -> Cow<'s, [Segment<'s>]> {
+    if segments.iter().all(|segment| segment.new_tokens == 1) {
+        return Cow::Borrowed(&segments[tokens]);
+    }
+    let mut start = 0;
+    let parts = segments.iter().filter_map(|segment| {
+        let new = start..start + segment.new_tokens;
+        start = new.end;
+        let (first, end) = (new.start.max(tokens.start), new.end.min(tokens.end));
+        let part = Segment {
+            new_tokens: end.checked_sub(first)?,
+            len: segment.len + end - new.end,
+            ..*segment
+        };
+        (part.new_tokens > 0).then_some(part)
+    });
+    Cow::Owned(parts.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_are_cut_where_the_tokens_are() {
+        let blocks = [7];
+        let segment = |new_tokens, len| Segment { new_tokens, len, blocks: &blocks };
+        let all = [segment(2, 5), segment(0, 4), segment(4, 4), segment(1, 9)];
+        let lens = |tokens| {
+            let cut = cut(&all, tokens);
+            cut.iter().map(|segment| (segment.new_tokens, segment.len)).collect::<Vec<_>>()
+        };
+        assert_eq!(lens(0..7), [(2, 5), (4, 4), (1, 9)]);
+        assert_eq!(lens(0..4), [(2, 5), (2, 2)]);
+        assert_eq!(lens(4..7), [(2, 4), (1, 9)]);
+        assert_eq!(lens(3..4), [(1, 2)]);
+        let decoding = [segment(1, 5), segment(1, 4), segment(1, 9)];
+        assert!(matches!(cut(&decoding, 1..3), Cow::Borrowed([_, last]) if last.len == 9));
+    }
+}

@@ -1,0 +1,97 @@
+//! Products of a device: linear maps with their adapters, forward and backward.
+
+use maverl_kernels::cuda::{AdapterTerms, Destination, LinearOutput, Slice};
+
+use super::{Device, Done, Numbers, Runner, failed, sum, with};
+use crate::model::gradients::Gradients;
+use crate::model::linear::{Linear, Lora};
+use crate::model::values::Param;
+use crate::model::{ModelError, ModelErrorKind};
+
+impl<M: Runner> Device<M> {
+    /// Computes `scale · x Aᵀ`, `[N, r]`, for the correction of an adapter.
+    fn low(&self, x: Slice<'_, u16>, lora: &Lora<Self>) -> Done<Numbers<M, u16>> {
+        if lora.dropout.is_some() {
+            let what = "dropout of an adapter is not supported on this device: set `dropout = 0`";
+            return Err(ModelError::new(ModelErrorKind::Argument, what));
+        }
+        let (r, i, _) = lora.dims();
+        let n = x.len() / i;
+        let mut low = self.take(n * r)?;
+        let to = Destination::Bf16(low.write()?);
+        let out = LinearOutput { scale: lora.scale, bias: None, to };
+        with(&lora.a, |a| self.kernels.linear(x, a, [n, r, i], None, out).map_err(failed))?;
+        Ok(low)
+    }
+
+    /// Computes a map with its bias and its adapter.
+    pub(super) fn map(
+        &self,
+        map: &Linear<Self>,
+        x: Slice<'_, u16>,
+        to: Destination<'_>,
+    ) -> Done<()> {
+        let (o, i) = map.dims();
+        let shape = [x.len() / i, o, i];
+        let run = |bias: Option<Slice<'_, u16>>, adapter: Option<AdapterTerms<'_>>| {
+            let out = LinearOutput { scale: 1.0, bias, to };
+            with(&map.weight, |w| self.kernels.linear(x, w, shape, adapter, out).map_err(failed))
+        };
+        let biased = |adapter: Option<AdapterTerms<'_>>| match &map.bias {
+            Some(bias) => with(bias, |bias| run(Some(bias), adapter)),
+            None => run(None, adapter),
+        };
+        let Some(lora) = &map.lora else { return biased(None) };
+        let low = self.low(x, lora)?;
+        let left = low.read()?;
+        with(&lora.b, |right| biased(Some(AdapterTerms { left, right, rank: lora.dims().0 })))
+    }
+
+    /// Adds the gradients of a map's weights, and writes that of its input.
+    pub(super) fn map_back(
+        &self,
+        map: &Linear<Self>,
+        [x, dy]: [Slice<'_, u16>; 2],
+        to: Destination<'_>,
+        sums: &mut Gradients<'_, Self>,
+    ) -> Done<()> {
+        let ((o, i), kernels) = (map.dims(), &self.kernels);
+        let n = x.len() / i;
+        let weight = |param: &Param<Self>,
+                      [left, right]: [Slice<'_, u16>; 2],
+                      shape: [usize; 2],
+                      sums: &mut Gradients<'_, Self>| {
+            let Some(dw) = sum(sums, param)? else { return Ok(()) };
+            let out = LinearOutput { scale: 1.0, bias: None, to: Destination::Add(dw) };
+            let [rows, columns] = shape;
+            kernels.linear_back_weight(left, right, [rows, columns, n], out).map_err(failed)
+        };
+        weight(&map.weight, [dy, x], [o, i], sums)?;
+        if let Some(bias) = &map.bias
+            && let Some(db) = sum(sums, bias)?
+        {
+            kernels.sum_rows(dy, db).map_err(failed)?;
+        }
+        let out = LinearOutput { scale: 1.0, bias: None, to };
+        let Some(lora) = &map.lora else {
+            return with(&map.weight, |w| {
+                kernels.linear_back(dy, w, [n, i, o], None, out).map_err(failed)
+            });
+        };
+        let r = lora.dims().0;
+        let low = self.low(x, lora)?;
+        weight(&lora.b, [dy, low.read()?], [o, r], sums)?;
+        let mut dlow = self.take(n * r)?;
+        let to = Destination::Bf16(dlow.write()?);
+        let scaled = LinearOutput { scale: lora.scale, bias: None, to };
+        with(&lora.b, |b| kernels.linear_back(dy, b, [n, r, o], None, scaled).map_err(failed))?;
+        let left = dlow.read()?;
+        weight(&lora.a, [left, x], [r, i], sums)?;
+        with(&lora.a, |right| {
+            let adapter = Some(AdapterTerms { left, right, rank: r });
+            with(&map.weight, |w| {
+                kernels.linear_back(dy, w, [n, i, o], adapter, out).map_err(failed)
+            })
+        })
+    }
+}
