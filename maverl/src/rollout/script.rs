@@ -193,7 +193,7 @@ impl Scripted {
     ///
     /// If called from async code.
     pub fn play_blocking(&self, task: &Task) -> Episode {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         runtime.expect("a runtime of this thread alone can be built").block_on(self.play(task))
     }
 
