@@ -10,6 +10,7 @@ import sys
 import urllib.request
 
 TURNS = 3
+ANY_CASE = re.IGNORECASE | re.ASCII
 episode = json.loads(sys.stdin.readline())
 url = episode["base_url"].removesuffix("/v1")
 question = episode["task"]["question"]
@@ -31,8 +32,9 @@ def ask(model, information, last, tag):
     said = post("/v1/chat/completions", body, {"x-maverl-path": str(calls)})
     calls += 1
     choice = said["choices"][0]
-    found = re.findall(f"<{tag}>(.*?)</{tag}>", choice["message"]["content"], re.DOTALL | re.IGNORECASE)
-    tags = len(re.findall(f"</?{tag}>", choice["message"]["content"], re.IGNORECASE))
+    reply = choice["message"]["content"]
+    found = re.findall(f"<{tag}>(.*?)</{tag}>", reply, re.DOTALL | ANY_CASE)
+    tags = len(re.findall(f"</?{tag}>", reply, ANY_CASE))
     if choice["finish_reason"] == "length" or tags != 2 or not found or not found[0].strip():
         malformed(said["id"], f"no <{tag}> block")
     return found[0].strip(), said["id"]
