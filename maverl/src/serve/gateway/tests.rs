@@ -64,6 +64,8 @@ struct Played {
     address: SocketAddr,
     id: String,
     key: String,
+    /// With its gateway, which outlives the episode.
+    _runner: Arc<EpisodeRunner>,
     _dir: TempDir,
 }
 
@@ -74,9 +76,10 @@ impl Played {
 
     async fn with(options: ProgramOptions, yields: fn(&Ask) -> u64) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let runner = program(options, &dir, yields);
+        let runner = Arc::new(program(options, &dir, yields));
+        let playing = Arc::clone(&runner);
         let episode = tokio::spawn(async move {
-            runner.play(EpisodeRequest { task: task("p"), index: 0, seed: 3 }).await
+            playing.play(EpisodeRequest { task: task("p"), index: 0, seed: 3 }).await
         });
         let line = dir.path().join("line");
         let begin = Instant::now();
@@ -88,7 +91,7 @@ impl Played {
         let text = |key: &str| told[key].as_str().unwrap().to_owned();
         let url: Uri = text("base_url").parse().unwrap();
         let address = url.authority().unwrap().as_str().parse().unwrap();
-        Self { episode, address, id: text("id"), key: text("api_key"), _dir: dir }
+        Self { episode, address, id: text("id"), key: text("api_key"), _runner: runner, _dir: dir }
     }
 
     /// Sends a request to the episode, with further lines of its head.
