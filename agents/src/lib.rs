@@ -6,6 +6,7 @@ pub mod debate;
 pub mod manager;
 pub mod math;
 pub mod mixture;
+pub mod program;
 pub mod search;
 pub mod self_play;
 pub mod solo;

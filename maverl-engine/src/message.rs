@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// One message of a conversation.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
     /// Role of the sender.
     pub role: Role,

@@ -5,6 +5,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::trajectory::Message;
+
 /// A role: its prompt, and the parser of its replies. Usually implemented by `#[agent]`; by hand if a prompt needs
 /// logic.
 ///
@@ -137,6 +139,8 @@ pub struct Prompt {
     pub tools: Vec<Value>,
     /// Results of calls, each a tool message before the user message; may be shortened.
     pub results: Vec<String>,
+    /// Messages as a program wrote them, in place of all sections but the tools. Never shortened.
+    pub messages: Vec<Message>,
 }
 
 impl Prompt {
@@ -155,6 +159,11 @@ impl Prompt {
     /// Creates a prompt with the results of calls.
     pub fn results(results: impl IntoIterator<Item = String>) -> Self {
         Self { results: results.into_iter().collect(), ..Self::default() }
+    }
+
+    /// Creates a prompt of ready messages.
+    pub fn messages(messages: impl IntoIterator<Item = Message>) -> Self {
+        Self { messages: messages.into_iter().collect(), ..Self::default() }
     }
 
     /// Sets the tools, in the form of `Tool::declaration`.

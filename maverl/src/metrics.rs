@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use crate::trajectory::{Episode, FaultKind, Outcome, Seat, Turn};
 
 /// All kinds of faults. Each has a column, so that all rows of a run have the same columns.
-const KINDS: [FaultKind; 7] = [
+const KINDS: [FaultKind; 8] = [
     FaultKind::Environment,
     FaultKind::Worker,
     FaultKind::Endpoint,
@@ -20,6 +20,7 @@ const KINDS: [FaultKind; 7] = [
     FaultKind::Timeout,
     FaultKind::Panic,
     FaultKind::Orchestra,
+    FaultKind::Program,
 ];
 
 /// Metrics, sorted by name.
@@ -292,7 +293,9 @@ fn means(episodes: &[Episode]) -> Metrics {
         }
         for (name, value) in &score.metrics {
             if let Some(value) = value.as_f64() {
-                add(format!("rollout/score/{name}"), value);
+                // Those of the gateway are about calls, not about the answer.
+                let stage = if name.starts_with("gateway/") { "" } else { "rollout/score/" };
+                add(format!("{stage}{name}"), value);
             }
         }
         for part in &episode.rewards {

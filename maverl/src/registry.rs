@@ -132,6 +132,10 @@ pub struct OrchestraEntry {
     pub needs: &'static [&'static str],
     /// Creates the orchestra from its options.
     pub build: fn(&Value) -> Result<Arc<dyn DynOrchestra>, String>,
+    /// See [`Orchestra::validate`](crate::orchestra::Orchestra::validate); paths in options are relative to the directory.
+    pub look: fn(&Value, &Path) -> Result<Vec<String>, Vec<String>>,
+    /// Creates and starts the orchestra; paths in options are relative to the directory.
+    pub start: fn(&Value, &Path) -> Result<Arc<dyn DynOrchestra>, String>,
 }
 
 impl OrchestraEntry {
@@ -193,6 +197,12 @@ impl Entry {
             declaration: Declaration::of::<O>(O::NAME, O::SUMMARY, place),
             needs: O::NEEDS,
             build: |options| Ok(Arc::new(O::build(options)?)),
+            look: |options, base| O::build(options).map_err(|error| vec![error])?.validate(base),
+            start: |options, base| {
+                let mut orchestra = O::build(options)?;
+                orchestra.start(base)?;
+                Ok(Arc::new(orchestra))
+            },
         })
     }
 
@@ -231,6 +241,8 @@ pub trait DynOrchestra: Send + Sync {
     fn members(&self) -> Vec<Seat>;
     /// See [`Orchestra::environments`](crate::orchestra::Orchestra::environments).
     fn environments(&self) -> Vec<String>;
+    /// See [`Orchestra::sources`](crate::orchestra::Orchestra::sources).
+    fn sources(&self) -> Vec<String>;
     /// Plays one episode.
     fn run<'a>(
         &'a self,
@@ -245,6 +257,10 @@ impl<O: OrchestraName> DynOrchestra for O {
 
     fn environments(&self) -> Vec<String> {
         crate::orchestra::Orchestra::environments(self)
+    }
+
+    fn sources(&self) -> Vec<String> {
+        crate::orchestra::Orchestra::sources(self)
     }
 
     fn run<'a>(
@@ -396,6 +412,8 @@ mod tests {
             declaration: declaration(name, file, line),
             needs: &[],
             build: |_| Err("never built".to_owned()),
+            look: |_, _| Ok(Vec::new()),
+            start: |_, _| Err("never built".to_owned()),
         })
     }
 

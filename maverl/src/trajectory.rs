@@ -178,6 +178,8 @@ pub enum FaultKind {
     Panic,
     /// The orchestra returned an error of its own, or asked in an order that depends on completion.
     Orchestra,
+    /// A program that plays as an orchestra could not be started, crashed, or reported that it failed.
+    Program,
 }
 
 impl FaultKind {
@@ -191,6 +193,7 @@ impl FaultKind {
             Self::Timeout => "timeout",
             Self::Panic => "panic",
             Self::Orchestra => "orchestra",
+            Self::Program => "program",
         }
     }
 }

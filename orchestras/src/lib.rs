@@ -6,6 +6,8 @@ pub mod debate;
 pub mod manager;
 pub mod math;
 pub mod mixture;
+#[cfg(feature = "serve")]
+pub mod program;
 pub mod search;
 pub mod self_play;
 pub mod solo;

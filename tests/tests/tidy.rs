@@ -104,7 +104,21 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     // Servers of ours.
-    ("serve", &["env", "model", "plan", "rollout", "runtime", "task", "tools", "trajectory"]),
+    (
+        "serve",
+        &[
+            "agent",
+            "env",
+            "model",
+            "orchestra",
+            "plan",
+            "rollout",
+            "runtime",
+            "task",
+            "tools",
+            "trajectory",
+        ],
+    ),
     // Output of a run.
     ("metrics", &["trajectory"]),
     ("eval", &["ballot", "config", "rng", "metrics", "table", "trajectory"]),

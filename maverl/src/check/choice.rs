@@ -5,10 +5,10 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::counts;
 use super::data::Loaded;
 use super::diagnostic::{Problems, did_you_mean, key, list, path, suggestion, within};
 use super::wrong::{self, plain};
+use super::{counts, look};
 use crate::config::{Config, Named};
 use crate::plan::Chosen;
 use crate::registry::{ANY, Declaration, EnvironmentEntry, Registry};
@@ -21,6 +21,8 @@ pub(super) struct Orchestra {
     pub(super) members: BTreeSet<Seat>,
     /// Names of the components that it acts in beside its own.
     environments: Vec<String>,
+    /// Warnings about its options.
+    warnings: Vec<String>,
 }
 
 /// The environment of a run, or of one of its components.
@@ -46,6 +48,7 @@ fn table(component: Option<&str>) -> Vec<String> {
 
 pub(super) fn orchestra(
     named: &Named,
+    base: &Path,
     registry: &Registry,
     problems: &mut Problems<'_>,
 ) -> Option<Orchestra> {
@@ -55,9 +58,10 @@ pub(super) fn orchestra(
     let options = options(&table, &named.options, &entry.declaration, build, problems);
     // Options that cannot be built are reported elsewhere.
     let built = (entry.build)(&options).ok()?;
+    let warnings = look::orchestra(&name, &options, entry, base, problems);
     let chosen = Chosen { name, options };
     let members = counts::seats(&chosen, &*built, problems)?.into_iter().collect();
-    Some(Orchestra { chosen, members, environments: built.environments() })
+    Some(Orchestra { chosen, members, environments: built.environments(), warnings })
 }
 
 /// Returns the environment of a run, or those of its components; `None` if one is ambiguous.
@@ -169,7 +173,7 @@ pub(super) fn meet(
     registry: &Registry,
     problems: &mut Problems<'_>,
 ) -> Vec<String> {
-    let mut warnings = Vec::new();
+    let mut warnings = orchestra.map(|orchestra| orchestra.warnings.clone()).unwrap_or_default();
     for environment in environments {
         if let Some(orchestra) = orchestra {
             fit(environment, orchestra, registry, problems);
@@ -199,11 +203,7 @@ fn look(
     let looked = (registry.environments[name.as_str()].look)(options, base, &tasks);
     let warnings = looked.map(|warnings| warnings.iter().map(|it| placed(it)).collect());
     warnings.unwrap_or_else(|error| {
-        // The option that the message begins with is shown.
-        let quoted = error.0.strip_prefix('`').and_then(|rest| rest.split_once('`'));
-        let option =
-            quoted.map(|(option, _)| option).filter(|option| options.get(option).is_some());
-        let at = option.map_or(table.clone(), |option| within(&table, option));
+        let at = look::place(&table, options, &error.0);
         problems.value(&at, format!("environment `{name}`: {}", placed(&error.0)), None);
         Vec::new()
     })

@@ -23,6 +23,7 @@ mod endpoint;
 mod file;
 mod idle;
 mod load;
+mod look;
 mod machine;
 mod memory;
 pub(crate) mod missing;
@@ -131,7 +132,7 @@ fn plan(
     let loaded = data::tasks(&config, base, purpose, problems);
     let rewards = rewards(&config, registry, problems);
     let environments = choice::environments(&config, registry, problems);
-    let flow = choice::orchestra(&config.orchestra, registry, problems);
+    let flow = choice::orchestra(&config.orchestra, base, registry, problems);
     let components = environments.as_deref().unwrap_or_default();
     let data = (&config, &loaded);
     let mut warnings = choice::meet(components, flow.as_ref(), data, base, registry, problems);

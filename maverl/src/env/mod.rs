@@ -3,6 +3,8 @@
 pub mod code;
 pub mod math;
 pub mod nli;
+#[cfg(feature = "serve")]
+pub mod reported;
 pub mod search;
 pub mod tools;
 
@@ -15,6 +17,9 @@ use serde_json::Value;
 
 use crate::task::{Action, Observation, Score, Task};
 use crate::tools::Tool;
+
+/// Name of the action that reports the reward of an episode; see [`Environment::takes_rewards`].
+pub const REPORT: &str = "report";
 
 /// An environment: answers actions and judges answers. Its fields are its options; heavy state is created in
 /// [`Environment::start`].
@@ -71,6 +76,12 @@ pub trait Environment: Send + Sync + 'static {
     fn tools(&self, task: &Task) -> Vec<Tool> {
         let _ = task;
         Vec::new()
+    }
+
+    /// Returns true if an episode on `task` is scored by a reward that the team reports, with the action [`REPORT`].
+    fn takes_rewards(&self, task: &Task) -> bool {
+        let _ = task;
+        false
     }
 
     /// Opens a session for an episode on `task`, and returns its initial state: data, or the name of what was started
@@ -175,6 +186,8 @@ pub trait DynEnvironment: Send + Sync {
     fn measure(&self) -> &'static str;
     /// See [`Environment::tools`].
     fn tools(&self, task: &Task) -> Vec<Tool>;
+    /// See [`Environment::takes_rewards`].
+    fn takes_rewards(&self, task: &Task) -> bool;
     /// Opens a session for an episode; see [`Environment::open`].
     fn open<'a>(&'a self, task: &'a Task, seed: u64) -> BoxFuture<'a, Result<Session, EnvError>>;
     /// See [`Environment::act`].
@@ -204,6 +217,10 @@ impl<E: Environment> DynEnvironment for E {
 
     fn tools(&self, task: &Task) -> Vec<Tool> {
         Environment::tools(self, task)
+    }
+
+    fn takes_rewards(&self, task: &Task) -> bool {
+        Environment::takes_rewards(self, task)
     }
 
     fn open<'a>(&'a self, task: &'a Task, seed: u64) -> BoxFuture<'a, Result<Session, EnvError>> {

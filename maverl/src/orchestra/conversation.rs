@@ -48,6 +48,9 @@ impl Conversation {
 
     /// Returns the messages of the next prompt.
     fn heard(&self, prompt: &Prompt) -> Vec<Message> {
+        if !prompt.messages.is_empty() {
+            return prompt.messages.clone();
+        }
         let message = |role, content: &String| Message { role, content: content.clone() };
         let mut heard = Vec::new();
         if let Some(system) = prompt.system.as_ref().filter(|_| self.messages.is_empty()) {

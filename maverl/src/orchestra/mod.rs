@@ -6,12 +6,15 @@ mod conversation;
 mod team;
 
 pub use conversation::Conversation;
-pub use team::{Ask, Chat, ChatBackend, Response, SeatOf, Team};
+#[cfg(feature = "serve")]
+pub(crate) use team::Recipient;
+pub use team::{Ask, AskLimits, Chat, ChatBackend, Response, SeatOf, Team};
 #[doc(hidden)]
 pub use team::{EpisodeState, Member};
 
 use std::future::Future;
 use std::num::NonZero;
+use std::path::Path;
 
 use crate::agent::{AgentName, AskError};
 use crate::task::Task;
@@ -40,6 +43,34 @@ pub trait Orchestra: Send + Sync + 'static {
     /// Returns the names of the environments, of `[environments]`, in which it acts in addition to its own
     /// ([`Team::act_in`]).
     fn environments(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Validates the options before the run starts, and returns warnings. `maverl check` prints the result. Must be cheap.
+    /// Relative paths in options are relative to `base`.
+    ///
+    /// # Errors
+    ///
+    /// Every problem. One that begins with an option's name in backticks is shown with its place.
+    fn validate(&self, base: &Path) -> Result<Vec<String>, Vec<String>> {
+        let _ = base;
+        Ok(Vec::new())
+    }
+
+    /// Creates what the options describe, such as a server, once, before the first episode. Relative paths in options are
+    /// relative to `base`.
+    ///
+    /// # Errors
+    ///
+    /// Description of the problem; the run does not start.
+    fn start(&mut self, base: &Path) -> Result<(), String> {
+        let _ = base;
+        Ok(())
+    }
+
+    /// Returns files beside the configuration that episodes depend on. Their hashes are part of a run's provenance, so a
+    /// run is not resumed with others.
+    fn sources(&self) -> Vec<String> {
         Vec::new()
     }
 }

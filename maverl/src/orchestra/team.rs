@@ -1,10 +1,15 @@
 //! Interface of an orchestra to its episode: asks of agents and actions in the environment.
 
 mod backend;
+#[cfg(feature = "serve")]
+mod calls;
 mod environments;
 mod reward_parts;
 
-pub use backend::{Ask, ChatBackend, Response};
+#[cfg(feature = "serve")]
+pub(crate) use reward_parts::Recipient;
+
+pub use backend::{Ask, AskLimits, ChatBackend, Response};
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -88,12 +93,12 @@ impl EpisodeState {
     }
 
     /// Records a turn before its reply is parsed, so that it survives a panic of the parser (RO-2).
-    fn record(&self, turn: Turn) {
+    pub(crate) fn record(&self, turn: Turn) {
         lock(&self.turns).push(turn);
     }
 
     /// Records the parse error of a recorded turn's reply.
-    fn reject(&self, path: &TurnPath, error: &ReplyError) {
+    pub(crate) fn reject(&self, path: &TurnPath, error: &ReplyError) {
         if let Some(turn) = lock(&self.turns).iter_mut().find(|turn| turn.path == *path) {
             turn.error = Some(error.to_string());
         }
@@ -105,7 +110,7 @@ impl EpisodeState {
         lock(&self.turns).iter().any(|turn| turn.error.as_ref() == Some(&error))
     }
 
-    fn fail(&self, fault: Fault) -> AskError {
+    pub(crate) fn fail(&self, fault: Fault) -> AskError {
         lock(&self.fault).get_or_insert_with(|| fault.clone());
         fault.into()
     }
@@ -311,7 +316,8 @@ impl<A: AgentName> Put<A> {
         };
         let mix = |seed, &step: &u32| maverl_kernels::sample::derive_seed(seed, u64::from(step));
         let seed = path.0.iter().fold(table.seed, mix);
-        let ask = Ask { seat: seat.clone(), path: path.clone(), seed, prompt };
+        let limits = AskLimits::default();
+        let ask = Ask { seat: seat.clone(), path: path.clone(), seed, prompt, limits };
         let said = match backend.respond(&mut conversation, ask).await {
             Ok(said) => said,
             Err(fault) => return (conversation, Err(table.fail(fault))),

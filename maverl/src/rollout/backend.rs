@@ -6,7 +6,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use crate::config::Overflow;
-use crate::orchestra::{Ask, ChatBackend, Conversation, Response};
+use crate::orchestra::{Ask, AskLimits, ChatBackend, Conversation, Response};
 use crate::rollout::prompt::{Next, Room, next_prompt};
 use crate::runtime::{Completion, Policy, Request, RuntimeError, Sampling};
 use crate::trajectory::{Fault, FaultKind, Finish, Tokens};
@@ -28,19 +28,30 @@ impl ModelBackend {
     }
 
     async fn answer(&self, conversation: &mut Conversation, ask: Ask) -> Result<Response, Fault> {
+        let sampling = self.sampling(&ask.limits);
         let room = Room {
             context: self.policy.context(),
-            max_tokens: self.sampling.max_tokens,
+            max_tokens: sampling.max_tokens,
             overflow: self.overflow,
         };
         let tokenizer = &**self.policy.tokenizer();
         let next = next_prompt(tokenizer, conversation, &ask.prompt, &self.stop_ids, room)?;
-        let sampling = Arc::clone(&self.sampling);
         conversation.tools = conversation.tools_with(&ask.prompt).to_vec();
         let request = Request { prompt: next.ids.clone(), sampling, seed: ask.seed, watch: None };
         let completion = self.policy.generate(request).await.map_err(fault)?;
         let reply = tokenizer.decode(spoken(&completion.ids, &self.stop_ids));
         Ok(self.said(conversation, next, completion, reply, ask.seed))
+    }
+
+    /// Returns the sampling of a request.
+    fn sampling(&self, limits: &AskLimits) -> Arc<Sampling> {
+        if limits.is_empty() {
+            return Arc::clone(&self.sampling);
+        }
+        let mut sampling = (*self.sampling).clone();
+        sampling.max_tokens = limits.max_tokens(sampling.max_tokens);
+        sampling.stop.extend(limits.stop.iter().cloned());
+        Arc::new(sampling)
     }
 
     fn said(

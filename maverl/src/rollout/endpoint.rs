@@ -224,7 +224,10 @@ impl EndpointVoice {
     async fn answer(&self, conversation: &mut Conversation, ask: Ask) -> Result<Response, Fault> {
         let prompt = &ask.prompt;
         let told = plain(&conversation.messages_with(prompt), conversation.tools_with(prompt));
-        let Reply { text, truncated } = self.endpoint.reply(&ask, &told, &self.sampling).await?;
+        let mut sampling = self.sampling.clone();
+        sampling.max_tokens = ask.limits.max_tokens(sampling.max_tokens);
+        sampling.stop.extend(ask.limits.stop.iter().cloned());
+        let Reply { text, truncated } = self.endpoint.reply(&ask, &told, &sampling).await?;
         conversation.push_prompt(prompt);
         conversation.push_reply(text.as_str());
         Ok(Response { truncated, ..Response::text(text) })

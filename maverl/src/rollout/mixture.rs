@@ -40,6 +40,10 @@ impl DynEnvironment for Mixture {
         self.of(task).map(|environment| environment.tools(task)).unwrap_or_default()
     }
 
+    fn takes_rewards(&self, task: &Task) -> bool {
+        self.of(task).is_some_and(|environment| environment.takes_rewards(task))
+    }
+
     fn open<'a>(&'a self, task: &'a Task, seed: u64) -> BoxFuture<'a, Result<Session, EnvError>> {
         match self.of(task) {
             Some(environment) => environment.open(task, seed),

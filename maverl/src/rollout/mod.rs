@@ -66,6 +66,14 @@ pub enum RolloutError {
         #[source]
         error: EnvError,
     },
+    /// The orchestra did not start.
+    #[error("orchestra `{name}` did not start: {problem}")]
+    Orchestra {
+        /// Its registered name.
+        name: String,
+        /// Description of the problem.
+        problem: String,
+    },
     /// The plan names something that this registry lacks, or gives it options that it does not accept.
     #[error("{kind} `{name}` {problem}; the plan was made with another registry")]
     Declaration {
@@ -142,8 +150,10 @@ impl Rollout {
         let endpoints = endpoints(plan, registry, &mut members)?;
         let name = &plan.orchestra.name;
         let entry = find("orchestra", &registry.orchestras, name)?;
-        let orchestra = (entry.build)(&plan.orchestra.options)
+        (entry.build)(&plan.orchestra.options)
             .map_err(|problem| declaration("orchestra", name, problem))?;
+        let orchestra = (entry.start)(&plan.orchestra.options, &plan.base)
+            .map_err(|problem| RolloutError::Orchestra { name: name.clone(), problem })?;
         let environment = environment(plan, registry)?;
         let environments = (plan.environments.iter())
             .map(|(name, chosen)| Ok((name.clone(), start(plan, registry, chosen)?)))

@@ -77,7 +77,7 @@ pub(crate) struct Next {
 /// # Errors
 ///
 /// A fault of kind `overflow` if the prompt leaves no room for `max_tokens` and observations may not be shortened, or
-/// do not suffice; of kind `worker` if the template or the tokenizer fails.
+/// do not suffice; of kind `worker` if the template or the tokenizer fails, or `program` for a program's messages.
 pub(crate) fn next_prompt(
     templater: &impl Templater,
     conversation: &Conversation,
@@ -182,6 +182,7 @@ fn compose(
 ) -> Result<Next, Fault> {
     let messages = conversation.messages_with(prompt);
     let tools = conversation.tools_with(prompt);
+    let template = |error| template(error, prompt);
     let rendered = templater.render(&messages, tools).map_err(template)?;
     let from = continues(rendered.text(), conversation, stops);
     let mut ids = from.map(|_| conversation.ids.clone()).unwrap_or_default();
@@ -191,9 +192,13 @@ fn compose(
     Ok(Next { messages, ids, rendered: rendered.text().to_owned(), shortened: 0, forked })
 }
 
+/// Returns the fault of messages that the template or the tokenizer rejects. Ready messages are those of a program.
 #[expect(clippy::needless_pass_by_value, reason = "an argument of `map_err`")]
-fn template(error: TokenizerError) -> Fault {
-    Fault::new(FaultKind::Worker, error.to_string())
+fn template(error: TokenizerError, prompt: &Prompt) -> Fault {
+    match prompt.messages.is_empty() {
+        true => Fault::new(FaultKind::Worker, error.to_string()),
+        false => Fault::new(FaultKind::Program, error.to_string()),
+    }
 }
 
 fn overflow(next: &Next, room: Room, even: &str) -> Fault {

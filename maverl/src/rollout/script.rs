@@ -193,7 +193,7 @@ impl Scripted {
     ///
     /// If called from async code.
     pub fn play_blocking(&self, task: &Task) -> Episode {
-        match tokio::runtime::Builder::new_current_thread().enable_time().build() {
+        match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime.block_on(self.play(task)),
             Err(error) => {
                 let fault = Fault::new(FaultKind::Orchestra, format!("no async runtime: {error}"));

@@ -32,6 +32,10 @@ impl DynEnvironment for Unjudged {
         self.0.tools(task)
     }
 
+    fn takes_rewards(&self, task: &Task) -> bool {
+        self.0.takes_rewards(task)
+    }
+
     fn open<'a>(&'a self, task: &'a Task, seed: u64) -> BoxFuture<'a, Result<Session, EnvError>> {
         self.0.open(task, seed)
     }

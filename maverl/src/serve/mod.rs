@@ -7,6 +7,7 @@
 
 mod base;
 mod body;
+pub mod gateway;
 mod guard;
 mod key;
 mod listener;

@@ -105,6 +105,11 @@ impl Players {
         report.map_err(|error| RolloutError::Environment { name: name(), error })
     }
 
+    /// Returns the files that the orchestra depends on.
+    pub(super) fn sources(&self) -> Vec<String> {
+        self.rollout.runner().orchestra.sources()
+    }
+
     /// Returns the name that the environment gives to the share of solved episodes.
     pub(super) fn measure(&self) -> String {
         self.rollout.runner().environment.measure().to_owned()

@@ -13,6 +13,7 @@ use crate::metrics::Metrics;
 use crate::plan::Plan;
 use crate::registry::Registry;
 use crate::rollout::Rollout;
+use crate::run_dir::disk::hash_bytes;
 use crate::run_dir::{HELD_OUT, Origin, Provenance, RolloutWriter, RunDirError};
 use crate::runtime::Runtime;
 use crate::train::batches::StepPlan;
@@ -64,6 +65,7 @@ impl<'p> Training<'p> {
     pub(super) async fn origin(&self, given: String) -> Result<Origin, TrainError> {
         let held_out = self.players.held_out().iter();
         let held_out = held_out.map(|(split, tasks)| (format!("{HELD_OUT}{split}"), hash(tasks)));
+        let sources = self.sources()?;
         let trained = (self.plan.task.split.clone(), self.dataset.hash());
         let threads = match self.plan.runtime.threads {
             0 => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
@@ -71,13 +73,24 @@ impl<'p> Training<'p> {
         };
         let provenance = Provenance {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            data: std::iter::once(trained).chain(held_out).collect(),
+            data: std::iter::once(trained).chain(held_out).chain(sources).collect(),
             weights: self.learner.fingerprints().await?,
             device: device(),
             threads,
         };
         let base = absolute(&self.plan.base)?;
         Ok(Origin { given, config: self.plan.config.clone(), base, provenance })
+    }
+
+    /// Returns the hash of each file that the orchestra depends on, by its name.
+    fn sources(&self) -> Result<Vec<(String, String)>, TrainError> {
+        let hashed = |name: String| {
+            let path = self.plan.base.join(&name);
+            let read = std::fs::read(&path);
+            let bytes = read.map_err(|source| RunDirError::Io { action: "read", path, source })?;
+            Ok((format!("source {name}"), hash_bytes(&bytes)))
+        };
+        self.players.sources().into_iter().map(hashed).collect()
     }
 
     /// Returns the hash of each policy's weights, by name.

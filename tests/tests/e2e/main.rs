@@ -15,6 +15,7 @@ mod learners;
 mod metrics;
 mod models;
 mod numbers;
+mod programs;
 mod resolved;
 mod schema;
 mod sharing;

@@ -30,6 +30,29 @@ pub struct Ask {
     pub seed: u64,
     /// Prompt. Its system section is used only if the conversation is empty.
     pub prompt: Prompt,
+    /// Limits of this request.
+    pub limits: AskLimits,
+}
+
+/// Limits of one request, in addition to those of the seat's sampling.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AskLimits {
+    /// Maximum number of sampled tokens, if it is below that of the seat.
+    pub max_tokens: Option<usize>,
+    /// Further stop strings.
+    pub stop: Vec<String>,
+}
+
+impl AskLimits {
+    /// Returns true if the seat's sampling applies as it is.
+    pub fn is_empty(&self) -> bool {
+        self.max_tokens.is_none() && self.stop.is_empty()
+    }
+
+    /// Returns the lower of a seat's maximum number of sampled tokens and that of the request.
+    pub fn max_tokens(&self, of_seat: usize) -> usize {
+        self.max_tokens.map_or(of_seat, |most| most.min(of_seat))
+    }
 }
 
 /// Response of a [`ChatBackend`].

@@ -15,7 +15,7 @@ use crate::trajectory::{Act, Fault, FaultKind, TurnPath};
 
 /// An environment, and the session of an episode in it.
 pub(super) struct EnvSession {
-    environment: Arc<dyn DynEnvironment>,
+    pub(super) environment: Arc<dyn DynEnvironment>,
     /// None before it is opened, and after it is closed.
     session: tokio::sync::Mutex<Option<Session>>,
 }
@@ -31,8 +31,17 @@ impl EnvSession {
         Ok(())
     }
 
-    async fn act(&self, action: Action) -> Result<Observation, EnvError> {
+    pub(super) async fn act(&self, action: Action) -> Result<Observation, EnvError> {
         let mut session = self.session.lock().await;
+        let session = session.as_mut().ok_or_else(not_open)?;
+        poll_blocking(self.environment.act(session, action)).await
+    }
+
+    /// Acts unless an action is under way, for which it does not wait.
+    #[cfg(feature = "serve")]
+    pub(super) async fn act_now(&self, action: Action) -> Result<Observation, EnvError> {
+        let busy = |_| EnvError::new("an action is under way; wait for its answer");
+        let mut session = self.session.try_lock().map_err(busy)?;
         let session = session.as_mut().ok_or_else(not_open)?;
         poll_blocking(self.environment.act(session, action)).await
     }
@@ -102,7 +111,7 @@ impl EpisodeState {
     }
 
     /// Records an executed action at its place among the turns.
-    fn record_act(
+    pub(super) fn record_act(
         &self,
         (path, nth): (TurnPath, u32),
         environment: Option<String>,

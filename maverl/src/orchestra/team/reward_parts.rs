@@ -1,5 +1,6 @@
 //! Reward parts for seats and turns, and metrics, that an orchestra adds to its episode.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
@@ -14,14 +15,31 @@ use crate::trajectory::{Fault, FaultKind, RewardOf, RewardPart, Seat, Turn, Turn
 /// Reward parts and metrics of a running episode.
 #[derive(Default)]
 pub(super) struct RewardParts {
-    pay: Vec<(Recipient, &'static str, f64)>,
-    notes: BTreeMap<&'static str, Vec<f64>>,
+    pay: Vec<(Recipient, Cow<'static, str>, f64)>,
+    notes: BTreeMap<Cow<'static, str>, Vec<f64>>,
+}
+
+impl RewardParts {
+    /// Adds a part.
+    pub(super) fn add(&mut self, recipient: Recipient, name: Cow<'static, str>, value: f64) {
+        self.pay.push((recipient, name, value));
+    }
+
+    /// Adds a value of a metric.
+    pub(super) fn log(&mut self, name: Cow<'static, str>, value: f64) {
+        self.notes.entry(name).or_default().push(value);
+    }
 }
 
 /// Recipient of a reward part. A turn has no index before the episode ends.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Recipient {
+pub(crate) enum Recipient {
+    /// Every turn of the episode.
+    #[cfg(feature = "serve")]
+    Episode,
+    /// Every turn of a seat.
     Seat(Seat),
+    /// One turn.
     Turn(TurnPath),
 }
 
@@ -32,11 +50,13 @@ impl EpisodeState {
         let mut pay = lock(&self.reward_parts).pay.clone();
         pay.sort_by(|(a, x, v), (b, y, w)| (a, x).cmp(&(b, y)).then(v.total_cmp(w)));
         let of = |payee| match payee {
+            #[cfg(feature = "serve")]
+            Recipient::Episode => Some(RewardOf::Episode),
             Recipient::Seat(seat) => Some(RewardOf::Seat(seat)),
             Recipient::Turn(path) => turns.iter().position(|t| t.path == path).map(RewardOf::Turn),
         };
-        let part = |(payee, name, value): (Recipient, &str, f64)| {
-            Some(RewardPart { name: name.to_owned(), value, of: of(payee)? })
+        let part = |(payee, name, value): (Recipient, Cow<'static, str>, f64)| {
+            Some(RewardPart { name: name.into_owned(), value, of: of(payee)? })
         };
         pay.into_iter().filter_map(part).collect()
     }
@@ -45,7 +65,7 @@ impl EpisodeState {
     pub(crate) fn notes(&self) -> Map<String, Value> {
         let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
         let added = lock(&self.reward_parts);
-        added.notes.iter().map(|(name, v)| ((*name).to_owned(), mean(v).into())).collect()
+        added.notes.iter().map(|(name, v)| (name.to_string(), mean(v).into())).collect()
     }
 }
 
@@ -64,7 +84,7 @@ impl<O: ?Sized> Team<O> {
 
     /// Logs a metric: `rollout/score/<name>` is the mean over the values of an episode and then over episodes.
     pub fn log_metric(&self, name: &'static str, value: f64) {
-        lock(&self.table.reward_parts).notes.entry(name).or_default().push(value);
+        lock(&self.table.reward_parts).log(name.into(), value);
     }
 
     /// Returns the seed of the episode, for orchestras that sample.
@@ -118,7 +138,7 @@ impl<O: ?Sized, A: AgentName> SeatOf<'_, O, A> {
 
     fn enter(&self, payee: Recipient, name: &'static str, value: f64) {
         if value != 0.0 {
-            lock(&self.team.table.reward_parts).pay.push((payee, name, value));
+            lock(&self.team.table.reward_parts).add(payee, name.into(), value);
         }
     }
 }

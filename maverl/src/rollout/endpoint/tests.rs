@@ -6,6 +6,7 @@ use std::sync::mpsc::{Receiver, channel};
 
 use super::*;
 use crate::agent::Prompt;
+use crate::orchestra::AskLimits;
 use crate::trajectory::{Seat, TurnPath};
 
 /// Starts a server that gives these answers, one per connection. Returns its address, and a receiver of the bodies that
@@ -65,6 +66,7 @@ fn ask(text: &str) -> Ask {
         path: TurnPath(vec![0]),
         seed: u64::MAX,
         prompt: Prompt::user(text).with_system("Be brief."),
+        limits: AskLimits::default(),
     }
 }
 

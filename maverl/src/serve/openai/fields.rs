@@ -73,6 +73,11 @@ impl Fields {
         self.map.shift_remove(name).filter(|value| !value.is_null())
     }
 
+    /// Puts a field back, so that it is read again.
+    pub(in crate::serve) fn put(&mut self, name: &str, value: Value) {
+        self.map.insert(name.to_owned(), value);
+    }
+
     /// Takes a field that is an object, as fields of their own.
     pub(in crate::serve) fn object(&mut self, name: &str) -> Result<Option<Self>, Refusal> {
         match self.take(name) {

@@ -75,12 +75,25 @@ impl<'a> ReplyText<'a> {
         stops: &'a [String],
         shape: Shape,
     ) -> Self {
-        let stage = match shape {
+        let stage = Self::first_stage(shape);
+        Self { decoder: Some(decoder), stops, shape, stage, held: String::new(), stop: None }
+    }
+
+    fn first_stage(shape: Shape) -> Stage {
+        match shape {
             Shape { thoughts: false, calls: 0, .. } => Stage::Text,
             Shape { thoughts: true, thinking: true, .. } => Stage::Thoughts,
             _ => Stage::Start,
-        };
-        Self { decoder: Some(decoder), stops, shape, stage, held: String::new(), stop: None }
+        }
+    }
+
+    /// Returns the parts of a whole reply that was decoded already.
+    pub(in crate::serve) fn whole(reply: &str, stops: &'a [String], shape: Shape) -> Vec<Part> {
+        let stage = Self::first_stage(shape);
+        let (held, decoder, stop) = (String::new(), None, None);
+        let mut text = Self { decoder, stops, shape, stage, held, stop };
+        text.read(reply);
+        text.take(true)
     }
 
     /// Reads a sampled token; returns the parts that are certain.

@@ -1,0 +1,113 @@
+//! Calls of programs: asks with ready messages, whose places the caller decides.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::{Ask, EpisodeState, Recipient, Team, turn};
+use crate::env::EnvError;
+use crate::orchestra::Conversation;
+use crate::orchestra::branch::lock;
+use crate::task::{Action, Observation};
+use crate::tools::Tool;
+use crate::trajectory::{Fault, FaultKind, Turn, TurnPath};
+
+impl<O: ?Sized> Team<O> {
+    /// Returns the state of the episode.
+    pub(crate) fn state(&self) -> &Arc<EpisodeState> {
+        &self.table
+    }
+}
+
+impl EpisodeState {
+    /// Returns the seed of the episode.
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// Generates a reply. Returns it as a turn that is not recorded yet, and the conversation after it.
+    ///
+    /// # Errors
+    ///
+    /// The fault of the backend, which is not recorded either.
+    pub(crate) async fn generate(
+        &self,
+        ask: Ask,
+        mut conversation: Conversation,
+    ) -> Result<(Turn, Conversation), Fault> {
+        let (seat, path) = (ask.seat.clone(), ask.path.clone());
+        let Some(member) = self.members.get(&seat) else {
+            let message = format!("nobody sits at `{seat}`; the seats are {}", self.seats());
+            return Err(Fault::new(FaultKind::Orchestra, message));
+        };
+        let said = member.backend.respond(&mut conversation, ask).await?;
+        let turn = turn(path, seat, member.backend.name(), &conversation, said);
+        Ok((turn, conversation))
+    }
+
+    /// Changes the paths of recorded turns, all at once.
+    pub(crate) fn rename_turns(&self, paths: &BTreeMap<TurnPath, TurnPath>) {
+        for turn in lock(&self.turns).iter_mut() {
+            if let Some(path) = paths.get(&turn.path) {
+                turn.path = path.clone();
+            }
+        }
+    }
+
+    /// Acts in the environment of the task, and records the action at a place among the turns.
+    ///
+    /// # Errors
+    ///
+    /// If the environment fails. The episode then ends unscored.
+    pub(crate) async fn act_at(
+        &self,
+        place: (TurnPath, u32),
+        action: Action,
+    ) -> Result<Observation, Fault> {
+        let done = self.own.act(action.clone()).await.map_err(|error| {
+            let fault = Fault::new(FaultKind::Environment, error.to_string());
+            self.fail(fault.clone());
+            fault
+        })?;
+        self.record_act(place, None, action, &done);
+        Ok(done)
+    }
+
+    /// Returns the tools of the task's environment.
+    pub(crate) fn tools(&self) -> Vec<Tool> {
+        self.own.environment.tools(&self.task)
+    }
+
+    /// Returns true if the episode is scored by a reward that is reported to its environment.
+    pub(crate) fn takes_rewards(&self) -> bool {
+        self.own.environment.takes_rewards(&self.task)
+    }
+
+    /// Reports the reward of the episode to its environment.
+    ///
+    /// # Errors
+    ///
+    /// If the environment does not accept it. The episode goes on.
+    pub(crate) async fn report(&self, report: Value) -> Result<(), EnvError> {
+        let action = Action::Tool { name: crate::env::REPORT.to_owned(), arguments: report };
+        self.own.act_now(action).await.map(drop)
+    }
+
+    /// Adds a named part to the reward of a recipient; a part of 0 is omitted.
+    pub(crate) fn add_part(&self, recipient: Recipient, name: String, value: f64) {
+        if value != 0.0 {
+            lock(&self.reward_parts).add(recipient, name.into(), value);
+        }
+    }
+
+    /// Logs a metric of the episode.
+    pub(crate) fn log_metric(&self, name: &'static str, value: f64) {
+        lock(&self.reward_parts).log(name.into(), value);
+    }
+
+    /// Logs a metric whose name a program chose.
+    pub(crate) fn log_named(&self, name: String, value: f64) {
+        lock(&self.reward_parts).log(name.into(), value);
+    }
+}

@@ -1,0 +1,222 @@
+//! Options of a program: what is run, which seats it asks, and what it may do.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::orchestra::SeatCount;
+use crate::serve::is_loopback;
+
+/// Variables of the environment that every program inherits.
+pub(super) const INHERITED: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];
+/// Variables that the gateway sets.
+pub(super) const OWN: [&str; 6] = [
+    "OPENAI_BASE_URL",
+    "OPENAI_API_BASE",
+    "OPENAI_API_KEY",
+    "MAVERL_EPISODE_URL",
+    "MAVERL_SEED",
+    "NO_PROXY",
+];
+
+/// Options of a program that plays as an orchestra.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ProgramOptions {
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// Names that the program asks, one for each seat.
+    pub models: Vec<String>,
+    /// Maximum number of completions of an episode.
+    pub max_turns: u32,
+    /// Maximum number of sampled tokens of an episode; 0 is no limit.
+    pub max_total_tokens: u64,
+    /// Keys of the task's data that the program is told.
+    pub data: Vec<String>,
+    /// Further variables of its environment.
+    pub env: BTreeMap<String, String>,
+    /// Names of variables that it inherits.
+    pub pass_env: Vec<String>,
+    /// Treatment of requests for a form of the reply.
+    pub structured: Structure,
+    /// Outcome of an episode whose program crashes.
+    pub on_crash: OnCrash,
+    /// Files that the program consists of.
+    pub sources: Vec<String>,
+    /// Address of the gateway; port 0 takes a free one.
+    pub address: String,
+    /// Address that programs are told; empty for that of the gateway.
+    pub public_url: String,
+    /// Seconds for which a call is kept whose client left.
+    pub grace_s: f64,
+}
+
+/// Treatment of requests for a form of the reply (`response_format`, forced tools).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Structure {
+    /// The form is described in the system section, and the reply is checked.
+    #[default]
+    Prompt,
+    /// Such a request is refused.
+    Refuse,
+}
+
+/// Outcome of an episode whose program crashes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnCrash {
+    /// Unscored, as a fault that the policy did not cause.
+    #[default]
+    Unscored,
+    /// Scored without an answer.
+    Score,
+}
+
+/// Names that a program asks, one for each seat.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ModelNames(pub Vec<String>);
+
+impl SeatCount for ModelNames {
+    fn seats(&self) -> u32 {
+        u32::try_from(self.0.len()).unwrap_or(u32::MAX)
+    }
+}
+
+impl ProgramOptions {
+    /// Validates the options: every problem, or warnings. Relative paths are relative to `base`.
+    ///
+    /// # Errors
+    ///
+    /// Every problem; it begins with the name of the option.
+    pub fn validate(&self, base: &Path) -> Result<Vec<String>, Vec<String>> {
+        let mut problems = self.problems_of_models();
+        problems.extend(self.problem_of_command(base));
+        for name in self.sources.iter().filter(|name| !base.join(name).is_file()) {
+            let at = base.join(name);
+            problems.push(format!("`sources` names `{name}`; there is no file {}", at.display()));
+        }
+        for name in OWN.iter().filter(|name| self.env.contains_key(**name)) {
+            problems.push(format!("`env` sets `{name}`, which the gateway sets; remove it"));
+        }
+        if !self.grace_s.is_finite() || !(0.0..=3600.0).contains(&self.grace_s) {
+            problems.push(format!("`grace_s` is {}; write 0 to 3600 seconds", self.grace_s));
+        }
+        if !self.public_url.is_empty() && !self.public_url.starts_with("http") {
+            problems.push(format!(
+                "`public_url` is {:?}; write an address such as `http://gateway.example:8000`",
+                self.public_url
+            ));
+        }
+        if problems.is_empty() { Ok(self.warnings()) } else { Err(problems) }
+    }
+
+    fn problems_of_models(&self) -> Vec<String> {
+        if self.models.is_empty() {
+            let what =
+                "`models` is empty; write the names that the program asks, such as [\"agent\"]";
+            return vec![what.to_owned()];
+        }
+        let mut problems = Vec::new();
+        for (i, name) in self.models.iter().enumerate() {
+            let plain = |c: char| c.is_ascii_alphanumeric() || "._-/:".contains(c);
+            if name.is_empty() || name.len() > 64 || !name.chars().all(plain) {
+                problems.push(format!(
+                    "`models` has {name:?}; write 1 to 64 letters, digits, `.`, `_`, `-`, `/` or `:`"
+                ));
+            }
+            if self.models[..i].contains(name) {
+                problems.push(format!("`models` has {name:?} twice"));
+            }
+        }
+        problems
+    }
+
+    fn problem_of_command(&self, base: &Path) -> Option<String> {
+        let Some(program) = self.command.first() else {
+            let what = "`command` is empty; write the program and its arguments, such as [\"python3\", \"agent.py\"]";
+            return Some(what.to_owned());
+        };
+        if find_program(program, base).is_some() {
+            return None;
+        }
+        Some(match program.contains('/') {
+            true => format!(
+                "`command` runs `{program}`; there is no file {}",
+                base.join(program).display()
+            ),
+            false => format!("`command` runs `{program}`, which is in no directory of `PATH`"),
+        })
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        let unset = |name: &&String| std::env::var_os(name.as_str()).is_none();
+        for name in self.pass_env.iter().filter(unset) {
+            warnings.push(format!("`orchestra.pass_env` names `{name}`, which is not set"));
+        }
+        if !is_loopback(&self.address) {
+            warnings.push(format!(
+                "`orchestra.address` is {}: keys of episodes and their texts travel unencrypted",
+                self.address
+            ));
+        }
+        warnings
+    }
+
+    /// Returns the time for which a call is kept whose client left.
+    pub(super) fn grace(&self) -> Duration {
+        Duration::try_from_secs_f64(self.grace_s).unwrap_or_default()
+    }
+}
+
+/// Returns the path of a program: as it is written if it has a `/`, else in the directories of `PATH`.
+pub(super) fn find_program(program: &str, base: &Path) -> Option<PathBuf> {
+    if program.contains('/') {
+        return Some(base.join(program)).filter(|path| path.is_file());
+    }
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|dir| dir.join(program)).find(|path| path.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::serve::gateway::tests::options;
+
+    #[test]
+    fn every_problem_of_the_options_is_told_with_its_option() {
+        let wrong = ProgramOptions {
+            command: vec!["no-such-program-4711".to_owned()],
+            models: vec!["a b".to_owned(), "c".to_owned(), "c".to_owned()],
+            env: [("OPENAI_API_KEY".to_owned(), "x".to_owned())].into(),
+            sources: vec!["none.py".to_owned()],
+            grace_s: f64::NAN,
+            public_url: "gateway".to_owned(),
+            ..options(&[])
+        };
+        let problems = wrong.validate(Path::new("/")).unwrap_err();
+        for part in ["has \"a b\"", "\"c\" twice", "no directory of `PATH`", "`none.py`"] {
+            assert!(problems.iter().any(|problem| problem.contains(part)), "{part}: {problems:?}");
+        }
+        assert_eq!(problems.len(), 7, "{problems:?}");
+        let empty = ProgramOptions { command: vec![], models: vec![], ..options(&[]) };
+        assert_eq!(empty.validate(Path::new("/")).unwrap_err().len(), 2);
+    }
+
+    #[test]
+    fn what_is_probably_not_meant_is_a_warning() {
+        let odd = ProgramOptions {
+            command: vec!["sh".to_owned()],
+            pass_env: vec!["MAVERL_NO_SUCH_VARIABLE".to_owned()],
+            address: "0.0.0.0:8000".to_owned(),
+            ..options(&["a"])
+        };
+        let warnings = odd.validate(Path::new("/")).unwrap();
+        assert_eq!(warnings.len(), 2, "{warnings:?}");
+    }
+}

@@ -1,0 +1,233 @@
+//! Routes of the gateway. Every request has the key of its episode.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::header::AUTHORIZATION;
+use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{get, post};
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+
+use super::Shared;
+use super::answer::respond;
+use super::call::{Call, digest};
+use super::course::{Command, Reply};
+use super::episodes::{Found, Open, closed};
+use super::report::{Failure, Finish, Part};
+use crate::serve::openai::Fields;
+use crate::serve::refusal::json_response;
+use crate::serve::{Refusal, body};
+use crate::task::Action;
+
+/// Maximum size of a request in bytes.
+const MOST_BYTES: usize = 16 << 20;
+
+/// Returns the routes.
+pub(super) fn router(shared: Arc<Shared>) -> Router {
+    Router::new()
+        .route("/v1/chat/completions", post(chat))
+        .route("/v1/models", get(models))
+        .route("/episodes/{id}/v1/chat/completions", post(chat))
+        .route("/episodes/{id}/v1/models", get(models))
+        .route("/episodes/{id}", get(state))
+        .route("/episodes/{id}/tools", get(tools))
+        .route("/episodes/{id}/act", post(act))
+        .route("/episodes/{id}/parts", post(parts))
+        .route("/episodes/{id}/finish", post(finish))
+        .route("/episodes/{id}/fail", post(fail))
+        .fallback(other_path)
+        .with_state(shared)
+}
+
+async fn chat(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    let (mut seat, answered) = (None, completion(&shared, request));
+    let response = match answered.await {
+        Ok((call_seat, response)) => {
+            seat = Some(call_seat);
+            response
+        }
+        Err(refusal) => refusal.into_response(),
+    };
+    let seat = seat.and_then(|seat: usize| shared.options.models.get(seat));
+    let code = response.status().as_u16().to_string();
+    let labels = [seat.map_or("", String::as_str), &code];
+    shared.metrics.add("maverl_gateway_calls_total", &labels, 1);
+    response
+}
+
+/// Answers a call. Returns the index of its seat too.
+async fn completion(shared: &Shared, request: Request) -> Result<(usize, Response), Refusal> {
+    let open = open(shared, request.uri(), request.headers())?;
+    let (parts, body) = request.into_parts();
+    let bytes = body::read(body, MOST_BYTES).await?;
+    let call = Call::read(&parts.headers, &bytes, &shared.options)?;
+    let (seat, streaming) = (call.seat, call.streaming);
+    let (reply, begun) = oneshot::channel();
+    let sent = open.commands.send(Command::Chat(Box::new(call), reply)).await;
+    sent.map_err(|_| closed())?;
+    let mut result = begun.await.map_err(|_| closed())??;
+    let completed = result.wait_for(Option::is_some).await.map_err(|_| closed())?.clone();
+    let answer = completed.ok_or_else(closed)??;
+    let streamed = streaming.stream.then_some(streaming.include_usage);
+    Ok((seat, respond(&answer, streamed, &shared.metrics)))
+}
+
+async fn models(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    let found = open(&shared, request.uri(), request.headers());
+    let model = |name: &String| json!({"id": name, "object": "model", "created": shared.created, "owned_by": "maverl"});
+    answered(found.map(|_| {
+        let models: Vec<Value> = shared.options.models.iter().map(model).collect();
+        json!({"object": "list", "data": models})
+    }))
+}
+
+async fn state(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    let open = open(&shared, request.uri(), request.headers());
+    answered(asked(open, Command::State).await)
+}
+
+async fn tools(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    let open = open(&shared, request.uri(), request.headers());
+    answered(asked(open, Command::Tools).await)
+}
+
+async fn act(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    answered(told(&shared, request, read_action, Command::Act).await)
+}
+
+async fn parts(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    answered(told(&shared, request, Part::read, Command::Part).await)
+}
+
+async fn fail(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    answered(told(&shared, request, Failure::read, Command::Fail).await)
+}
+
+async fn finish(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    answered(finished(&shared, request).await)
+}
+
+/// Finishes an episode. The same request again has the same answer, also after the end.
+async fn finished(shared: &Shared, request: Request) -> Result<Value, Refusal> {
+    let found = shared.episodes.find(key(request.headers()))?;
+    let (parts, body) = request.into_parts();
+    let bytes = body::read(body, MOST_BYTES).await?;
+    let same = digest(&[&bytes]);
+    let open = match found {
+        Found::Closed(Some(first)) if first == same => return Ok(json!({"accepted": true})),
+        Found::Closed(_) => return Err(closed()),
+        Found::Open(open) => open,
+    };
+    belongs(&open, &parts.uri)?;
+    let finish = Finish::read(Fields::parse(&bytes)?)?;
+    let (reply, answer) = oneshot::channel();
+    let sent = open.commands.send(Command::Finish(finish, same, reply)).await;
+    if sent.is_ok()
+        && let Ok(answer) = answer.await
+    {
+        return answer;
+    }
+    // It came after the request that ended the episode.
+    match open.finished.get() == Some(&same) {
+        true => Ok(json!({"accepted": true})),
+        false => Err(closed()),
+    }
+}
+
+/// Sends a request without a body to its episode.
+async fn asked(
+    open: Result<Arc<Open>, Refusal>,
+    command: impl FnOnce(Reply) -> Command,
+) -> Result<Value, Refusal> {
+    let (reply, answer) = oneshot::channel();
+    open?.commands.send(command(reply)).await.map_err(|_| closed())?;
+    answer.await.map_err(|_| closed())?
+}
+
+/// Sends a request with a body to its episode.
+async fn told<T>(
+    shared: &Shared,
+    request: Request,
+    read: impl FnOnce(Fields) -> Result<T, Refusal>,
+    command: impl FnOnce(T, Reply) -> Command,
+) -> Result<Value, Refusal> {
+    let open = open(shared, request.uri(), request.headers())?;
+    let bytes = body::read(request.into_body(), MOST_BYTES).await?;
+    let read = read(Fields::parse(&bytes)?)?;
+    let (reply, answer) = oneshot::channel();
+    open.commands.send(command(read, reply)).await.map_err(|_| closed())?;
+    answer.await.map_err(|_| closed())?
+}
+
+/// Reads an action: `{"text"}`, or `{"name", "arguments"}`.
+fn read_action(mut fields: Fields) -> Result<Action, Refusal> {
+    let action = match (fields.text("text")?, fields.text("name")?) {
+        (Some(text), None) => Action::Text(text),
+        (None, Some(name)) => {
+            let arguments = match fields.take("arguments") {
+                None => json!({}),
+                Some(arguments @ Value::Object(_)) => arguments,
+                Some(other) => return Err(fields.wrong("arguments", &other, "an object")),
+            };
+            Action::Tool { name, arguments }
+        }
+        _ => {
+            let message = "an action is `{\"text\": ..}` or `{\"name\": .., \"arguments\": {..}}`";
+            return Err(Refusal::malformed(message));
+        }
+    };
+    fields.finish(true)?;
+    Ok(action)
+}
+
+/// Returns the open episode of a request.
+fn open(shared: &Shared, uri: &Uri, headers: &HeaderMap) -> Result<Arc<Open>, Refusal> {
+    match shared.episodes.find(key(headers))? {
+        Found::Closed(_) => Err(closed()),
+        Found::Open(open) => {
+            belongs(&open, uri)?;
+            Ok(open)
+        }
+    }
+}
+
+/// Fails if a path names another episode than that of the key.
+fn belongs(open: &Open, uri: &Uri) -> Result<(), Refusal> {
+    let Some(rest) = uri.path().strip_prefix("/episodes/") else { return Ok(()) };
+    if rest.split('/').next() == Some(open.id.as_str()) {
+        return Ok(());
+    }
+    let message = "the key is that of another episode";
+    Err(Refusal::new(StatusCode::UNAUTHORIZED, "invalid_api_key", message))
+}
+
+/// Returns the key of a request.
+fn key(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, key) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
+}
+
+fn answered(answer: Result<Value, Refusal>) -> Response {
+    match answer {
+        Ok(answer) => json_response(StatusCode::OK, &answer),
+        Err(refusal) => refusal.into_response(),
+    }
+}
+
+async fn other_path(uri: Uri) -> Response {
+    let path: String = uri.path().chars().take(80).collect();
+    let message = match path.ends_with("/v1/responses") {
+        true => {
+            "`/v1/responses` is not served here; use `/v1/chat/completions` (with openai-agents: \
+                 `set_default_openai_api(\"chat_completions\")`)"
+                .to_owned()
+        }
+        false => {
+            format!("there is nothing at `{path}`; chat completions are at `/v1/chat/completions`")
+        }
+    };
+    Refusal::new(StatusCode::NOT_FOUND, "not_found", message).into_response()
+}
