@@ -3,7 +3,7 @@
 use futures::future::try_join_all;
 
 use crate::algo::{Sample, ValueTarget, ValueText};
-use crate::config::{CriticInput, Granularity, Mixer};
+use crate::config::{CriticInput, Granularity};
 use crate::plan::{CriticPlan, Plan};
 use crate::runtime::{Policy, RuntimeError};
 use crate::train::error::TrainError;
@@ -38,8 +38,10 @@ pub(super) async fn predict(
     samples: &[Sample],
 ) -> Result<ValuePredictions, TrainError> {
     let Some(critic) = &plan.algorithm.critic else { return Ok(ValuePredictions::default()) };
+    let after_replies = plan.mixed().is_some_and(|mixer| mixer.credit.knows_replies());
     let text = |sample: &Sample| {
         let host = host(plan, sample);
+        let critic = (critic, after_replies);
         text(&policies[host], critic, &episodes[sample.episode], sample)
     };
     let texts: Vec<ValueText> = samples.iter().map(text).collect::<Result<_, _>>()?;
@@ -77,10 +79,10 @@ pub(super) fn host(plan: &Plan, sample: &Sample) -> usize {
 }
 
 /// Returns the critic's input for a turn: its prompt, possibly after the transcript, and the reply up to its last
-/// value. A text that exceeds the context is truncated at its start.
+/// value, which is that after the reply if `after_replies`. A text that exceeds the context is truncated at its start.
 fn text(
     policy: &Policy,
-    critic: &CriticPlan,
+    (critic, after_replies): (&CriticPlan, bool),
     episode: &Episode,
     sample: &Sample,
 ) -> Result<ValueText, TrainError> {
@@ -91,14 +93,14 @@ fn text(
     };
     ids.extend_from_slice(&tokens.prompt);
     let reply = &tokens.completion;
-    let places = match (critic.mixer, critic.granularity) {
+    let places = match critic.granularity {
         // Values before and after the reply.
-        (Mixer::Sum | Mixer::Monotone, _) if critic.credit.knows_replies() => {
+        _ if after_replies => {
             ids.extend_from_slice(reply);
             reply.len() + 1
         }
-        (_, Granularity::Turn) => 1,
-        (_, Granularity::Token) => {
+        Granularity::Turn => 1,
+        Granularity::Token => {
             ids.extend_from_slice(&reply[..reply.len() - 1]);
             reply.len()
         }
