@@ -295,6 +295,7 @@ fn table(path: &[String], found: &Actual) -> Option<String> {
         (["algorithm" | "orchestra" | "environment"], Actual::Str(text)) => {
             set("name", format!("{text:?}"))
         }
+        (["algorithm", "advantage"], Actual::Str(text)) => set("kind", format!("{text:?}")),
         (["task"] | ["eval"], Actual::Str(text)) => set("data", format!("{text:?}")),
         (["eval"], Actual::Bool(false)) => set("before_and_after", "false".to_owned()),
         (["checkpoint"], Actual::Unsigned(n)) => set("every", n.to_string()),
