@@ -202,6 +202,22 @@ trunk = "lorra"
 optim = { lr = "small" }
 "#,
         r#"
+  x `algorithm.advantage.gamma` is 1.5; expected a number from 0 to 1
+   ,-[run.toml:3:9]
+ 3 | gamma = 1.5
+   :         ^^^
+   `----
+  x `algorithm.advantage.trunk` is "lorra"; expected one of "own", "lora", "shared"
+   ,-[run.toml:4:9]
+ 4 | trunk = "lorra"
+   :         ^^^^^^^
+   `----
+  help: did you mean "lora"?
+  x `algorithm.advantage.optim.lr` is "small"; expected a number
+   ,-[run.toml:5:16]
+ 5 | optim = { lr = "small" }
+   :                ^^^^^^^
+   `----
 "#,
     );
 }
