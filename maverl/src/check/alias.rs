@@ -26,7 +26,7 @@ const MOVED: [(&str, &str); 13] = [
 /// Returns what has the meaning of a key that was there before.
 pub(super) fn moved(path: &[String]) -> Option<&'static str> {
     let (name, table) = path.split_last()?;
-    let here = table.first().is_some_and(|first| first == "algorithm");
+    let here = table == ["algorithm"];
     MOVED.iter().find(|(moved, _)| here && moved == name).map(|(_, ours)| *ours)
 }
 
