@@ -91,9 +91,9 @@ every = 0
 
 /// Names in the drawing, settings and colours.
 const BASELINES: [(&str, &str, &str); 3] = [
-    ("GRPO over all turns of a task", "algorithm.group_by=\"task_turn\"", "#c0392b"),
-    ("GRPO over the episodes of a task", "algorithm.group_by=\"task\"", "#d4a017"),
-    ("Dr. MAS: each agent its own", "algorithm.group_by=\"task_seat\"", "#1f6fb2"),
+    ("GRPO over all turns of a task", "algorithm.advantage.by=\"task_turn\"", "#c0392b"),
+    ("GRPO over the episodes of a task", "algorithm.advantage.by=\"task\"", "#d4a017"),
+    ("Dr. MAS: each agent its own", "algorithm.advantage.by=\"task_seat\"", "#1f6fb2"),
 ];
 
 /// Agents, each with its own policy.

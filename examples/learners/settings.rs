@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use maverl::Sources;
-use maverl::config::{Estimator, Preset};
+use maverl::config::Preset;
 use maverl::plan::Plan;
 use maverl::registry::Registry;
 use maverl::trajectory::{Message, Role, Turn};
@@ -59,7 +59,7 @@ const APART: [&str; 3] = [
 ];
 
 /// Learning rate of critics, which begin with a head of zeros and train for a minute.
-const CRITIC: &str = "algorithm.critic.optim.lr=5e-4";
+const CRITIC: &str = "algorithm.advantage.optim.lr=5e-4";
 
 /// Number of lines of a training file.
 const LINES: usize = 4096;
@@ -107,7 +107,8 @@ pub(crate) async fn plan(
         Preset::Remax => set.push("algorithm.whiten=true".to_owned()),
         _ => {}
     }
-    if preset.parts().estimator == Some(Estimator::Critic) {
+    let kind = preset.parts().advantage.kind;
+    if kind.is_some_and(|kind| ["critic", "mixer"].contains(&kind.as_str())) {
         set.push(CRITIC.to_owned());
     }
     set.extend(arguments.set.iter().cloned());

@@ -151,6 +151,19 @@ mod tests {
                     t: T,
                 }
             )),
+            settings::settings(quote!(
+                #[settings(crate = other)]
+                enum Kinds {
+                    /// Words.
+                    #[setting(default)]
+                    A,
+                    /// Words.
+                    B(Settled),
+                    /// Words.
+                    #[setting(open)]
+                    C(Open),
+                }
+            )),
         ];
         for expansion in expansions {
             let text = expansion.to_string();

@@ -32,7 +32,8 @@ pub use maverl_kernels::advantage::{
     Baseline, GaeParams, GaeSteps, Grouping, Moments, RaggedRows, Relative, Segments, Singleton,
     gae, moments, relative, returns, whiten,
 };
-pub use step::{RewardColumn, Rewarded, RewardedStep};
+pub(crate) use step::dense;
+pub use step::{GroupBy, RewardColumn, Rewarded, RewardedStep};
 
 /// An estimator of advantages, declared with [`#[advantage]`](macro@crate::advantage).
 ///
@@ -48,6 +49,31 @@ pub trait Advantage: Send + Sync + 'static {
     fn by_token(&self) -> bool {
         false
     }
+
+    /// Rows that [`Rewarded::units`] and [`Rewarded::groups`] put together, and the metrics `group/*` are about.
+    fn group_by(&self) -> GroupBy {
+        GroupBy::TaskSeat
+    }
+
+    /// Baseline that is known before the step. It is taken off [`Rewarded::rewards`].
+    fn baseline(&self) -> KnownBaseline {
+        KnownBaseline::None
+    }
+}
+
+/// Baseline of a reward that is known before the step.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub enum KnownBaseline {
+    /// Nothing.
+    #[default]
+    None,
+    /// Reward of one more episode on the task, played greedily.
+    Greedy,
+    /// Average reward of the seat over the steps so far.
+    MovingAverage {
+        /// Momentum of the average.
+        momentum: f64,
+    },
 }
 
 /// An estimator with a CUDA C++ kernel beside it: `#[advantage(name = "..", cuda = "..")]` implements it.

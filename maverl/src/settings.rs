@@ -1,5 +1,7 @@
 //! Settings that are declared once, by `#[derive(Settings)]`: what is generated for them, and what it uses.
 
+mod tagged;
+
 use std::fmt::{Debug, Display};
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 
@@ -7,6 +9,7 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 pub use maverl_macros::Settings;
+pub use tagged::{NoKeys, OpenKind, TableKind, Tagged, TaggedConfig};
 
 #[doc(hidden)]
 pub use serde_json::Value as Json;
@@ -42,20 +45,18 @@ pub trait Settings: Default + Sized {
     fn written(&self) -> Self::Partial;
 }
 
-/// A table that is there only under some condition: resolved, it is so if the default is.
-impl<S: Settings> Settings for Option<S> {
-    type Partial = S::Partial;
+/// A table that may be left out.
+impl<T: Table> Table for Option<T> {
+    const NAME: &'static str = T::NAME;
 
-    fn over(ours: &S::Partial, base: &S::Partial) -> S::Partial {
-        S::over(ours, base)
+    const KEYS: &'static [Key] = T::KEYS;
+
+    fn defaults() -> Value {
+        T::defaults()
     }
 
-    fn resolve(partial: &S::Partial, default: Self) -> Self {
-        default.map(|default| S::resolve(partial, default))
-    }
-
-    fn written(&self) -> S::Partial {
-        self.as_ref().map(S::written).unwrap_or_default()
+    fn out_of_range(&self) -> Vec<OutOfRange> {
+        self.as_ref().map(T::out_of_range).unwrap_or_default()
     }
 }
 

@@ -78,7 +78,7 @@ pub fn right_derivative(surrogate: &dyn Surrogate) {
     }
 }
 
-fn arrays(step: &RewardedStep) -> StepArrays {
+fn arrays(step: &RewardedStep<'_>) -> StepArrays {
     let narrow = |values: &Vec<f64>| values.iter().map(|&value| value as f32).collect();
     let ids = |ids: &[usize]| ids.iter().map(|&id| id as u32).collect();
     StepArrays {
@@ -128,7 +128,7 @@ const PLAIN: Shape = Shape {
 /// 1, seats that speak unequally often, values of a critic, and more rows than a block of a GPU has threads.
 ///
 /// The same steps on every machine. Rewards and values are numbers of `f32`.
-pub fn generated_steps() -> Vec<(&'static str, RewardedStep)> {
+pub fn generated_steps() -> Vec<(&'static str, RewardedStep<'static>)> {
     let shapes = [
         Shape { name: "one row", tasks: 1, episodes: 1, seats: 1, turns: 1, ..PLAIN },
         Shape { name: "one agent", seats: 1, turns: 1, episodes: 8, ..PLAIN },
@@ -144,7 +144,7 @@ pub fn generated_steps() -> Vec<(&'static str, RewardedStep)> {
     shapes.map(|(shape, seed)| (shape.name, step(shape, &mut SplitMix64::new(seed)))).collect()
 }
 
-fn step(shape: &Shape, random: &mut SplitMix64) -> RewardedStep {
+fn step(shape: &Shape, random: &mut SplitMix64) -> RewardedStep<'static> {
     let mut step = RewardedStep::default();
     let mut columns = [Vec::new(), Vec::new()];
     let mut values = Vec::new();
@@ -155,6 +155,7 @@ fn step(shape: &Shape, random: &mut SplitMix64) -> RewardedStep {
             (false, true) => random.index(2) as f64,
             (false, false) => number(random),
         };
+        step.turn_parts.push(Vec::new());
         let fewer = if shape.ragged { random.index(shape.turns) } else { 0 };
         for turn in 0..shape.turns - fewer {
             let seat = turn % shape.seats;
@@ -171,12 +172,17 @@ fn step(shape: &Shape, random: &mut SplitMix64) -> RewardedStep {
             step.lengths.push(length);
             step.units.push(step.units.len());
             step.groups.push(task * shape.seats + seat);
+            step.prompts.push([&[1, 2, 3][..], &[1, 2, 4]][turn % 2]);
+            step.seat_parts.push(0.0);
+            step.turn_parts[episode].push(part);
         }
     }
     let names = ["score", "part"].into_iter().zip(columns);
     step.parts =
         names.map(|(name, values)| RewardColumn { name: name.to_owned(), values }).collect();
     step.values = shape.valued.then_some(values);
+    step.earned.clone_from(&step.rewards);
+    step.recorded.clone_from(&step.rewards);
     step
 }
 

@@ -72,7 +72,7 @@ impl Settings<'_> {
         });
         let written = field.written();
         let (attribute, ty) = match field.kind {
-            Kind::Always | Kind::Skip => (quote!(), quote!(#written)),
+            Kind::Always | Kind::Skip | Kind::Inner => (quote!(), quote!(#written)),
             Kind::Same => {
                 let none = "::core::option::Option::is_none";
                 (quote!(#[serde(skip_serializing_if = #none)]), quote!(#written))
@@ -239,7 +239,7 @@ impl Settings<'_> {
     fn key(&self, field: &Setting<'_>) -> TokenStream {
         let home = self.home();
         let (name, text, level) = (name(field), &field.text, &field.level);
-        let table = matches!(field.kind, Kind::Table | Kind::Same);
+        let table = matches!(field.kind, Kind::Table | Kind::Same | Kind::Inner);
         let range = option(field.range.as_ref().map(|range| self.range(range)));
         let example = option(field.example.as_ref().map(|example| quote!(#example)));
         quote! {
@@ -263,7 +263,9 @@ impl Settings<'_> {
     fn over(&self, field: &Setting<'_>) -> TokenStream {
         let (home, key, ty) = (self.home(), &field.key, field.ty);
         match field.kind {
-            Kind::Always | Kind::Skip => quote!(#key: ::core::clone::Clone::clone(&ours.#key)),
+            Kind::Always | Kind::Skip | Kind::Inner => {
+                quote!(#key: ::core::clone::Clone::clone(&ours.#key))
+            }
             Kind::Table => quote!(#key: <#ty as #home::Settings>::over(&ours.#key, &base.#key)),
             Kind::Optional | Kind::Same => quote! {
                 #key: ::core::option::Option::or_else(
@@ -278,7 +280,9 @@ impl Settings<'_> {
         let (home, name, key, ty) = (self.home(), field.ident, &field.key, field.ty);
         let value = match (field.kind, &field.written) {
             (Kind::Skip, _) => quote!(default.#name),
-            (Kind::Always | Kind::Same, _) => quote!(::core::clone::Clone::clone(&partial.#key)),
+            (Kind::Always | Kind::Same | Kind::Inner, _) => {
+                quote!(::core::clone::Clone::clone(&partial.#key))
+            }
             (Kind::Table, _) => {
                 quote!(<#ty as #home::Settings>::resolve(&partial.#key, default.#name))
             }
@@ -302,7 +306,7 @@ impl Settings<'_> {
     fn written(&self, field: &Setting<'_>) -> TokenStream {
         let (home, name, key, ty) = (self.home(), field.ident, &field.key, field.ty);
         let value = match (field.kind, &field.written) {
-            (Kind::Always | Kind::Same | Kind::Skip, _) => {
+            (Kind::Always | Kind::Same | Kind::Skip | Kind::Inner, _) => {
                 quote!(::core::clone::Clone::clone(&self.#name))
             }
             (Kind::Table, _) => {
@@ -329,9 +333,11 @@ impl Settings<'_> {
     /// Adds what is out of its range to `found`.
     fn check(&self, field: &Setting<'_>) -> Option<TokenStream> {
         let (home, name, key) = (self.home(), name(field), &field.key);
-        if field.kind == Kind::Table {
-            // Tables of a plain struct are checked by themselves: they may be maps of tables.
-            self.partial.as_ref()?;
+        if matches!(field.kind, Kind::Table | Kind::Inner) {
+            // Other tables of a plain struct are checked by themselves: they may be maps of tables.
+            if self.partial.is_none() && field.kind == Kind::Table {
+                return None;
+            }
             return Some(quote! {
                 let inner = #home::Table::out_of_range(&self.#key);
                 found.extend(inner.into_iter().map(|inner| inner.within(#name)));

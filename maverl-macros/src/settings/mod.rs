@@ -2,12 +2,15 @@
 
 mod expand;
 mod parse;
+mod tagged;
 
 use proc_macro2::TokenStream;
 
 pub(crate) fn settings(item: TokenStream) -> TokenStream {
-    let expanded = syn::parse2(item)
-        .and_then(|item| parse::Settings::parse(&item).map(|settings| settings.expand()));
+    let expanded = syn::parse2::<syn::DeriveInput>(item).and_then(|item| match item.data {
+        syn::Data::Enum(_) => tagged::Tagged::parse(&item).map(|tagged| tagged.expand()),
+        _ => parse::Settings::parse(&item).map(|settings| settings.expand()),
+    });
     expanded.unwrap_or_else(|error| error.to_compile_error())
 }
 
@@ -44,6 +47,29 @@ mod tests {
         ))
         .to_string();
         assert!(tuple.contains("write `struct Clip { key: f64 }`"), "{tuple}");
+    }
+
+    #[test]
+    fn mistakes_of_kinds_are_told_with_what_to_write_instead() {
+        let wrong = settings(quote!(
+            enum Clip {
+                Plain {
+                    low: f64,
+                },
+                /// Words.
+                #[setting(defualt)]
+                Soft(Soft),
+            }
+        ))
+        .to_string();
+        for part in [
+            "write `Plain(Name)`, or `Plain` for none",
+            "the kind `plain` has no documentation",
+            "unknown argument `defualt`; did you mean `default`?",
+            "one kind is the default",
+        ] {
+            assert!(wrong.contains(part), "{part} is missing in {wrong}");
+        }
     }
 
     #[test]

@@ -15,8 +15,8 @@ use crate::errors::Errors;
 use crate::item::documentation;
 
 const ON_STRUCT: [&str; 4] = ["partial", "level", "by_hand", "crate"];
-const ON_FIELD: [&str; 11] = [
-    "default", "range", "level", "key", "written", "example", "table", "when", "always",
+const ON_FIELD: [&str; 12] = [
+    "default", "range", "level", "key", "written", "example", "table", "inner", "when", "always",
     "optional", "skip",
 ];
 
@@ -62,6 +62,8 @@ pub(crate) enum Kind {
     Always,
     /// Is a table of settings.
     Table,
+    /// Is a table of settings in a struct that users write as it is.
+    Inner,
     /// Is an `Option` in both forms.
     Same,
     /// Is no key.
@@ -150,6 +152,7 @@ impl<'i> Setting<'i> {
             }
             "when" => self.when = Some(value(input, "when = self.mode == Mode::Own")?),
             "table" => self.kind = Kind::Table,
+            "inner" => self.kind = Kind::Inner,
             "optional" => self.kind = Kind::Same,
             "skip" => self.kind = Kind::Skip,
             _ => self.kind = Kind::Always,
@@ -240,7 +243,7 @@ fn docs(attrs: &[Attribute]) -> Vec<&Attribute> {
 }
 
 /// Arguments of each attribute of this name.
-fn lists(attrs: &[Attribute], name: &str, errors: &mut Errors) -> Vec<TokenStream> {
+pub(super) fn lists(attrs: &[Attribute], name: &str, errors: &mut Errors) -> Vec<TokenStream> {
     let attrs = attrs.iter().filter(|attr| attr.path().is_ident(name));
     attrs
         .filter_map(|attr| errors.keep(attr.meta.require_list()).map(|list| list.tokens.clone()))

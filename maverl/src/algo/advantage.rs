@@ -2,6 +2,7 @@
 
 mod anchor;
 mod baseline;
+mod compare;
 mod compound;
 mod declared;
 mod ema;
@@ -13,8 +14,9 @@ mod whiten;
 pub use anchor::similarity;
 pub use baseline::baselines;
 pub(crate) use baseline::is_greedy;
+pub use compare::{Compared, Comparison};
 pub use compound::Compound;
-pub use declared::declared;
+pub use declared::{declared, rewarded};
 pub use ema::EmaBaseline;
 pub use rounds::apply_future_rewards;
 pub use shaping::{
@@ -24,16 +26,14 @@ pub use shaping::{
 pub use valued::{Valued, valued};
 pub use whiten::whiten_tokens;
 
-use std::collections::BTreeMap;
-
 use maverl_kernels::advantage::{
-    self as kernels, Grouping, Moments, ROUNDING, Relative, Segments, relative,
+    self as kernels, GaeParams, Grouping, Moments, ROUNDING, Relative, Segments, relative,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::algo::Sample;
-use crate::config::{Baseline, GroupBy, Singleton};
-use crate::plan::{AlgorithmPlan, CriticPlan};
+use crate::config::CriticPlan;
+use crate::plan::AlgorithmPlan;
 use crate::trajectory::Episode;
 
 /// The advantage of each sample, and what the groups they were taken over look like.
@@ -83,55 +83,34 @@ pub struct GroupSummary {
     pub flat: bool,
 }
 
-/// The advantage of each sample, from the parts that the algorithm names.
+/// The advantage of each sample, as the estimator of the algorithm compares them.
 ///
 /// ```text
-/// A = (u − b) / (σ + ε)                    u, b: see [`maverl_kernels::advantage::relative()`]
-/// A = A + w · (R − μ_anchor) / (σ_anchor + ε)     R: discounted rewards from the turn on (GiGPO)
 /// A = (A − mean) / deviation               over the tokens of the step, if whitened
-///
-/// group_by task        unit = episode, group = task            (GRPO)
-/// group_by task_turn   unit = row,     group = task            (the shared baseline Dr. MAS is compared with)
-/// group_by task_seat   unit = row,     group = (task, seat)    (Dr. MAS)
 /// ```
 ///
-/// - `σ` is the sample deviation (n − 1), over units; `normalize_std = false` leaves the division out.
 /// - Only samples count: the rows of a frozen seat are in no statistic.
-/// - A group of one has advantage 0, or its raw reward with `singleton = "raw"`.
-/// - An anchor is a prompt of one seat on one task, token by token or similar; alone it adds nothing.
 /// - What is known of a reward before the step ([`baselines`]) is taken off first.
+/// - With values, or with a declared estimator, these are not the advantages, but the groups are those of the step.
 pub fn advantages(
     episodes: &[Episode],
     samples: &[Sample],
     algorithm: &AlgorithmPlan,
 ) -> Advantages {
-    let rewards: Vec<f64> = samples.iter().map(|sample| sample.reward - sample.baseline).collect();
-    let mean = grouping(samples, algorithm.group_by);
-    let deviation = grouping(samples, algorithm.deviation_by);
-    let options = Relative {
-        baseline: algorithm.baseline.kernel(),
-        singleton: algorithm.singleton.kernel(),
-        normalize_std: algorithm.normalize_std,
-        eps: algorithm.advantage_eps,
-    };
-    let apart = (mean != deviation).then(|| deviation.grouping());
-    let (mut values, stats) = relative(&rewards, &mean.grouping(), apart.as_ref(), &options);
-    let mut terms = terms(&rewards, mean, &stats, apart.as_ref().map(|by| (deviation, by)));
-    if algorithm.anchor_weight != 0.0 {
-        let returns = anchor::returns(episodes, samples, algorithm.discount);
-        let anchors = anchor::groups(episodes, samples, algorithm.anchor_similarity);
-        let (baseline, singleton) = (kernels::Baseline::Mean, kernels::Singleton::Zero);
-        let options = Relative { baseline, singleton, ..options };
-        let (among, _) = relative(&returns, &anchors.grouping(), None, &options);
-        terms.anchors = Some(among.clone());
-        for (value, among) in values.iter_mut().zip(among) {
-            *value += algorithm.anchor_weight * among;
-        }
-    }
+    let comparison = Comparison::from(&algorithm.advantage);
+    let step = rewarded(episodes, samples, None, comparison.by);
+    let rewards = &step.rewards;
+    let Compared { mut values, moments, anchors } = comparison.compare(&step.view());
+    let mean = RowIds { unit: step.units.clone(), group: step.groups.clone() };
+    let deviation = comparison.deviation(&step.view());
+    let apart = deviation.as_ref().map(RowIds::grouping);
+    let mut terms = terms(rewards, mean, &moments, deviation.zip(apart.as_ref()));
+    terms.anchors = anchors;
     terms.unwhitened.clone_from(&values);
-    let mut groups = summary(samples, &terms.groups, &stats, algorithm.singleton);
-    if !algorithm.baseline.of_group() {
-        groups.flat = flat(&rewards, algorithm.whiten);
+    let singleton = comparison.options.singleton;
+    let mut groups = summary(samples, &terms.groups, &moments, singleton);
+    if comparison.options.baseline == kernels::Baseline::None {
+        groups.flat = flat(rewards, algorithm.whiten);
     }
     if algorithm.whiten {
         let tokens: Vec<u32> = samples.iter().map(|sample| sample.tokens as u32).collect();
@@ -178,7 +157,7 @@ fn flat(rewards: &[f64], whiten: bool) -> bool {
     rewards.iter().all(|reward| (reward - first).abs() <= ROUNDING * first.abs().max(1.0))
 }
 
-impl From<&CriticPlan> for kernels::GaeParams {
+impl From<&CriticPlan> for GaeParams {
     fn from(plan: &CriticPlan) -> Self {
         Self { gamma: plan.gamma, lambda: plan.lambda }
     }
@@ -198,60 +177,11 @@ impl RowIds {
     }
 }
 
-impl Baseline {
-    /// The same for the arithmetic. What is known before the step is taken off the rewards already, see [`baselines`].
-    const fn kernel(self) -> kernels::Baseline {
-        match self {
-            Self::Mean => kernels::Baseline::Mean,
-            Self::LeaveOneOut => kernels::Baseline::LeaveOneOut,
-            Self::SecondBest => kernels::Baseline::SecondBest,
-            Self::None | Self::Greedy | Self::MovingAverage => kernels::Baseline::None,
-        }
-    }
-}
-
-impl Singleton {
-    /// The same for the arithmetic.
-    const fn kernel(self) -> kernels::Singleton {
-        match self {
-            Self::Zero => kernels::Singleton::Zero,
-            Self::Raw => kernels::Singleton::Raw,
-        }
-    }
-}
-
-fn grouping(samples: &[Sample], by: GroupBy) -> RowIds {
-    match by {
-        GroupBy::Task => RowIds {
-            unit: dense(samples.iter().map(|s| s.episode)),
-            group: dense(samples.iter().map(|s| &s.task)),
-        },
-        GroupBy::TaskTurn => RowIds {
-            unit: (0..samples.len()).collect(),
-            group: dense(samples.iter().map(|s| &s.task)),
-        },
-        GroupBy::TaskSeat => RowIds {
-            unit: (0..samples.len()).collect(),
-            group: dense(samples.iter().map(|s| (&s.task, s.seat))),
-        },
-    }
-}
-
-/// Numbers keys from 0 in the order in which they first appear.
-fn dense<K: Ord>(keys: impl Iterator<Item = K>) -> Vec<usize> {
-    let mut ids = BTreeMap::new();
-    keys.map(|key| {
-        let next = ids.len();
-        *ids.entry(key).or_insert(next)
-    })
-    .collect()
-}
-
 fn summary(
     samples: &[Sample],
     group: &[usize],
     stats: &[Moments],
-    singleton: Singleton,
+    singleton: kernels::Singleton,
 ) -> GroupSummary {
     let mut solved = vec![(false, false); stats.len()]; // (some are, some are not)
     for (sample, &group) in samples.iter().zip(group) {
@@ -260,7 +190,7 @@ fn summary(
     }
     let share = |n: usize| n as f64 / stats.len().max(1) as f64;
     let teaches = |g: &Moments| match singleton {
-        Singleton::Raw if g.n == 1.0 => g.mean != 0.0,
+        kernels::Singleton::Raw if g.n == 1.0 => g.mean != 0.0,
         _ => g.has_spread(),
     };
     GroupSummary {

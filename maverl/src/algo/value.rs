@@ -27,7 +27,7 @@ pub fn value_batches(
             rows: (0..samples.len()).filter(its).map(row).collect(),
             minibatches: plan.algorithm.minibatches,
             epochs: plan.algorithm.epochs,
-            lr: lr(step, plan.steps, &critic.optim),
+            lr: lr(step, plan.steps, &critic.optim()),
         }
     };
     let all = (0..plan.policies.len()).map(|host| (host, batch(host)));

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::diagnostic::{Problems, path};
-use crate::config::{Baseline, Config, PairLoss, Preset, Ratio, Surrogate, Trunk, UpdateOrder};
+use crate::config::{
+    AdvantagePlan, Config, GroupBaseline, PairLoss, Preset, Ratio, Surrogate, Trunk, UpdateOrder,
+};
 use crate::plan::{AlgorithmPlan, SeatPlan};
 
 /// Fills in the coefficients of the loss that the preset sets, so that agents inherit them.
@@ -25,15 +27,6 @@ pub(super) fn check(
         return preference(algorithm, problems);
     }
     sequence(algorithm, seats, problems);
-    let group = algorithm.critic.is_none();
-    if group && !algorithm.baseline.of_group() && algorithm.normalize_std {
-        let message =
-            "`algorithm.normalize_std` is true, and `algorithm.baseline` compares with no group";
-        let help = "the deviation is that of a group: compare with the group, or set `normalize_std = false`; \
-                    `whiten` divides by the deviation over the step";
-        let at = path(["algorithm", "baseline"]);
-        problems.conflict(&at, message.to_owned(), help.to_owned());
-    }
     if algorithm.adaptive_kl.target > 0.0
         && !seats.iter().any(|s| s.trained && s.loss.kl_coef > 0.0)
     {
@@ -52,9 +45,9 @@ pub(super) fn check(
                         play more episodes on each task";
             problems.conflict(&path(["task", "group_size"]), message, help.to_owned());
         }
-        if group && matches!(algorithm.baseline, Baseline::LeaveOneOut | Baseline::SecondBest) {
-            let message =
-                "`algorithm.baseline` compares with other episodes, and `task.group_size` is 1";
+        let mean = GroupBaseline::Mean;
+        if matches!(&algorithm.advantage, AdvantagePlan::Group(group) if group.baseline != mean) {
+            let message = "`algorithm.advantage.baseline` compares with other episodes, and `task.group_size` is 1";
             let help = "play more episodes on each task";
             problems.conflict(&path(["task", "group_size"]), message.to_owned(), help.to_owned());
         }
@@ -79,8 +72,8 @@ fn swap(algorithm: &AlgorithmPlan, seats: &[SeatPlan], problems: &mut Problems<'
     }
     if algorithm.critic.is_some() {
         let message = "`algorithm.swap_every` is set, and advantages come from a critic".to_owned();
-        let help = "a critic stays with its policy while agents exchange theirs: set `estimator = \"group\"`";
-        let estimator = path(["algorithm", "estimator"]);
+        let help = "a critic stays with its policy while agents exchange theirs: set `advantage.kind = \"group\"`";
+        let estimator = path(["algorithm", "advantage", "kind"]);
         let written = problems.layers().has(&estimator);
         let at = if written { estimator } else { path(["algorithm", "swap_every"]) };
         problems.conflict(&at, message, help.to_owned());
@@ -125,7 +118,7 @@ fn cycle(algorithm: &AlgorithmPlan, seats: &[SeatPlan], problems: &mut Problems<
         (
             shared,
             "a critic on the policy's trunk is updated with it, and others are to wait",
-            "set `algorithm.critic.trunk = \"own\"` or `\"lora\"`",
+            "set `algorithm.advantage.trunk = \"own\"` or `\"lora\"`",
         ),
     ];
     for (_, why, help) in wrong.into_iter().filter(|(wrong, ..)| *wrong) {

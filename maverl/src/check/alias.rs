@@ -6,6 +6,30 @@ const NAMES: &str = include_str!("alias.txt");
 /// Values, one row per line: the last part of a key, a value of it, names of the value elsewhere.
 const VALUES: &str = include_str!("value.txt");
 
+/// Keys of `[algorithm]` that were there before, and what has their meaning.
+const MOVED: [(&str, &str); 13] = [
+    ("estimator", "`algorithm.advantage.kind`"),
+    ("baseline", "`algorithm.advantage.baseline`, or a `kind` of `[algorithm.advantage]`"),
+    ("group_by", "`algorithm.advantage.by`"),
+    ("deviation_by", "`algorithm.advantage.deviation_by`"),
+    ("normalize_std", "`algorithm.advantage.normalize_std`"),
+    ("advantage_eps", "`algorithm.advantage.eps`"),
+    ("singleton", "`algorithm.advantage.singleton`"),
+    ("baseline_momentum", "`momentum` of `[algorithm.advantage]` with `kind = \"moving_average\"`"),
+    ("anchor_weight", "`algorithm.advantage.anchor.weight`"),
+    ("anchor_similarity", "`algorithm.advantage.anchor.similarity`"),
+    ("discount", "`algorithm.advantage.anchor.discount`"),
+    ("critic", "`[algorithm.advantage]` with `kind = \"critic\"` or `kind = \"mixer\"`"),
+    ("mixer", "`[algorithm.advantage]` with `kind = \"mixer\"`"),
+];
+
+/// Returns what has the meaning of a key that was there before.
+pub(super) fn moved(path: &[String]) -> Option<&'static str> {
+    let (name, table) = path.split_last()?;
+    let here = table == ["algorithm"];
+    MOVED.iter().find(|(moved, _)| here && moved == name).map(|(_, ours)| *ours)
+}
+
 /// Keys with the same meaning here.
 struct Alias {
     here: Vec<&'static str>,
@@ -104,6 +128,15 @@ mod tests {
         assert_eq!(key("learning-rate", None).as_deref(), Some("models.NAME.optim.lr"));
         assert_eq!(key("output_dir", None), None);
         assert_eq!(help("no_such_name", None), None);
+    }
+
+    #[test]
+    fn keys_that_have_moved_are_keys_where_they_are_now() {
+        for (_, now) in MOVED {
+            let named = now.split('`').find(|part| part.starts_with("algorithm."));
+            let known = named.is_none_or(|name| crate::config::reference::find(name).is_some());
+            assert!(known || now.contains(".anchor."), "{now}");
+        }
     }
 
     #[test]

@@ -7,9 +7,10 @@ use serde_json::Value;
 
 use super::choice;
 use super::diagnostic::{Problems, key, list, path, suggestion, within};
-use crate::config::{AlgorithmConfig, Baseline, Config, DeclaredConfig, Mixer};
+use crate::config::{AdvantagePlan, Config};
 use crate::plan::{AlgorithmPlan, Chosen, Instance, LossPlan};
 use crate::registry::{Declaration, Registry};
+use crate::settings::{OpenKind, Settings, Tagged, TaggedConfig};
 
 /// Builds the declared estimator and surrogate of the algorithm, if it names some.
 pub(super) fn settle(
@@ -20,13 +21,19 @@ pub(super) fn settle(
 ) {
     let given = &config.algorithm;
     let advantages = entries(&registry.advantages, |entry| (&entry.declaration, entry.build));
-    algorithm.declared.advantage =
-        instance("advantage", given.advantage.as_ref(), &advantages, problems);
+    let kind = given.advantage.kind.as_deref();
+    let own = |kind: &str| AdvantagePlan::KINDS.iter().any(|own| own.name == kind);
+    if kind.is_some_and(|kind| !own(kind)) {
+        let declared = instance("advantage", Some(&given.advantage), &advantages, problems);
+        if let Some(declared) = declared {
+            algorithm.advantage = AdvantagePlan::Declared(declared);
+            algorithm.critic = algorithm.advantage.critic();
+        }
+    }
     let surrogates = entries(&registry.surrogates, |entry| (&entry.declaration, entry.build));
     algorithm.declared.surrogate =
         instance("surrogate", given.surrogate.as_ref(), &surrogates, problems);
-    algorithm.advantage = algorithm.declared.advantage.as_ref().map(written);
-    algorithm.surrogate = algorithm.declared.surrogate.as_ref().map(written);
+    algorithm.surrogate = algorithm.declared.surrogate.as_ref().map(OpenKind::written);
 }
 
 /// Reports tables that cannot have an effect. Gives warnings of keys that have none beside them.
@@ -35,8 +42,10 @@ pub(super) fn check(
     algorithm: &AlgorithmPlan,
     problems: &mut Problems<'_>,
 ) -> Vec<String> {
+    let unset = config.algorithm.name.parts().advantage;
+    let unset = AdvantagePlan::resolve(&unset, AdvantagePlan::default());
     let tables = [
-        ("advantage", algorithm.declared.advantage.is_some()),
+        ("advantage", algorithm.advantage != unset),
         ("surrogate", algorithm.declared.surrogate.is_some()),
     ];
     for (table, _) in tables.iter().filter(|(_, given)| *given && algorithm.preset.is_supervised())
@@ -45,44 +54,10 @@ pub(super) fn check(
             format!("`algorithm.{table}` has no effect: given replies have no advantages");
         problems.conflict(&path(["algorithm", table]), message, "remove it".to_owned());
     }
-    let mixed = algorithm.critic.as_ref().is_some_and(|critic| critic.mixer != Mixer::None);
-    if mixed && algorithm.declared.advantage.is_some() {
-        let message = "`algorithm.advantage` is set, and advantages come from a mixer".to_owned();
-        let help = "remove one of the two: set `algorithm.critic.mixer = \"none\"`".to_owned();
-        problems.conflict(&path(["algorithm", "advantage"]), message, help);
+    match algorithm.declared.surrogate {
+        Some(_) => idle_bounds(config),
+        None => Vec::new(),
     }
-    let mut warnings = Vec::new();
-    if algorithm.declared.advantage.is_some() {
-        warnings.extend(idle_estimates(config, algorithm));
-    }
-    if algorithm.declared.surrogate.is_some() {
-        warnings.extend(idle_bounds(config));
-    }
-    warnings
-}
-
-/// Keys of `[algorithm]` that have another value than without them, and no effect beside a declared estimator.
-fn idle_estimates(config: &Config, given: &AlgorithmPlan) -> Vec<String> {
-    let written = &config.algorithm;
-    let unset = AlgorithmPlan::from(&AlgorithmConfig {
-        name: written.name,
-        estimator: written.estimator,
-        group_by: written.group_by,
-        ..AlgorithmConfig::default()
-    });
-    let before = matches!(given.baseline, Baseline::Greedy | Baseline::MovingAverage);
-    let keys = [
-        ("baseline", given.baseline != unset.baseline && !before),
-        ("deviation_by", given.deviation_by != unset.deviation_by),
-        ("normalize_std", given.normalize_std != unset.normalize_std),
-        ("advantage_eps", given.advantage_eps != unset.advantage_eps),
-        ("singleton", given.singleton != unset.singleton),
-        ("anchor_weight", given.anchor_weight != unset.anchor_weight),
-        ("anchor_similarity", given.anchor_similarity != unset.anchor_similarity),
-        ("discount", given.discount != unset.discount),
-    ];
-    let idle = keys.into_iter().filter(|(_, changed)| *changed);
-    idle.map(|(name, _)| idle_beside(&path(["algorithm", name]), "advantage")).collect()
 }
 
 /// Bounds of the ratio that have another value than without them, and no effect beside a declared surrogate.
@@ -131,7 +106,7 @@ fn entries<'r, E, T: ?Sized>(
 
 fn instance<T: ?Sized>(
     table: &str,
-    given: Option<&DeclaredConfig>,
+    given: Option<&TaggedConfig>,
     entries: &Entries<'_, T>,
     problems: &mut Problems<'_>,
 ) -> Option<Instance<T>> {
@@ -154,11 +129,4 @@ fn instance<T: ?Sized>(
     // Settings that cannot be built are reported.
     let value = build(&options).ok()?;
     Some(Instance { chosen: Chosen { name: name.clone(), options }, value })
-}
-
-/// Returns the table as a user would write it, every setting with its value.
-fn written<T: ?Sized>(instance: &Instance<T>) -> DeclaredConfig {
-    let settings = instance.chosen.options.as_object().cloned().unwrap_or_default();
-    let settings = choice::without_nulls(settings);
-    DeclaredConfig { kind: Some(instance.chosen.name.clone()), settings }
 }

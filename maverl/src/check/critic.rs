@@ -4,41 +4,33 @@ use std::collections::BTreeSet;
 
 use super::diagnostic::{Problems, key, path, within};
 use super::models::Models;
-use crate::config::{
-    Baseline, Bootstrap, Config, CriticConfig, CriticInput, CriticScope, Granularity, LoraPlan,
-    Mixer, Normalize, Trunk,
-};
+use super::values::modules;
+use crate::config::{AdvantagePlan, CriticInput, CriticScope, MixerNetwork, Trunk};
 use crate::plan::{AdapterPlan, AlgorithmPlan, CriticPlan, PolicyPlan, WorkerPlan, host};
 
 /// Reports critics that have nothing to sit on, or parts of one that do not go together.
 pub(super) fn check(
-    config: &Config,
     algorithm: &AlgorithmPlan,
     policies: &mut [PolicyPlan],
     workers: &[WorkerPlan],
     models: &Models,
     problems: &mut Problems<'_>,
 ) {
-    let written = &config.algorithm.critic;
-    let Some(critic) = &algorithm.critic else {
-        return nowhere(written, policies, problems);
-    };
+    let Some(critic) = &algorithm.critic else { return nowhere(policies, problems) };
     if algorithm.preset.is_supervised() {
-        let name = algorithm.preset.name();
-        let message =
-            format!("`algorithm.estimator` is \"critic\", and `algorithm.name` is {name:?}");
-        let help = "given replies have no reward that a critic could expect: remove `estimator`";
-        problems.value(&path(["algorithm", "estimator"]), message, help.to_owned());
         return;
     }
-    among_episodes(algorithm, problems);
+    let mixer = match &algorithm.advantage {
+        AdvantagePlan::Mixer(mixer) => Some(mixer.network),
+        _ => None,
+    };
     let trained: Vec<&PolicyPlan> = policies.iter().filter(|policy| policy.trained).collect();
     parts(critic, trained.len(), problems);
     named(critic, &trained, workers, problems);
     let unnamed: Vec<&PolicyPlan> =
         trained.iter().copied().filter(|policy| policy.critic.is_none()).collect();
     if critic.scope == CriticScope::Team {
-        let help = "set `algorithm.critic.scope = \"policy\"`: each policy has a critic that reads its tokens";
+        let help = "set `algorithm.advantage.scope = \"policy\"`: each policy has a critic that reads its tokens";
         one_model(
             "scope",
             "one critic for the team cannot read",
@@ -47,10 +39,10 @@ pub(super) fn check(
             workers,
             problems,
         );
-    } else if critic.mixer == Mixer::Monotone {
-        let help = "use one model for all of them, or set `mixer = \"sum\"`, which has no state";
+    } else if mixer == Some(MixerNetwork::Monotone) {
+        let help = "use one model for all of them, or set `network = \"sum\"`, which has no state";
         one_model(
-            "mixer",
+            "network",
             "one mixer cannot take its state from",
             help,
             &trained,
@@ -58,39 +50,26 @@ pub(super) fn check(
             problems,
         );
     }
+    if let Some(lora) = &critic.lora {
+        modules(lora, &critic_key("lora"), problems);
+    }
     if critic.trunk == Trunk::Lora {
-        adapters(written, &trained, workers, models, problems);
-    } else if !written.lora.is_empty() {
-        let message = "`algorithm.critic.lora` has no effect: the critic is no adapter";
+        adapters(critic, &trained, workers, models, problems);
+    } else if critic.lora.is_some() {
+        let message = "`algorithm.advantage.lora` has no effect: the critic is no adapter";
         let help = "set `trunk = \"lora\"`, or remove it";
         problems.key(&critic_key("lora"), message.to_owned(), help.to_owned());
     }
     count(critic, policies, workers, models);
 }
 
-/// Reports what is written of critics where there are none.
-fn nowhere(written: &CriticConfig, policies: &[PolicyPlan], problems: &mut Problems<'_>) {
+/// Reports critics that agents name where there are none.
+fn nowhere(policies: &[PolicyPlan], problems: &mut Problems<'_>) {
     if let Some(policy) = policies.iter().find(|policy| policy.critic.is_some()) {
         let name = policy.critic.as_deref().unwrap_or_default();
         let message = format!("`critic = {name:?}` has no effect: advantages are among episodes");
-        let help = "set `algorithm.estimator = \"critic\"`, or a `name` that has critics, as \"ppo\"; or remove it";
+        let help = "set `algorithm.advantage.kind = \"critic\"`, or a `name` that has critics, as \"ppo\"; or remove it";
         problems.value(&path(["algorithm", "name"]), message, help.to_owned());
-    }
-    if !written.is_empty() {
-        let message = "`algorithm.critic` has no effect: advantages are among episodes";
-        let help = "set `algorithm.estimator = \"critic\"`, or a `name` that has critics, as \"ppo\"; or remove it";
-        problems.key(&path(["algorithm", "critic"]), message.to_owned(), help.to_owned());
-    }
-}
-
-/// Reports parts that only advantages among episodes have.
-fn among_episodes(algorithm: &AlgorithmPlan, problems: &mut Problems<'_>) {
-    let baseline = matches!(algorithm.baseline, Baseline::Greedy | Baseline::MovingAverage);
-    let wrong = [("baseline", baseline), ("anchor_weight", algorithm.anchor_weight != 0.0)];
-    for (name, _) in wrong.into_iter().filter(|(_, wrong)| *wrong) {
-        let message = format!("`algorithm.{name}` has no effect: advantages come from values");
-        let help = "remove it, or set `algorithm.estimator = \"group\"`";
-        problems.value(&path(["algorithm", name]), message, help.to_owned());
     }
 }
 
@@ -135,7 +114,7 @@ fn count(
         let trunk = match critic.trunk {
             Trunk::Shared => 0,
             Trunk::Own => worker.parameters,
-            Trunk::Lora => AdapterPlan::new(&critic.lora, None, &opened.shape)
+            Trunk::Lora => AdapterPlan::new(&critic.lora(), None, &opened.shape)
                 .map_or(0, |adapter| adapter.parameters),
         };
         policy.critic_parameters = trunk + opened.shape.hidden_size as u64 + 1;
@@ -143,14 +122,13 @@ fn count(
 }
 
 fn critic_key(name: &str) -> Vec<String> {
-    within(&path(["algorithm", "critic"]), name)
+    within(&path(["algorithm", "advantage"]), name)
 }
 
 /// Reports parts that do not go together.
 fn parts(critic: &CriticPlan, trained: usize, problems: &mut Problems<'_>) {
     let shared = critic.trunk == Trunk::Shared;
-    let mixed = critic.mixer != Mixer::None;
-    let wrong: [(bool, [&str; 2], &str, &str); 7] = [
+    let wrong: [(bool, [&str; 2], &str, &str); 3] = [
         (
             shared && critic.input == CriticInput::Transcript,
             ["trunk", "input"],
@@ -168,30 +146,6 @@ fn parts(critic: &CriticPlan, trained: usize, problems: &mut Problems<'_>) {
             ["trunk", "warmup_steps"],
             "a critic on the policy's trunk is updated with it, never before it",
             "remove `warmup_steps`, or set `trunk = \"own\"` or `\"lora\"`",
-        ),
-        (
-            shared && mixed,
-            ["trunk", "mixer"],
-            "a mixer updates critics by themselves, and this one is on the policy's trunk",
-            "set `trunk = \"own\"` or `\"lora\"`",
-        ),
-        (
-            mixed && critic.granularity == Granularity::Token,
-            ["mixer", "granularity"],
-            "a mixer takes a value of each agent, not of each token",
-            "set `granularity = \"turn\"`",
-        ),
-        (
-            mixed && critic.bootstrap != Bootstrap::Turn,
-            ["mixer", "bootstrap"],
-            "a mixer makes one value of an episode, along which nothing is chained",
-            "set `bootstrap = \"turn\"`",
-        ),
-        (
-            mixed && critic.normalize != Normalize::None,
-            ["mixer", "normalize"],
-            "the values of a mixer are in units of reward",
-            "set `normalize = \"none\"`",
         ),
     ];
     for (_, names, message, help) in wrong.into_iter().filter(|(wrong, ..)| *wrong) {
@@ -227,7 +181,7 @@ fn one_model(
 
 /// Reports adapters that do not fit their base, or whose base is trained itself.
 fn adapters(
-    written: &CriticConfig,
+    critic: &CriticPlan,
     trained: &[&PolicyPlan],
     workers: &[WorkerPlan],
     models: &Models,
@@ -249,8 +203,7 @@ fn adapters(
             return;
         }
         let Some(opened) = models.get(model) else { continue };
-        let lora = LoraPlan::from(&written.lora);
-        if let Err(error) = AdapterPlan::new(&lora, None, &opened.shape) {
+        if let Err(error) = AdapterPlan::new(&critic.lora(), None, &opened.shape) {
             problems.value(&within(&critic_key("lora"), "target_modules"), error.to_string(), None);
             return;
         }

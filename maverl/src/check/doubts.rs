@@ -25,7 +25,7 @@ pub(super) fn warnings(
         doubts.extend(steep(&format!("`lr` of policy `{name}`"), &policy.optim));
     }
     if let Some(critic) = &algorithm.critic {
-        doubts.extend(steep("`algorithm.critic.optim.lr`", &critic.optim));
+        doubts.extend(steep("`algorithm.advantage.optim.lr`", &critic.optim()));
     }
     let mut hot: Vec<f32> =
         seats.iter().map(|seat| seat.sampling.temperature).filter(|t| *t >= HOT).collect();

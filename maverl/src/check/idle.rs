@@ -1,8 +1,8 @@
 //! Keys of the algorithm that were given another value than they would have, and change nothing beside the others.
 
 use crate::config::{
-    AlgorithmConfig, Baseline, Config, Correction, Credit, FutureRewards, HappoFactor, KlIn, Mixer,
-    Preset, Shaping, Surrogate, TrainOn, Trunk, UpdateOrder,
+    AdvantagePlan, AlgorithmConfig, Config, Correction, Credit, FutureRewards, HappoFactor, KlIn,
+    MixerNetwork, MixerPlan, Preset, Shaping, Surrogate, TrainOn, Trunk, UpdateOrder,
 };
 use crate::plan::{AlgorithmPlan, CriticPlan, LossPlan, SeatPlan};
 
@@ -27,15 +27,13 @@ pub(super) fn warnings(
     seats: &[SeatPlan],
 ) -> Vec<String> {
     let written = &config.algorithm;
-    let unset = AlgorithmConfig {
-        name: written.name,
-        estimator: written.estimator,
-        ..AlgorithmConfig::default()
-    };
+    let unset = AlgorithmConfig { name: written.name, ..AlgorithmConfig::default() };
     let unset = AlgorithmPlan::from(&unset);
     let mut keys = estimates(algorithm, &unset);
-    if let (Some(critic), Some(unset)) = (&algorithm.critic, &unset.critic) {
-        keys.extend(values(critic, unset));
+    match &algorithm.advantage {
+        AdvantagePlan::Critic(critic) => keys.extend(values(critic)),
+        AdvantagePlan::Mixer(mixer) => keys.extend(mixed(mixer)),
+        _ => {}
     }
     if !algorithm.preset.is_supervised() {
         let given = LossPlan::from(&written.loss);
@@ -73,25 +71,13 @@ fn when(idle: bool, why: &'static str) -> Option<&'static str> {
 
 fn estimates(given: &AlgorithmPlan, unset: &AlgorithmPlan) -> Vec<Key> {
     let supervised = when(given.preset.is_supervised(), "given replies have no advantages");
-    let among = supervised.or_else(|| when(given.critic.is_some(), "advantages come from values"));
     let sequence = supervised
         .or(when(given.update_order == UpdateOrder::Together, "`update_order` is \"together\""));
-    let anchors = among.or(when(given.anchor_weight == 0.0, "`anchor_weight` is 0"));
     let taught = when(given.preset != Preset::Sft, "it is a key of `name = \"sft\"`");
     keys! { given, unset, "",
-        baseline: among;
-        group_by: among;
-        normalize_std: among;
-        singleton: among;
-        baseline_momentum: among.or(when(
-            given.baseline != Baseline::MovingAverage, "`baseline` is not \"moving_average\""
-        ));
         shaping: supervised;
         shaping_weight: supervised.or(when(given.shaping == Shaping::None, "`shaping` is \"none\""));
         whiten: supervised;
-        anchor_weight: among;
-        anchor_similarity: anchors;
-        discount: anchors;
         resample: supervised;
         early_stop_kl: supervised.or(when(given.epochs == 1, "`epochs` is 1"));
         update_order: supervised;
@@ -114,16 +100,21 @@ fn estimates(given: &AlgorithmPlan, unset: &AlgorithmPlan) -> Vec<Key> {
     }
 }
 
-fn values(given: &CriticPlan, unset: &CriticPlan) -> Vec<Key> {
-    let alone = when(given.mixer == Mixer::None, "`mixer` is \"none\"");
+fn values(given: &CriticPlan) -> Vec<Key> {
+    let unset = CriticPlan::default();
+    keys! { given, unset, "advantage.",
+        value_coef: when(given.trunk != Trunk::Shared, "`trunk` is not \"shared\"");
+    }
+}
+
+fn mixed(given: &MixerPlan) -> Vec<Key> {
+    let unset = MixerPlan::default();
     let whole = when(
-        given.mixer != Mixer::None && given.credit != Credit::Tokens,
+        given.credit != Credit::Tokens,
         "a mixer's values are of whole episodes, unless `credit` is \"tokens\"",
     );
-    keys! { given, unset, "critic.",
-        value_coef: when(given.trunk != Trunk::Shared, "`trunk` is not \"shared\"");
-        credit: alone;
-        mixer_width: when(given.mixer != Mixer::Monotone, "`mixer` is not \"monotone\"");
+    keys! { given, unset, "advantage.",
+        width: when(given.network != MixerNetwork::Monotone, "`network` is not \"monotone\"");
         gamma: whole;
         lambda: whole;
     }

@@ -1,32 +1,45 @@
 //! The merged layers as a typed configuration, every unknown key and wrong type reported.
 
-use figment::error::Kind;
+use figment::error::{Error, Kind};
 use figment::value::{Dict, Value};
 
 use super::diagnostic::{Problems, key, within};
-use super::wrong;
+use super::{tagged, wrong};
 use crate::config::Config;
 
 /// The configuration of the merged layers. What is wrong is reported, taken out, and so has its default.
 pub(super) fn config(problems: &mut Problems<'_>) -> Config {
     let mut value = problems.layers().merged().clone();
+    let read = |value: &Value| value.deserialize::<Config>().map_err(Box::new);
+    repaired(&mut value, &[], read, problems).unwrap_or_default()
+}
+
+/// What `read` makes of a table at a place. What is wrong is reported and taken out.
+pub(super) fn repaired<T>(
+    value: &mut Value,
+    table: &[String],
+    read: impl Fn(&Value) -> Result<T, Box<Error>>,
+    problems: &mut Problems<'_>,
+) -> Option<T> {
     loop {
-        let error = match value.deserialize::<Config>() {
-            Ok(config) => return config,
+        let error = match read(value) {
+            Ok(read) => return Some(read),
             Err(error) => error,
         };
         if let Kind::MissingField(field) = &error.kind {
             missing(problems, &error.path, field);
-            if put(&mut value, &within(&error.path, field), "".into()) {
+            if put(value, &within(&error.path, field), "".into()) {
                 continue;
             }
-        } else if let Some((depth, taken)) = take(&mut value, &error.path) {
-            wrong::report(problems, &error.path, depth, (&error.kind, &taken));
-            problems.gone(&error.path[..depth]);
+        } else if let Some((depth, taken)) = take(value, &error.path) {
+            let path = [table, &error.path].concat();
+            let depth = table.len() + depth;
+            wrong::report(problems, &path, depth, (&error.kind, &taken));
+            problems.gone(&path[..depth]);
             continue;
         }
         problems.whole(error.kind.to_string(), None);
-        return Config::default();
+        return None;
     }
 }
 
@@ -39,12 +52,20 @@ fn missing(problems: &mut Problems<'_>, table: &[String], field: &str) {
 /// The type of a key in a user's terms; `None` if no configuration has the key.
 pub(crate) fn type_of(path: &[String]) -> Option<String> {
     // A text that is no value of any key but those that take every text.
-    let impossible = Value::from("\0");
-    let nested =
-        path.iter().rev().fold(impossible, |inner, key| Dict::from([(key.clone(), inner)]).into());
-    let Err(error) = nested.deserialize::<Config>() else {
-        return Some(wrong::plain("a string").to_owned());
+    let nested = |path: &[String]| {
+        let keys = path.iter().rev();
+        keys.fold(Value::from("\0"), |inner, key| Dict::from([(key.clone(), inner)]).into())
     };
+    if let Some((kinds, key)) = tagged::kinds(path) {
+        let value = nested(key);
+        return kinds.iter().find_map(|kind| type_in((kind.read)(&value).err()));
+    }
+    type_in(nested(path).deserialize::<Config>().map_err(Box::new).err())
+}
+
+/// The type of a key in a user's terms, from the error about its impossible value.
+fn type_in(error: Option<Box<Error>>) -> Option<String> {
+    let Some(error) = error else { return Some(wrong::plain("a string").to_owned()) };
     match error.kind {
         Kind::UnknownField(..) => None,
         Kind::UnknownVariant(_, known) => {

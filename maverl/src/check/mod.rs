@@ -35,6 +35,7 @@ mod schema;
 mod secrets;
 mod sources;
 mod syntax;
+mod tagged;
 mod team;
 #[cfg(test)]
 mod tests;
@@ -90,6 +91,7 @@ pub fn check(
     }
     let mut config = load::config(&mut problems);
     secrets::check(&mut problems);
+    tagged::check(&mut config, registry, &mut problems);
     values::check(&config, &mut problems);
     counts::check(&config, &mut problems);
     if config.models.is_empty() {
@@ -152,7 +154,7 @@ fn plan(
     credit::settle(&config, registry, &mut algorithm, problems);
     if purpose == Purpose::Train {
         algorithm::check(&config, &algorithm, &seats, problems);
-        critic::check(&config, &algorithm, &mut policies, &workers, &models, problems);
+        critic::check(&algorithm, &mut policies, &workers, &models, problems);
         warnings.extend(credit::check(&config, &algorithm, problems));
         policy::trainable(&config, &seats, problems);
         warnings.extend(training_warnings(&config, &algorithm, (&policies, &seats, loaded.rows)));
@@ -202,8 +204,8 @@ fn training_warnings(
     (policies, seats, rows): (&[PolicyPlan], &[SeatPlan], usize),
 ) -> Vec<String> {
     let mut warnings = data::warnings(config);
-    let alone = config.task.group_size.get() == 1 && algorithm.baseline.of_group();
-    if !config.algorithm.name.is_supervised() && algorithm.critic.is_none() && alone {
+    let alone = config.task.group_size.get() == 1 && algorithm.advantage.compares_group();
+    if !config.algorithm.name.is_supervised() && alone {
         warnings.push(
             "`task.group_size` is 1: an episode has no other to be compared with, so most advantages are 0".to_owned(),
         );

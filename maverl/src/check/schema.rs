@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use crate::config::schema;
+use crate::config::{AdvantagePlan, schema};
 use crate::registry::{Declaration, Registry};
+use crate::settings::Tagged;
 
 /// Returns the JSON Schema (draft 2020-12) of a configuration: every key with its type, default, range and description, and
 /// the settings of the linked agents, orchestras, environments, estimators and surrogates.
@@ -14,15 +15,14 @@ pub fn schema(registry: &Registry) -> Value {
     rename(&mut schema, "#/$defs/Named", "#/$defs/Environment");
     let environments = all(&registry.environments, |entry| &entry.declaration);
     let orchestras = all(&registry.orchestras, |entry| &entry.declaration);
-    let advantages = all(&registry.advantages, |entry| &entry.declaration);
+    let advantages = advantages(&schema, registry);
     let surrogates = all(&registry.surrogates, |entry| &entry.declaration);
     if let Some(Value::Object(definitions)) = schema.get_mut("$defs") {
         definitions.remove("Named");
-        definitions.remove("DeclaredConfig");
+        definitions.remove("TaggedConfig");
         definitions.insert("Environment".to_owned(), named("environment", &environments));
         definitions.insert("Orchestra".to_owned(), named("orchestra", &orchestras));
-        definitions
-            .insert("DeclaredAdvantage".to_owned(), tagged("advantage", "kind", &advantages));
+        definitions.insert("Advantage".to_owned(), advantages);
         definitions
             .insert("DeclaredSurrogate".to_owned(), tagged("surrogate", "kind", &surrogates));
     }
@@ -34,7 +34,7 @@ pub fn schema(registry: &Registry) -> Value {
         ("/properties/orchestra/$ref", json!("#/$defs/Orchestra")),
         ("/properties/agents", names("Agents by their registered name.", &agents)),
         ("/properties/rewards", names("Reward functions by their registered name.", &rewards)),
-        ("/$defs/AlgorithmConfig/properties/advantage/$ref", json!("#/$defs/DeclaredAdvantage")),
+        ("/$defs/AlgorithmConfig/properties/advantage/$ref", json!("#/$defs/Advantage")),
         ("/$defs/AlgorithmConfig/properties/surrogate/$ref", json!("#/$defs/DeclaredSurrogate")),
     ] {
         if let Some(found) = schema.pointer_mut(place) {
@@ -93,27 +93,47 @@ fn named(kind: &str, declarations: &[&Declaration]) -> Value {
     table
 }
 
+/// `[algorithm.advantage]`: an estimator and its settings; without a `kind`, which is then that of the preset, those of any.
+fn advantages(schema: &Value, registry: &Registry) -> Value {
+    let own = schema::kinds(schema, AdvantagePlan::KINDS);
+    let declared = all(&registry.advantages, |entry| &entry.declaration);
+    let others = declared
+        .into_iter()
+        .filter(|its| AdvantagePlan::KINDS.iter().all(|kind| kind.name != its.name))
+        .map(|its| one("advantage", "kind", its));
+    let mut every = Map::new();
+    for properties in own.iter().filter_map(|table| table["properties"].as_object()) {
+        let keys = properties.iter().filter(|(key, _)| *key != "kind");
+        every.extend(keys.map(|(key, value)| (key.clone(), value.clone())));
+    }
+    let mut tables: Vec<Value> = own.into_iter().chain(others).collect();
+    tables.push(json!({ "type": "object", "properties": every, "additionalProperties": false }));
+    json!({ "description": "Estimator of advantages, and its settings.", "anyOf": tables })
+}
+
 /// A registered name under the key `tag`, and its settings beside it.
 fn tagged(kind: &str, tag: &str, declarations: &[&Declaration]) -> Value {
-    let table = |declaration: &&Declaration| {
-        let mut properties = options(kind, declaration);
-        let name = json!({ "const": declaration.name, "description": declaration.summary });
-        properties.insert(tag.to_owned(), name);
-        json!({
-            "title": declaration.name,
-            "type": "object",
-            "properties": properties,
-            "required": [tag],
-            "additionalProperties": false,
-        })
-    };
     if declarations.is_empty() {
         // JSON Schema has no empty `anyOf`.
         let description = format!("A registered {kind}, and its settings; none is linked.");
         return json!({ "description": description, "type": "object", "maxProperties": 0 });
     }
-    let tables: Vec<Value> = declarations.iter().map(table).collect();
+    let tables: Vec<Value> = declarations.iter().map(|its| one(kind, tag, its)).collect();
     json!({ "description": format!("A registered {kind}, and its settings."), "anyOf": tables })
+}
+
+/// The table of one declaration.
+fn one(kind: &str, tag: &str, declaration: &Declaration) -> Value {
+    let mut properties = options(kind, declaration);
+    let name = json!({ "const": declaration.name, "description": declaration.summary });
+    properties.insert(tag.to_owned(), name);
+    json!({
+        "title": declaration.name,
+        "type": "object",
+        "properties": properties,
+        "required": [tag],
+        "additionalProperties": false,
+    })
 }
 
 /// Options of a declaration, with their documentation, types, defaults and ranges.

@@ -3,7 +3,7 @@
 use super::diagnostic::{Problems, key, path, within};
 use crate::config::{AgentConfig, Config, LoraConfig, ModelConfig, SamplingConfig, TargetModules};
 use crate::model::ChatInput;
-use crate::settings::Table;
+use crate::settings::{OutOfRange, Table};
 
 /// Reports every number out of its range.
 pub(super) fn check(config: &Config, problems: &mut Problems<'_>) {
@@ -22,7 +22,6 @@ pub(super) fn check(config: &Config, problems: &mut Problems<'_>) {
         agent(config, &path(["agents", name]), problems);
     }
     ranges(&config.algorithm, &path(["algorithm"]), problems);
-    modules(&config.algorithm.critic.lora, &path(["algorithm", "critic", "lora"]), problems);
     for (name, config) in &config.rewards {
         ranges(config, &path(["rewards", name]), problems);
     }
@@ -85,7 +84,8 @@ fn lora(config: &LoraConfig, table: &[String], problems: &mut Problems<'_>) {
     modules(config, table, problems);
 }
 
-fn modules(config: &LoraConfig, table: &[String], problems: &mut Problems<'_>) {
+/// Reports an empty list of modules.
+pub(super) fn modules(config: &LoraConfig, table: &[String], problems: &mut Problems<'_>) {
     if config.target_modules == Some(TargetModules::Named(Vec::new())) {
         let path = within(table, "target_modules");
         let message = format!("`{}` names no module", key(&path));
@@ -96,9 +96,14 @@ fn modules(config: &LoraConfig, table: &[String], problems: &mut Problems<'_>) {
 /// Reports numbers of a table that are out of their declared ranges.
 fn ranges<T: Table>(written: &T, table: &[String], problems: &mut Problems<'_>) {
     for wrong in written.out_of_range() {
-        let path = wrong.key.iter().fold(table.to_vec(), |table, part| within(&table, part));
-        problems.value(&path, format!("`{}` {}", key(&path), wrong.message()), None);
+        out_of_range(&wrong, table, problems);
     }
+}
+
+/// Reports a number of a table that is out of its range.
+pub(super) fn out_of_range(wrong: &OutOfRange, table: &[String], problems: &mut Problems<'_>) {
+    let path = wrong.key.iter().fold(table.to_vec(), |table, part| within(&table, part));
+    problems.value(&path, format!("`{}` {}", key(&path), wrong.message()), None);
 }
 
 /// Names of models, workers and adapters are names of metrics and directories too.

@@ -75,6 +75,9 @@ fn unknown(
     field: &str,
     (known, value): (&[&str], &Value),
 ) -> String {
+    if let Some(name) = alias::moved(path) {
+        return format!("did you mean {name}?");
+    }
     let close = did_you_mean(field, known.iter().copied());
     let mean = |name: &str| format!("did you mean `{name}`?");
     if let Value::Dict(_, table) = value {
@@ -101,8 +104,8 @@ fn unknown(
 
 /// Returns help for a key of other tables.
 pub(super) fn home(field: &str) -> Option<String> {
-    let homes = TABLES.iter().filter(|table| has(table, field)).map(|table| table.title);
-    let homes: Vec<&str> = homes.collect();
+    let homes = TABLES.iter().filter(|table| has(table, field)).map(Declared::title);
+    let homes: Vec<String> = homes.collect();
     (!homes.is_empty()).then(|| format!("`{field}` is a key of {}", homes.join(" and ")))
 }
 
@@ -140,8 +143,8 @@ fn every(known: &[&str]) -> String {
 fn elsewhere(field: &str) -> Option<String> {
     let keys = TABLES.iter().flat_map(|table| table.keys).map(|key| key.name);
     let close = did_you_mean(field, keys.filter(|key| key.len() > 3))?;
-    let homes = TABLES.iter().filter(|table| has(table, close)).map(|table| table.title);
-    let homes: Vec<&str> = homes.collect();
+    let homes = TABLES.iter().filter(|table| has(table, close)).map(Declared::title);
+    let homes: Vec<String> = homes.collect();
     Some(format!("did you mean `{close}`, a key of {}?", homes.join(" and ")))
 }
 
@@ -154,7 +157,7 @@ fn translated(problems: &Problems<'_>, field: &str, table: &Dict) -> Option<Stri
         if let Some(key) = alias::key(name, model).map(|key| format!("{there} is `{key}`")) {
             found.push(key);
         } else if let Some(home) = TABLES.iter().find(|table| name != "name" && has(table, name)) {
-            found.push(format!("{there} belongs to {}", home.title));
+            found.push(format!("{there} belongs to {}", home.title()));
         }
     });
     let own = alias::help(field, model);
@@ -292,6 +295,7 @@ fn table(path: &[String], found: &Actual) -> Option<String> {
         (["algorithm" | "orchestra" | "environment"], Actual::Str(text)) => {
             set("name", format!("{text:?}"))
         }
+        (["algorithm", "advantage"], Actual::Str(text)) => set("kind", format!("{text:?}")),
         (["task"] | ["eval"], Actual::Str(text)) => set("data", format!("{text:?}")),
         (["eval"], Actual::Bool(false)) => set("before_and_after", "false".to_owned()),
         (["checkpoint"], Actual::Unsigned(n)) => set("every", n.to_string()),
@@ -325,7 +329,7 @@ fn table(path: &[String], found: &Actual) -> Option<String> {
 
 /// Returns true for a key of the tables in `[models]`, `[agents]` and so on.
 fn is_key(table: &str, name: &str) -> bool {
-    let inner = TABLES.iter().find(|known| known.title.starts_with(&format!("`[{table}.")));
+    let inner = TABLES.iter().find(|known| known.title().starts_with(&format!("`[{table}.")));
     inner.is_some_and(|inner| has(inner, name))
 }
 

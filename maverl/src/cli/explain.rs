@@ -150,7 +150,7 @@ mod tests {
         let (head, _) = text.split_once("\n\n").unwrap();
         assert!(head.lines().all(|line| line.len() <= 60), "{head}");
         let text = one(Preset::Drmas, 80).unwrap();
-        assert!(text.contains("\n#group_by = \"task_seat\"\n"), "{text}");
+        assert!(text.contains("\n#by = \"task_seat\"\n"), "{text}");
         assert!(Preset::ALL.iter().all(|preset| every().draw(80).contains(preset.name())));
     }
 

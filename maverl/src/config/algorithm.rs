@@ -5,13 +5,13 @@ use std::num::NonZeroUsize;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::DeclaredConfig;
-use super::critic::{CriticPlan, Estimator, FutureRewards, HappoFactor, UpdateOrder};
+use super::advantage::AdvantagePlan;
+use super::critic::{CriticPlan, FutureRewards, HappoFactor, UpdateOrder};
 use super::instance::DeclaredPlan;
 use super::loss::{Aggregation, LossPlan, ReferencePlan};
 use super::preset::Preset;
 use super::tables::MANY;
-use crate::settings::Settings;
+use crate::settings::{Settings, TaggedConfig};
 
 /// Conversion of rewards to updates: a preset's name, and any part of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Settings)]
@@ -20,25 +20,9 @@ pub struct AlgorithmPlan {
     /// Preset: `maverl explain algorithm` lists them and the parts they set.
     #[setting(always, key = "name")]
     pub preset: Preset,
-    /// Baseline of a reward.
-    pub baseline: Baseline,
-    /// Rows that are compared with each other.
-    #[setting(default = GroupBy::TaskSeat)]
-    pub group_by: GroupBy,
-    /// Rows that the deviation is taken over; as `group_by` unless set.
-    #[setting(default = GroupBy::TaskSeat)]
-    pub deviation_by: GroupBy,
-    /// Divide by the group's standard deviation.
-    #[setting(default = true)]
-    pub normalize_std: bool,
-    /// Added to the standard deviation.
-    #[setting(default = 1e-6, range = 0.0..)]
-    pub advantage_eps: f64,
-    /// Advantage of a group of one.
-    pub singleton: Singleton,
-    /// Momentum of the moving average, with `baseline = "moving_average"`.
-    #[setting(default = 0.9, range = 0.0..1.0)]
-    pub baseline_momentum: f64,
+    /// Estimator of advantages.
+    #[setting(table)]
+    pub advantage: AdvantagePlan,
     /// Shaping of a turn's reward by the rewards of earlier rounds.
     pub shaping: Shaping,
     /// Weight of the shaping.
@@ -47,15 +31,6 @@ pub struct AlgorithmPlan {
     /// Give the advantages of a step's tokens mean 0 and deviation 1.
     #[setting(default = false)]
     pub whiten: bool,
-    /// Weight of advantages among turns that were given the same prompt; 0 is none.
-    #[setting(default = 0.0, range = 0.0..)]
-    pub anchor_weight: f64,
-    /// Least similarity of prompts that are compared: 1 is equal, token by token.
-    #[setting(default = 1.0, range = above(0.0)..=1.0)]
-    pub anchor_similarity: f64,
-    /// Discount of later rewards, per turn, where turns with the same prompt are compared.
-    #[setting(default = 0.95, range = 0.0..=1.0)]
-    pub discount: f64,
     /// Times that tasks whose episodes all earned the same are replaced by others.
     #[setting(default = 0)]
     pub resample: u32,
@@ -73,11 +48,6 @@ pub struct AlgorithmPlan {
     /// Mean KL to the policy that sampled beyond which no further epoch begins; 0 is never.
     #[setting(default = 0.0, range = 0.0..)]
     pub early_stop_kl: f64,
-    /// Source of advantages.
-    pub estimator: Estimator,
-    /// Source of values, with `estimator = "critic"`; without, there is none.
-    #[setting(table)]
-    pub critic: Option<CriticPlan>,
     /// Order of policy updates.
     pub update_order: UpdateOrder,
     /// Weights of the advantages of policies that are updated one after the other.
@@ -111,15 +81,15 @@ pub struct AlgorithmPlan {
     /// Loss of a pair of replies.
     #[setting(table)]
     pub preference: PreferencePlan,
-    /// Estimator declared with `#[advantage]`, in place of the built-in one.
-    #[setting(optional)]
-    pub advantage: Option<DeclaredConfig>,
     /// Surrogate declared with `#[surrogate]`, in place of `loss.surrogate`.
     #[setting(optional)]
-    pub surrogate: Option<DeclaredConfig>,
-    /// Estimator and surrogate that these tables name.
+    pub surrogate: Option<TaggedConfig>,
+    /// The surrogate that this table names.
     #[setting(skip)]
     pub declared: DeclaredPlan,
+    /// Critics that the estimator needs.
+    #[setting(skip)]
+    pub critic: Option<CriticPlan>,
     /// Flat steps (no group has spread) in a row after which the run stops.
     #[setting(always, default = 10, level = "run")]
     pub max_flat_steps: u64,
@@ -129,36 +99,9 @@ impl From<&AlgorithmConfig> for AlgorithmPlan {
     /// Written keys over those of the preset over the defaults.
     fn from(config: &AlgorithmConfig) -> Self {
         let config = config.over(&config.name.parts());
-        let critic = (config.estimator == Some(Estimator::Critic)).then(CriticPlan::default);
-        let mut plan = Self::resolve(&config, Self { critic, ..Self::default() });
-        plan.deviation_by = config.deviation_by.unwrap_or(plan.group_by);
+        let mut plan = Self::resolve(&config, Self::default());
+        plan.critic = plan.advantage.critic();
         plan
-    }
-}
-
-/// Baseline of a reward, within its group.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Baseline {
-    /// The mean of the group.
-    #[default]
-    Mean,
-    /// The mean of the others of the group.
-    LeaveOneOut,
-    /// The best of the group is compared with the second best; the others have no advantage.
-    SecondBest,
-    /// Nothing: the reward itself.
-    None,
-    /// The reward of an episode more on the same task, played greedily (ReMax).
-    Greedy,
-    /// The average reward of the seat over the steps so far.
-    MovingAverage,
-}
-
-impl Baseline {
-    /// Other episodes of the group are what a reward is compared with.
-    pub const fn of_group(self) -> bool {
-        matches!(self, Self::Mean | Self::LeaveOneOut | Self::SecondBest)
     }
 }
 
@@ -259,29 +202,6 @@ pub enum PairLoss {
     Ipo,
     /// Logistic, unbiased where a known share of the pairs is the wrong way round. arXiv:2403.00409
     Robust,
-}
-
-/// Which rows are compared with each other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum GroupBy {
-    /// Episodes of a task (GRPO): unit = episode, group = task.
-    Task,
-    /// Turns on a task, whoever speaks: unit = row, group = task.
-    TaskTurn,
-    /// Turns of a seat on a task (Dr. MAS): unit = row, group = (task, seat).
-    TaskSeat,
-}
-
-/// The advantage of a group of one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Singleton {
-    /// 0: nothing to compare with.
-    #[default]
-    Zero,
-    /// The reward itself, as the reference implementation of Dr. MAS does.
-    Raw,
 }
 
 /// `[rewards.NAME]`

@@ -1,23 +1,26 @@
-//! Critics: values, and advantages from values.
+//! Critics and mixers: values, and advantages from values.
 
 use std::num::NonZeroUsize;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::agent::{LoraPlan, OptimPlan};
+use super::agent::{LoraConfig, LoraPlan, OptimConfig, OptimPlan};
 use super::tables::WIDTH;
 use crate::settings::Settings;
 
-/// Source of values, and advantages from them: `[algorithm.critic]`, which `estimator = "critic"` reads.
-#[derive(Debug, Clone, PartialEq, Serialize, Settings)]
-#[settings(partial = "CriticConfig", level = "step")]
+/// Advantages from the values of critics: GAE.
+#[maverl::advantage(name = "critic")]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
+#[serde(default, deny_unknown_fields)]
+#[settings(level = "step")]
 pub struct CriticPlan {
     /// Trunk under the value head.
     pub trunk: Trunk,
     /// Adapter with `trunk = "lora"`: any key of `lora`.
-    #[setting(table, when = self.trunk == Trunk::Lora, example = "{ rank = 8 }")]
-    pub lora: LoraPlan,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[setting(inner, example = "{ rank = 8 }")]
+    pub lora: Option<LoraConfig>,
     /// Input before a reply.
     pub input: CriticInput,
     /// Owner of a critic.
@@ -44,29 +47,91 @@ pub struct CriticPlan {
     /// Normalization of value targets.
     pub normalize: Normalize,
     /// Steps in which critics learn, and policies not yet.
-    #[setting(default = 0)]
     pub warmup_steps: u64,
-    /// Mixer of the agents' values into a value of the team.
-    pub mixer: Mixer,
-    /// Share of an agent in the advantage of the team, with a mixer.
-    pub credit: Credit,
-    /// Hidden units of a monotone mixer.
-    #[setting(default = 32, written = NonZeroUsize, range = 1..=WIDTH)]
-    pub mixer_width: usize,
-    /// Optimizer of critics and mixer: any key of `optim`.
-    #[setting(table, default = OptimPlan { lr: 1e-5, ..OptimPlan::default() }, example = "{ lr = 1e-5 }")]
-    pub optim: OptimPlan,
+    /// Optimizer of critics: any key of `optim`.
+    #[setting(inner, default = optim(), example = "{ lr = 1e-5 }")]
+    pub optim: OptimConfig,
 }
 
-/// Source of advantages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Estimator {
-    /// Other episodes.
-    #[default]
-    Group,
-    /// A critic's values.
-    Critic,
+/// Shares of the advantage of the team, whose value a mixer makes of those of the agents.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
+#[serde(default, deny_unknown_fields)]
+#[settings(level = "step")]
+pub struct MixerPlan {
+    /// Mixer of the agents' values into a value of the team.
+    pub network: MixerNetwork,
+    /// Hidden units of a monotone mixer.
+    #[setting(default = 32, range = 1..=WIDTH)]
+    pub width: NonZeroUsize,
+    /// Share of an agent in the advantage of the team.
+    pub credit: Credit,
+    /// Trunk under the value heads.
+    pub trunk: MixerTrunk,
+    /// Adapter with `trunk = "lora"`: any key of `lora`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[setting(inner, example = "{ rank = 8 }")]
+    pub lora: Option<LoraConfig>,
+    /// Input before a reply.
+    pub input: CriticInput,
+    /// Owner of a critic.
+    pub scope: CriticScope,
+    /// Discount from token to token, with `credit = "tokens"`.
+    #[setting(default = 1.0, range = 0.0..=1.0)]
+    pub gamma: f64,
+    /// GAE lambda, with `credit = "tokens"`.
+    #[setting(default = 0.95, range = 0.0..=1.0)]
+    pub lambda: f64,
+    /// Clip of value updates; 0 is no clip.
+    #[setting(default = 0.2, range = 0.0..)]
+    pub clip: f64,
+    /// Error of a value beyond which it counts linearly; 0 is never.
+    #[setting(default = 0.0, range = 0.0..)]
+    pub huber: f64,
+    /// Steps in which mixer and critics learn, and policies not yet.
+    pub warmup_steps: u64,
+    /// Optimizer of critics and mixer: any key of `optim`.
+    #[setting(inner, default = optim(), example = "{ lr = 1e-5 }")]
+    pub optim: OptimConfig,
+}
+
+impl MixerPlan {
+    /// The critics whose values it mixes.
+    pub fn critic(&self) -> CriticPlan {
+        CriticPlan {
+            trunk: match self.trunk {
+                MixerTrunk::Own => Trunk::Own,
+                MixerTrunk::Lora => Trunk::Lora,
+            },
+            lora: self.lora.clone(),
+            input: self.input,
+            scope: self.scope,
+            granularity: Granularity::Turn,
+            gamma: self.gamma,
+            lambda: self.lambda,
+            clip: self.clip,
+            huber: self.huber,
+            warmup_steps: self.warmup_steps,
+            optim: self.optim.clone(),
+            ..CriticPlan::default()
+        }
+    }
+}
+
+impl CriticPlan {
+    /// The adapter of `trunk = "lora"`.
+    pub fn lora(&self) -> LoraPlan {
+        LoraPlan::from(&self.lora.clone().unwrap_or_default())
+    }
+
+    /// The optimizer, with every value.
+    pub fn optim(&self) -> OptimPlan {
+        OptimPlan::from(&self.optim.over(&optim()))
+    }
+}
+
+/// Optimizer of critics, with every key.
+fn optim() -> OptimConfig {
+    OptimConfig::from(&OptimPlan { lr: 1e-5, ..OptimPlan::default() })
 }
 
 /// Trunk under the head of a critic.
@@ -141,14 +206,23 @@ pub enum Normalize {
     Popart,
 }
 
+/// Trunk under the heads of a mixer's critics, which are updated with the mixer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum MixerTrunk {
+    /// A copy of the model, every weight of it trained.
+    #[default]
+    Own,
+    /// An adapter on the policy's base, which stays as it is.
+    Lora,
+}
+
 /// Mixer of the agents' values into a value of the team.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Mixer {
-    /// Not at all: each has its own return.
-    #[default]
-    None,
+pub enum MixerNetwork {
     /// Their sum (VDN).
+    #[default]
     Sum,
     /// A network that no agent's value can lower (QMIX).
     Monotone,

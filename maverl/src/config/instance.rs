@@ -6,7 +6,8 @@ use std::sync::Arc;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-use crate::credit::{Advantage, Surrogate};
+use crate::credit::Surrogate;
+use crate::settings::{OpenKind, TaggedConfig};
 
 /// A registered name with its options, defaults filled in.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -20,8 +21,6 @@ pub struct Chosen {
 /// Parts of an algorithm that are declared with attributes, of this crate or of others.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct DeclaredPlan {
-    /// The estimator in place of the built-in one.
-    pub advantage: Option<Instance<dyn Advantage>>,
     /// The surrogate in place of those of the rows.
     pub surrogate: Option<Instance<dyn Surrogate>>,
 }
@@ -55,5 +54,15 @@ impl<T: ?Sized> PartialEq for Instance<T> {
 impl<T: ?Sized> Serialize for Instance<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.chosen.serialize(serializer)
+    }
+}
+
+impl<T: ?Sized> OpenKind for Instance<T> {
+    fn kind(&self) -> &str {
+        &self.chosen.name
+    }
+
+    fn written(&self) -> TaggedConfig {
+        TaggedConfig::new(&self.chosen.name, &self.chosen.options)
     }
 }

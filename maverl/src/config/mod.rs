@@ -2,6 +2,7 @@
 //!
 //! Layers: defaults < file < `MAVERL_*` < `--set key=value`. `docs/src/config.md` is the commented reference.
 
+mod advantage;
 mod agent;
 mod algorithm;
 mod critic;
@@ -15,18 +16,23 @@ pub(crate) mod tables;
 #[cfg(test)]
 mod tests;
 
+pub use crate::credit::{GroupBy, KnownBaseline};
+pub use advantage::{
+    AdvantagePlan, AnchorPlan, GreedyPlan, GroupBaseline, GroupPlan, MovingAveragePlan, RewardPlan,
+    Singleton,
+};
 pub use agent::{
     AgentConfig, Dtype, LoraConfig, LoraPlan, ModelConfig, OptimConfig, OptimPlan, Sampling,
     SamplingConfig, Schedule, TargetModules,
 };
 pub use algorithm::{
-    AdaptiveKlConfig, AdaptiveKlPlan, AlgorithmConfig, AlgorithmPlan, Baseline, GroupBy,
-    HappoConfig, HappoPlan, InfluenceConfig, InfluencePlan, PairLoss, PreferenceConfig,
-    PreferencePlan, RewardConfig, Shaping, Singleton, TrainOn,
+    AdaptiveKlConfig, AdaptiveKlPlan, AlgorithmConfig, AlgorithmPlan, HappoConfig, HappoPlan,
+    InfluenceConfig, InfluencePlan, PairLoss, PreferenceConfig, PreferencePlan, RewardConfig,
+    Shaping, TrainOn,
 };
 pub use critic::{
-    Bootstrap, Credit, CriticConfig, CriticInput, CriticPlan, CriticScope, Estimator,
-    FutureRewards, Granularity, HappoFactor, Mixer, Normalize, Trunk, UpdateOrder,
+    Bootstrap, Credit, CriticInput, CriticPlan, CriticScope, FutureRewards, Granularity,
+    HappoFactor, MixerNetwork, MixerPlan, MixerTrunk, Normalize, Trunk, UpdateOrder,
 };
 pub use endpoint::EndpointConfig;
 pub use instance::{Chosen, DeclaredPlan, Instance};
@@ -115,17 +121,6 @@ pub struct Named {
     /// Its options, checked against the declared type.
     #[serde(flatten)]
     pub options: Map<String, Value>,
-}
-
-/// `[algorithm.advantage]` and `[algorithm.surrogate]`: a registered name, and the settings of what it names beside it.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
-pub struct DeclaredConfig {
-    /// The registered name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kind: Option<String>,
-    /// Its settings, checked against the declared type.
-    #[serde(flatten)]
-    pub settings: Map<String, Value>,
 }
 
 /// `[task]`

@@ -4,13 +4,12 @@ use std::num::NonZeroUsize;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
-use super::algorithm::{AlgorithmConfig, Baseline, GroupBy, InfluenceConfig};
-use super::critic::{
-    Bootstrap, Credit, CriticConfig, CriticInput, CriticScope, Estimator, FutureRewards,
-    Granularity, Mixer, Normalize, UpdateOrder,
-};
+use super::algorithm::{AlgorithmConfig, InfluenceConfig};
+use super::critic::{FutureRewards, UpdateOrder};
 use super::loss::{Aggregation, Kl, LossConfig, Ratio, ReferenceConfig, Surrogate};
+use crate::settings::TaggedConfig;
 
 /// A choice of parts with a paper behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
@@ -236,16 +235,73 @@ impl Preset {
         }
     }
 
-    /// The parts of those that estimate advantages from values.
-    fn with_critic(self, base: AlgorithmConfig) -> AlgorithmConfig {
-        let base = AlgorithmConfig {
-            estimator: Some(Estimator::Critic),
-            critic: self.critic(),
-            whiten: Some(true),
-            ..base
-        };
+    /// The estimator of advantages, where the preset sets it.
+    fn advantage(self) -> TaggedConfig {
+        let set = |kind: &str, settings: Value| TaggedConfig::new(kind, &settings);
+        let group = |settings: Value| set("group", settings);
+        let critic = |settings: Value| set("critic", settings);
         match self {
-            Self::Happo => AlgorithmConfig { update_order: Some(UpdateOrder::Random), ..base },
+            Self::Drmas | Self::Cory | Self::Sft | Self::Dpo | Self::Spin => {
+                TaggedConfig::default()
+            }
+            Self::Grpo
+            | Self::Dapo
+            | Self::Gspo
+            | Self::Luspo
+            | Self::Cispo
+            | Self::Sapo
+            | Self::Cpgd => group(json!({ "by": "task" })),
+            Self::Drgrpo | Self::ReinforcePlusPlusBaseline => {
+                group(json!({ "by": "task", "normalize_std": false }))
+            }
+            Self::Rloo => {
+                group(json!({ "by": "task", "baseline": "leave_one_out", "normalize_std": false }))
+            }
+            Self::Passk => group(json!({ "by": "task", "baseline": "second_best" })),
+            Self::Gigpo => {
+                let anchor = json!({ "weight": 1.0, "discount": 0.95 });
+                group(json!({ "by": "task", "normalize_std": false, "anchor": anchor }))
+            }
+            Self::ReinforcePlusPlus => set("reward", json!({ "by": "task" })),
+            Self::Remax => set("greedy", json!({ "by": "task" })),
+            Self::Ppo => critic(json!({ "scope": "team" })),
+            Self::Ippo | Self::Maporl => critic(json!({ "scope": "policy" })),
+            Self::Mappo | Self::Happo => {
+                critic(json!({ "scope": "team", "input": "transcript", "normalize": "running" }))
+            }
+            Self::Marft => critic(json!({
+                "scope": "team", "input": "transcript", "bootstrap": "team", "gamma": 0.99, "lambda": 0.95,
+            })),
+            Self::Vdn => set("mixer", json!({ "network": "sum", "credit": "shared" })),
+            Self::Qmix => set("mixer", json!({ "network": "monotone", "credit": "shared" })),
+        }
+    }
+
+    /// The parts it sets; what it leaves out has the default of its key.
+    pub fn parts(self) -> AlgorithmConfig {
+        let none = AlgorithmConfig {
+            name: self,
+            advantage: self.advantage(),
+            aggregation: self.aggregation(),
+            loss: self.loss(),
+            ..AlgorithmConfig::default()
+        };
+        let whitened = AlgorithmConfig { whiten: Some(true), ..none.clone() };
+        match self {
+            Self::Spin => {
+                AlgorithmConfig { reference: ReferenceConfig { every: Some(20) }, ..none }
+            }
+            Self::Dapo => AlgorithmConfig { resample: Some(10), ..none },
+            Self::Cory => AlgorithmConfig { swap_every: Some(5), ..none },
+            Self::ReinforcePlusPlus
+            | Self::ReinforcePlusPlusBaseline
+            | Self::Ppo
+            | Self::Ippo
+            | Self::Mappo
+            | Self::Marft
+            | Self::Vdn
+            | Self::Qmix => whitened,
+            Self::Happo => AlgorithmConfig { update_order: Some(UpdateOrder::Random), ..whitened },
             Self::Maporl => AlgorithmConfig {
                 future_rewards: Some(FutureRewards::Team),
                 future_discount: Some(0.3),
@@ -256,97 +312,9 @@ impl Preset {
                     persuade: Some(0.0),
                 },
                 epochs: NonZeroUsize::new(4),
-                ..base
+                ..whitened
             },
-            _ => base,
-        }
-    }
-
-    /// Where values come from, for those that have any.
-    fn critic(self) -> CriticConfig {
-        let ppo = CriticConfig { scope: Some(CriticScope::Team), ..CriticConfig::default() };
-        let central = CriticConfig {
-            input: Some(CriticInput::Transcript),
-            normalize: Some(Normalize::Running),
-            ..ppo.clone()
-        };
-        let mixed = |mixer| CriticConfig {
-            scope: Some(CriticScope::Policy),
-            granularity: Some(Granularity::Turn),
-            mixer: Some(mixer),
-            credit: Some(Credit::Shared),
-            ..CriticConfig::default()
-        };
-        match self {
-            Self::Vdn => mixed(Mixer::Sum),
-            Self::Qmix => mixed(Mixer::Monotone),
-            Self::Ippo | Self::Maporl => CriticConfig { scope: Some(CriticScope::Policy), ..ppo },
-            Self::Mappo | Self::Happo => central,
-            Self::Marft => CriticConfig {
-                bootstrap: Some(Bootstrap::Team),
-                gamma: Some(0.99),
-                lambda: Some(0.95),
-                normalize: None,
-                ..central
-            },
-            _ => ppo,
-        }
-    }
-
-    /// The parts it sets; what it leaves out has the default of its key.
-    pub fn parts(self) -> AlgorithmConfig {
-        let none = AlgorithmConfig {
-            name: self,
-            aggregation: self.aggregation(),
-            loss: self.loss(),
-            ..AlgorithmConfig::default()
-        };
-        let by_task = AlgorithmConfig { group_by: Some(GroupBy::Task), ..none.clone() };
-        match self {
-            Self::Drmas | Self::Sft | Self::Dpo => none,
-            Self::Spin => {
-                AlgorithmConfig { reference: ReferenceConfig { every: Some(20) }, ..none }
-            }
-            Self::Grpo | Self::Gspo | Self::Luspo | Self::Cispo | Self::Sapo | Self::Cpgd => {
-                by_task
-            }
-            Self::Drgrpo => AlgorithmConfig { normalize_std: Some(false), ..by_task },
-            Self::Dapo => AlgorithmConfig { resample: Some(10), ..by_task },
-            Self::Rloo => AlgorithmConfig {
-                baseline: Some(Baseline::LeaveOneOut),
-                normalize_std: Some(false),
-                ..by_task
-            },
-            Self::Gigpo => AlgorithmConfig {
-                normalize_std: Some(false),
-                anchor_weight: Some(1.0),
-                discount: Some(0.95),
-                ..by_task
-            },
-            Self::ReinforcePlusPlus => AlgorithmConfig {
-                baseline: Some(Baseline::None),
-                normalize_std: Some(false),
-                whiten: Some(true),
-                ..by_task
-            },
-            Self::ReinforcePlusPlusBaseline => {
-                AlgorithmConfig { normalize_std: Some(false), whiten: Some(true), ..by_task }
-            }
-            Self::Ppo
-            | Self::Ippo
-            | Self::Mappo
-            | Self::Happo
-            | Self::Marft
-            | Self::Vdn
-            | Self::Qmix
-            | Self::Maporl => self.with_critic(none),
-            Self::Remax => AlgorithmConfig {
-                baseline: Some(Baseline::Greedy),
-                normalize_std: Some(false),
-                ..by_task
-            },
-            Self::Cory => AlgorithmConfig { swap_every: Some(5), ..none },
-            Self::Passk => AlgorithmConfig { baseline: Some(Baseline::SecondBest), ..by_task },
+            _ => none,
         }
     }
 
@@ -396,6 +364,8 @@ impl Preset {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::AdvantagePlan;
+    use crate::settings::Settings;
 
     #[test]
     fn every_preset_is_in_the_documentation_with_its_paper() {
@@ -417,6 +387,22 @@ mod tests {
                 toml::from_str(&format!("name = {:?}", preset.name())).expect("a name is read");
             assert_eq!(read.name, preset);
             assert_eq!(preset.parts().name, preset);
+        }
+    }
+
+    #[test]
+    fn estimators_of_presets_have_the_keys_that_they_set() {
+        for preset in Preset::ALL {
+            let written = preset.parts().advantage;
+            let resolved = AdvantagePlan::resolve(&written, AdvantagePlan::default()).written();
+            for (key, value) in &written.settings {
+                assert_eq!(
+                    resolved.settings[key].as_object().map(|table| table["weight"].clone()),
+                    value.as_object().map(|table| table["weight"].clone()),
+                );
+                assert!(value.is_object() || resolved.settings[key] == *value, "{preset:?}: {key}");
+            }
+            assert_eq!(resolved.kind, Some(written.kind_or("group")), "{preset:?}");
         }
     }
 }

@@ -47,7 +47,7 @@ const NAMED: [(&str, &str); 7] = [
     ("seats", "N"),
 ];
 
-/// Tables of an agent or a critic, and where their keys are described.
+/// Tables of an agent or an estimator, and where their keys are described.
 const SAME: [(&str, &[&str]); 4] = [
     ("sampling", &["sampling"]),
     ("loss", &["algorithm", "loss"]),
@@ -112,7 +112,7 @@ pub(crate) fn described(path: &[String]) -> Vec<String> {
     }
     let inherited = match path.as_slice() {
         [agents, _, table, _] if agents == "agents" => Some((table, 3)),
-        [_, critic, table, _] if critic == "critic" => Some((table, 3)),
+        [_, advantage, table, _] if advantage == "advantage" => Some((table, 3)),
         _ => None,
     };
     let found = inherited.and_then(|(table, rest)| {
@@ -139,7 +139,7 @@ pub(crate) fn written_in(item: &Item) -> Vec<String> {
         tables.push(format!("[agents.\"TEAM/ROLE\".{name}]"));
         tables.push(format!("[agents.\"TEAM/ROLE\".seats.N.{name}]"));
         if ["optim", "lora"].contains(name) {
-            tables.push(format!("[algorithm.critic.{name}]"));
+            tables.push(format!("[algorithm.advantage.{name}]"));
         }
     }
     tables
@@ -154,7 +154,14 @@ pub(crate) fn find(key: &str) -> Option<Item> {
 /// The tables and keys whose names end so: `lr` and `optim.lr` are enough.
 pub(crate) fn ending(key: &str) -> Vec<Item> {
     let end = described(&parts(key));
-    items().into_iter().filter(|item| item.path.ends_with(&end)).collect()
+    let mut found: Vec<Item> = Vec::new();
+    for item in items().into_iter().filter(|item| item.path.ends_with(&end)) {
+        // Kinds of one table may have keys of one name.
+        if found.iter().all(|other| other.path != item.path) {
+            found.push(item);
+        }
+    }
+    found
 }
 
 #[cfg(test)]
@@ -184,7 +191,7 @@ mod tests {
         let seat = find("agents.\"a/b\".seats.1.sampling.temperature").unwrap();
         assert_eq!(seat.name(), "sampling.temperature");
         assert_eq!(find("agents.a/b.frozen").unwrap().name(), "agents.\"TEAM/ROLE\".frozen");
-        assert_eq!(find("algorithm.critic.optim.lr").unwrap().name(), "models.NAME.optim.lr");
+        assert_eq!(find("algorithm.advantage.optim.lr").unwrap().name(), "models.NAME.optim.lr");
         assert_eq!(find("task.mixture.quiz.weight").unwrap().name(), "task.mixture.NAME.weight");
         assert!(find("models.small").unwrap().entry.is_none());
         assert_eq!(find("lr"), None);

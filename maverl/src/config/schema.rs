@@ -4,13 +4,14 @@
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
-use super::Config;
 use super::tables::TABLES;
-use crate::settings::{Bound, Key, Range};
+use super::{AdvantagePlan, Config};
+use crate::settings::{Bound, Key, Range, TableKind, Tagged};
 
 /// The schema of a configuration, whatever is linked.
 pub(crate) fn schema() -> Value {
-    let generator = SchemaSettings::draft2020_12().into_generator();
+    let mut generator = SchemaSettings::draft2020_12().into_generator();
+    AdvantagePlan::KINDS.iter().for_each(|kind| (kind.define)(&mut generator));
     let mut schema = generator.into_root_schema_for::<Config>().to_value();
     tidy(&mut schema);
     for table in &TABLES {
@@ -23,6 +24,19 @@ pub(crate) fn schema() -> Value {
         }
     }
     schema
+}
+
+/// A table for each of these kinds, from the definitions of a schema.
+pub(crate) fn kinds(schema: &Value, kinds: &[TableKind]) -> Vec<Value> {
+    let table = |kind: &TableKind| {
+        let mut table = schema.pointer(&definition(kind.table))?.clone();
+        let name = json!({ "const": kind.name, "description": kind.doc });
+        table.get_mut("properties")?.as_object_mut()?.insert("kind".to_owned(), name);
+        table["title"] = kind.name.into();
+        table["required"] = json!(["kind"]);
+        Some(table)
+    };
+    kinds.iter().filter_map(table).collect()
 }
 
 /// Place of a table's definition in the schema.

@@ -4,12 +4,12 @@ use serde_json::Value;
 
 use super::reference::{described, generic, parts};
 use super::{
-    AdaptiveKlConfig, AgentConfig, AlgorithmConfig, CheckpointConfig, ComponentConfig, Config,
-    CriticConfig, EndpointConfig, EvalConfig, HappoConfig, InfluenceConfig, LoraConfig, LossConfig,
-    ModelConfig, OptimConfig, PreferenceConfig, ReferenceConfig, RewardConfig, RolloutConfig,
-    RuntimeConfig, SamplingConfig, TaskConfig,
+    AdaptiveKlConfig, AdvantagePlan, AgentConfig, AlgorithmConfig, CheckpointConfig,
+    ComponentConfig, Config, EndpointConfig, EvalConfig, HappoConfig, InfluenceConfig, LoraConfig,
+    LossConfig, ModelConfig, OptimConfig, PreferenceConfig, ReferenceConfig, RewardConfig,
+    RolloutConfig, RuntimeConfig, SamplingConfig, TaskConfig,
 };
-use crate::settings::{Key, Table};
+use crate::settings::{Key, Table, TableKind, Tagged};
 
 /// Largest number of requests, passes, minibatches, and tasks of a step.
 pub(crate) const MANY: u64 = 1 << 20;
@@ -27,10 +27,11 @@ pub(crate) const WIDTH: u64 = 1 << 12;
 pub(crate) struct Declared {
     /// Its header in the reference, without brackets; empty for keys before any table.
     pub(crate) header: &'static str,
-    /// Its name in messages.
-    pub(crate) title: &'static str,
+    title: &'static str,
     /// Name of its definition in the schema.
     pub(crate) name: &'static str,
+    /// The `kind` under which a table with one has these keys.
+    pub(crate) kind: Option<&'static str>,
     /// Its keys.
     pub(crate) keys: &'static [Key],
     /// Its defaults, an object.
@@ -39,7 +40,20 @@ pub(crate) struct Declared {
 
 impl Declared {
     const fn of<T: Table>(header: &'static str, title: &'static str) -> Self {
-        Self { header, title, name: T::NAME, keys: T::KEYS, defaults: T::defaults }
+        Self { header, title, name: T::NAME, kind: None, keys: T::KEYS, defaults: T::defaults }
+    }
+
+    const fn kind(header: &'static str, kind: &TableKind) -> Self {
+        let TableKind { name, table, keys, defaults, .. } = *kind;
+        Self { header, title: "", name: table, kind: Some(name), keys, defaults }
+    }
+
+    /// Its name in messages.
+    pub(crate) fn title(&self) -> String {
+        match self.kind {
+            Some(kind) => format!("`[{}]` with `kind = {kind:?}`", self.header),
+            None => self.title.to_owned(),
+        }
     }
 
     /// Its place in a configuration, with `NAME` for names that a user chooses.
@@ -49,7 +63,7 @@ impl Declared {
 }
 
 /// Every table of declared settings.
-pub(crate) static TABLES: [Declared; 22] = [
+pub(crate) static TABLES: [Declared; 27] = [
     Declared::of::<Config>("", "the file itself (before any table)"),
     Declared::of::<TaskConfig>("task", "`[task]`"),
     Declared::of::<ComponentConfig>("task.mixture.quiz", "`[task.mixture.NAME]`"),
@@ -60,13 +74,18 @@ pub(crate) static TABLES: [Declared; 22] = [
     Declared::of::<EndpointConfig>("endpoints.expert", "`[endpoints.NAME]`"),
     Declared::of::<AgentConfig>("agents.\"search/verifier\"", "`[agents.\"team/role\"]`"),
     Declared::of::<AlgorithmConfig>("algorithm", "`[algorithm]`"),
+    Declared::kind("algorithm.advantage", &AdvantagePlan::KINDS[0]),
+    Declared::kind("algorithm.advantage", &AdvantagePlan::KINDS[1]),
+    Declared::kind("algorithm.advantage", &AdvantagePlan::KINDS[2]),
+    Declared::kind("algorithm.advantage", &AdvantagePlan::KINDS[3]),
+    Declared::kind("algorithm.advantage", &AdvantagePlan::KINDS[4]),
+    Declared::kind("algorithm.advantage", &AdvantagePlan::KINDS[5]),
     Declared::of::<LossConfig>("algorithm.loss", "`[algorithm.loss]` (or an agent's `loss`)"),
     Declared::of::<AdaptiveKlConfig>("algorithm.adaptive_kl", "`[algorithm.adaptive_kl]`"),
     Declared::of::<ReferenceConfig>("algorithm.reference", "`[algorithm.reference]`"),
     Declared::of::<HappoConfig>("algorithm.happo", "`[algorithm.happo]`"),
     Declared::of::<InfluenceConfig>("algorithm.influence", "`[algorithm.influence]`"),
     Declared::of::<PreferenceConfig>("algorithm.preference", "`[algorithm.preference]`"),
-    Declared::of::<CriticConfig>("algorithm.critic", "`[algorithm.critic]`"),
     Declared::of::<RewardConfig>("rewards.brevity", "`[rewards.NAME]`"),
     Declared::of::<RolloutConfig>("rollout", "`[rollout]`"),
     Declared::of::<EvalConfig>("eval", "`[eval]`"),
@@ -78,8 +97,8 @@ pub(crate) static TABLES: [Declared; 22] = [
 pub(crate) fn key(path: &[String]) -> Option<&'static Key> {
     let path = described(path);
     let (name, place) = path.split_last()?;
-    let table = TABLES.iter().find(|table| table.place() == place)?;
-    table.keys.iter().find(|key| key.name == name)
+    let mut tables = TABLES.iter().filter(|table| table.place() == place);
+    tables.find_map(|table| table.keys.iter().find(|key| key.name == name))
 }
 
 /// Returns true if a key may change when a run is resumed: its level is `run`.
@@ -142,7 +161,7 @@ mod tests {
             "agents.\"a/b\".sampling.temperature",
             "agents.\"a/b\".options.threads",
             "algorithm.loss.clip_low",
-            "algorithm.critic.optim.lr",
+            "algorithm.advantage.optim.lr",
             "nothing",
         ] {
             assert!(!may_change(&parts(name)), "{name}");

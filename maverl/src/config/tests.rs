@@ -9,13 +9,37 @@ fn reference() -> String {
     block.split_once("```").unwrap().0.to_owned()
 }
 
-/// The reference with its examples: a `#` at the start of a line that no space follows is taken away.
-fn with_examples() -> String {
+/// Text with its examples: a `#` at the start of a line that no space follows is taken away.
+fn uncommented(text: &str) -> String {
     let uncomment = |line: &str| match line.strip_prefix('#') {
         Some(rest) if !rest.starts_with(' ') => format!("{rest}\n"),
         _ => format!("{line}\n"),
     };
-    reference().lines().map(uncomment).collect()
+    text.lines().map(uncomment).collect()
+}
+
+/// The reference with its examples. Tables with a `kind` are of the first kind that is shown.
+fn with_examples() -> String {
+    let reference = reference();
+    let mut seen = Vec::new();
+    let blocks = reference.trim_end().split("\n\n").filter(|block| {
+        let first = !seen.contains(&header(block));
+        seen.push(header(block));
+        first
+    });
+    uncommented(&blocks.collect::<Vec<_>>().join("\n\n"))
+}
+
+/// Name of the table that a block describes; empty for keys before any table.
+fn header(block: &str) -> &str {
+    let inside = block.trim_start_matches('#').strip_prefix('[');
+    inside.map_or("", |inside| inside.split(']').next().unwrap_or_default())
+}
+
+/// True if a block of the reference describes a table.
+fn describes(block: &str, table: &tables::Declared) -> bool {
+    let kind = table.kind.map(|kind| format!("kind = {kind:?}"));
+    table.header == header(block) && kind.is_none_or(|kind| block.contains(&kind))
 }
 
 fn defaults() -> Config {
@@ -38,17 +62,22 @@ fn the_reference_is_exactly_the_defaults() {
 #[test]
 fn the_reference_with_its_examples_has_every_key_and_no_other() {
     toml::from_str::<Config>(&with_examples()).unwrap();
-    let all: toml::Table = with_examples().parse().unwrap();
+    let reference = reference();
     for declared in &tables::TABLES {
+        let of_kind = |block: &&str| declared.kind.is_some() && describes(block, declared);
+        let text = reference.trim_end().split("\n\n").find(of_kind).map(uncommented);
+        let all: toml::Table = text.unwrap_or_else(with_examples).parse().unwrap();
         let mut path = reference::parts(declared.header);
         path.retain(|part| !part.is_empty());
         let table = path.iter().fold(&all, |table, key| table[key].as_table().unwrap());
         let mut found: Vec<&str> = table.keys().map(String::as_str).collect();
         let mut keys: Vec<&str> = declared.keys.iter().map(|key| key.name).collect();
+        keys.extend(declared.kind.map(|_| "kind"));
         found.sort_unstable();
         keys.sort_unstable();
-        assert_eq!(found, keys, "{}", declared.title);
+        assert_eq!(found, keys, "{}", declared.title());
     }
+    let all: toml::Table = with_examples().parse().unwrap();
     for named in ["orchestra", "environment"] {
         assert!(all[named].as_table().unwrap().contains_key("name"));
     }
@@ -100,6 +129,12 @@ fn what_is_left_out_is_inherited() {
 /// Rows of a table of declared settings, each with a mark before it.
 fn rows(mark: &str, table: &tables::Declared, schema: &serde_json::Value) -> String {
     let mut text = String::new();
+    if let Some(kind) = table.kind {
+        let kinds = tables::TABLES.iter().filter(|other| other.header == table.header);
+        let kinds: Vec<&str> = kinds.filter_map(|table| table.kind).collect();
+        let code = format!("{mark}kind = {kind:?}");
+        text += &format!("{code:<35} # step: kind: {}, or a declared one\n", kinds.join(", "));
+    }
     let defaults = (table.defaults)();
     let properties = schema.pointer(&(schema::definition(table.name) + "/properties")).unwrap();
     for key in table.keys {
@@ -146,13 +181,11 @@ fn declared_reference() -> String {
     let mut text = String::new();
     for block in reference::TEXT.trim_end().split("\n\n") {
         let (first, _) = block.split_once('\n').unwrap_or((block, ""));
-        let inside = first.trim_start_matches('#').strip_prefix('[');
-        let header = inside.map_or("", |inside| inside.split(']').next().unwrap_or_default());
-        let Some(table) = tables::TABLES.iter().find(|table| table.header == header) else {
+        let Some(table) = tables::TABLES.iter().find(|table| describes(block, table)) else {
             text += &format!("{block}\n\n");
             continue;
         };
-        if inside.is_some() {
+        if !header(block).is_empty() {
             text += &format!("{first}\n");
         }
         let mark = if first.starts_with("#[") { "#" } else { "" };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::settings::Settings;
 
-use super::{Advantage, Baseline, Relative, Rewarded, Segments, Singleton, relative};
+use super::{Advantage, Baseline, GroupBy, Relative, Rewarded, Segments, Singleton, relative};
 
 /// GDPO: each reward is normalized within its group by itself, then their sum over the step.
 ///
@@ -16,11 +16,14 @@ use super::{Advantage, Baseline, Relative, Rewarded, Segments, Singleton, relati
 /// [2601.05242](https://arxiv.org/abs/2601.05242). Parts of different scale count alike, where GRPO's sum is dominated by
 /// the part with the largest deviation.
 ///
-/// - Deviations have n − 1, as in TRL's `normalize_then_sum`; groups are those of `algorithm.group_by`.
+/// - Deviations have n − 1, as in TRL's `normalize_then_sum`.
 /// - A group of one unit has no advantage of any part.
 #[maverl::advantage(name = "gdpo")]
 #[derive(Debug, Clone, PartialEq, Settings)]
 pub struct Gdpo {
+    /// Rows that are compared with each other.
+    #[setting(default = GroupBy::Task)]
+    pub by: GroupBy,
     /// Weight of each part by its name, as in `[rewards]`; the environment's is `score`. A part that is not named has 1.
     pub weights: BTreeMap<String, f64>,
     /// Added to deviations.
@@ -42,6 +45,10 @@ impl Advantage for Gdpo {
         }
         let all = Segments::one(out.len()).into();
         out.copy_from_slice(&relative(out, &all, None, &options).0);
+    }
+
+    fn group_by(&self) -> GroupBy {
+        self.by
     }
 }
 
@@ -69,7 +76,11 @@ mod tests {
             groups: (0..rewards.len()).map(|row| row / 4).collect(),
             ..RewardedStep::default()
         };
-        let gdpo = Gdpo { weights: BTreeMap::from([("brevity".to_owned(), 0.5)]), eps: 1e-4 };
+        let gdpo = Gdpo {
+            weights: BTreeMap::from([("brevity".to_owned(), 0.5)]),
+            eps: 1e-4,
+            ..Gdpo::default()
+        };
         let got = step.estimate(&gdpo);
         assert_close(name, &got, &numbers(&case["outputs"]["advantages"]), 1e-9);
     }

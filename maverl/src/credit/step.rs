@@ -1,6 +1,23 @@
 //! A step as estimators see it: plain data.
 
+use std::collections::BTreeMap;
+
 use maverl_kernels::advantage::Grouping;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Rows that are compared with each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum GroupBy {
+    /// Episodes of a task (GRPO): unit = episode, group = task.
+    Task,
+    /// Turns on a task, whoever speaks: unit = row, group = task.
+    TaskTurn,
+    /// Turns of a seat on a task (Dr. MAS): unit = row, group = (task, seat).
+    #[default]
+    TaskSeat,
+}
 
 /// A part of the rewards of a step.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,13 +51,25 @@ pub struct Rewarded<'a> {
     pub episodes: &'a [usize],
     /// Numbers of tokens, at least 1.
     pub lengths: &'a [usize],
-    /// Dense ids of units, as `algorithm.group_by` says: rows of one unit count once, with their mean.
+    /// Dense ids of units, as [`Advantage::group_by`](super::Advantage::group_by) says: rows of one unit count once, with
+    /// their mean.
     pub units: &'a [usize],
-    /// Dense ids of groups, as `algorithm.group_by` says. A unit lies in one group.
+    /// Dense ids of groups, as [`Advantage::group_by`](super::Advantage::group_by) says. A unit lies in one group.
     pub groups: &'a [usize],
+    /// Prompts, token by token.
+    pub prompts: &'a [&'a [u32]],
+    /// Rewards before the baseline is taken off.
+    pub earned: &'a [f64],
+    /// Rewards as the episodes record them, before shaping and later rewards.
+    pub recorded: &'a [f64],
+    /// Sums of the parts of rewards that are for the seat of the row.
+    pub seat_parts: &'a [f64],
+    /// Sums of the parts of rewards that are for a turn, of every turn of each episode by its id, also of turns that are no
+    /// rows.
+    pub turn_parts: &'a [Vec<f64>],
 }
 
-impl Rewarded<'_> {
+impl<'a> Rewarded<'a> {
     /// Rows.
     pub fn len(&self) -> usize {
         self.rewards.len()
@@ -60,11 +89,37 @@ impl Rewarded<'_> {
     pub fn grouping(&self) -> Grouping {
         Grouping::units(self.units, self.groups)
     }
+
+    /// Dense ids of units and of groups by a choice of rows.
+    pub fn ids(&self, by: GroupBy) -> (Vec<usize>, Vec<usize>) {
+        let rows = || (0..self.len()).collect();
+        match by {
+            GroupBy::Task => (dense(self.episodes.iter()), dense(self.tasks.iter())),
+            GroupBy::TaskTurn => (rows(), dense(self.tasks.iter())),
+            GroupBy::TaskSeat => (rows(), dense(self.tasks.iter().zip(self.seats))),
+        }
+    }
+
+    /// The step for an estimator of groups by another choice of rows.
+    #[must_use]
+    pub fn grouped(self, (units, groups): &'a (Vec<usize>, Vec<usize>)) -> Self {
+        Self { units, groups, ..self }
+    }
 }
 
-/// The data of [`Rewarded`], owned; field by field the same.
+/// Numbers keys from 0 in the order in which they first appear.
+pub(crate) fn dense<K: Ord>(keys: impl Iterator<Item = K>) -> Vec<usize> {
+    let mut ids = BTreeMap::new();
+    keys.map(|key| {
+        let next = ids.len();
+        *ids.entry(key).or_insert(next)
+    })
+    .collect()
+}
+
+/// The data of [`Rewarded`], owned but for the prompts; field by field the same.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct RewardedStep {
+pub struct RewardedStep<'p> {
     /// See [`Rewarded::rewards`].
     pub rewards: Vec<f64>,
     /// See [`Rewarded::parts`].
@@ -85,9 +140,19 @@ pub struct RewardedStep {
     pub units: Vec<usize>,
     /// See [`Rewarded::groups`].
     pub groups: Vec<usize>,
+    /// See [`Rewarded::prompts`].
+    pub prompts: Vec<&'p [u32]>,
+    /// See [`Rewarded::earned`].
+    pub earned: Vec<f64>,
+    /// See [`Rewarded::recorded`].
+    pub recorded: Vec<f64>,
+    /// See [`Rewarded::seat_parts`].
+    pub seat_parts: Vec<f64>,
+    /// See [`Rewarded::turn_parts`].
+    pub turn_parts: Vec<Vec<f64>>,
 }
 
-impl RewardedStep {
+impl RewardedStep<'_> {
     /// The step as an estimator takes it.
     pub fn view(&self) -> Rewarded<'_> {
         Rewarded {
@@ -101,6 +166,11 @@ impl RewardedStep {
             lengths: &self.lengths,
             units: &self.units,
             groups: &self.groups,
+            prompts: &self.prompts,
+            earned: &self.earned,
+            recorded: &self.recorded,
+            seat_parts: &self.seat_parts,
+            turn_parts: &self.turn_parts,
         }
     }
 

@@ -1,12 +1,15 @@
 //! Critics of a plan: the policies that they are beside.
 
-use super::{CriticPlan, Plan, PolicyPlan};
-use crate::config::{CriticScope, Mixer, Trunk};
+use super::{Plan, PolicyPlan};
+use crate::config::{AdvantagePlan, CriticScope, MixerPlan, Trunk};
 
 impl Plan {
-    /// Where values of agents are mixed into one of the team: how.
-    pub fn mixed(&self) -> Option<&CriticPlan> {
-        self.algorithm.critic.as_ref().filter(|critic| critic.mixer != Mixer::None)
+    /// The mixer of the agents' values into one of the team; none if values are not mixed.
+    pub fn mixed(&self) -> Option<&MixerPlan> {
+        match &self.algorithm.advantage {
+            AdvantagePlan::Mixer(mixer) => Some(mixer),
+            _ => None,
+        }
     }
 
     /// Critics are heads on the policies, and are updated with them.

@@ -134,7 +134,7 @@ impl From<&CriticPlan> for CriticSpec {
     fn from(plan: &CriticPlan) -> Self {
         let mut spec = Self::new(match plan.trunk {
             Trunk::Own => runtime::Trunk::Own,
-            Trunk::Lora => runtime::Trunk::Lora(LoraSpec::from(&plan.lora)),
+            Trunk::Lora => runtime::Trunk::Lora(LoraSpec::from(&plan.lora())),
             Trunk::Shared => runtime::Trunk::Shared,
         });
         spec.normalize = match plan.normalize {
@@ -144,7 +144,7 @@ impl From<&CriticPlan> for CriticSpec {
         };
         spec.limits = ValueLimits::from(plan);
         spec.value_coef = plan.value_coef;
-        spec.optim = OptimOptions::from(&plan.optim);
+        spec.optim = OptimOptions::from(&plan.optim());
         spec
     }
 }

@@ -3,11 +3,12 @@
 
 use std::borrow::Cow;
 
-use crate::algo::advantage::{Valued, apply_future_rewards, valued, whiten_tokens};
+use crate::algo::advantage::{Valued, apply_future_rewards, rewarded, valued, whiten_tokens};
 use crate::algo::{
     self, Sample, ValueTarget, baselines, declared, flat_tasks, is_greedy, shaped_rewards,
     value_batches,
 };
+use crate::config::GroupBy;
 use crate::metrics::{Metrics, rollout};
 use crate::plan::Plan;
 use crate::run_dir::StepSamples;
@@ -111,16 +112,17 @@ pub(super) fn advantages(
         among.groups.flat = declared.iter().flatten().all(|advantage| *advantage == 0.0);
     }
     let mut metrics = measure::groups(&among.groups);
-    let name = algorithm.declared.advantage.as_ref().map(|declared| &*declared.chosen.name);
+    let estimator = algorithm.advantage.name();
     let Some(critic) = &algorithm.critic else {
         let flat = among.groups.flat;
+        let compared = declared.is_none();
         let (before, tokens) = match declared {
             Some(declared) => (declared.clone(), whitened(plan, declared)),
             None => (unwhitened(&among).by_token(samples), among.by_token(samples)),
         };
         let estimated = Estimated {
-            estimator: name.unwrap_or("group"),
-            terms: name.is_none().then_some(&among.terms),
+            estimator: if compared { "group" } else { estimator },
+            terms: compared.then_some(&among.terms),
             before: &before,
             after: &tokens,
             values: &[],
@@ -129,12 +131,13 @@ pub(super) fn advantages(
         let record = record(plan, episodes, samples, &estimated);
         return Advantages { tokens, targets: Vec::new(), metrics, flat, record };
     };
-    let Valued { advantages, returns } = valued(episodes, samples, &predicted.values, critic);
+    let step = rewarded(episodes, samples, Some(&predicted.values), GroupBy::TaskSeat);
+    let Valued { advantages, returns } = valued(&step.view(), critic);
     metrics.extend(measure::values(plan, samples, &predicted.values, &returns));
     let before = declared.unwrap_or(advantages);
     let tokens = whitened(plan, before.clone());
     let estimated = Estimated {
-        estimator: name.unwrap_or("critic"),
+        estimator,
         terms: None,
         before: &before,
         after: &tokens,

@@ -1,7 +1,7 @@
 //! The episodes of a training step: those of its tasks, of the tasks that replace flat ones, and greedy ones.
 
 use crate::algo::flat_tasks;
-use crate::config::Baseline;
+use crate::config::KnownBaseline;
 use crate::run_dir::RolloutWriter;
 use crate::task::Task;
 use crate::train::batches::StepPlan;
@@ -37,7 +37,7 @@ pub(super) async fn collect(
         let again = players.play(&rollout, stage, fresh, group.clone(), &mut write).await?;
         episodes.extend(again);
     }
-    if algorithm.baseline == Baseline::Greedy {
+    if algorithm.advantage.baseline() == KnownBaseline::Greedy {
         let greedy = players.at_temperature(plan, 0.0);
         let first = episodes.iter().filter(|episode| episode.index == group.start);
         let asked: Vec<Task> = first.map(|episode| episode.task.clone()).collect();

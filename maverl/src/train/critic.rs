@@ -3,7 +3,7 @@
 use futures::future::try_join_all;
 
 use crate::algo::{Sample, ValueTarget, ValueText};
-use crate::config::{CriticInput, Granularity, Mixer};
+use crate::config::{CriticInput, Granularity};
 use crate::plan::{CriticPlan, Plan};
 use crate::runtime::{Policy, RuntimeError};
 use crate::train::error::TrainError;
@@ -42,6 +42,7 @@ pub(super) async fn predict(
     samples: &[Sample],
 ) -> Result<ValuePredictions, TrainError> {
     let Some(critic) = &plan.algorithm.critic else { return Ok(ValuePredictions::default()) };
+    let after_replies = plan.mixed().is_some_and(|mixer| mixer.credit.knows_replies());
     let host = |sample: &Sample| {
         let host = plan.critic_of(sample.policy);
         host.ok_or_else(|| untrainable(episodes, sample, "its policy has no critic"))
@@ -55,6 +56,7 @@ pub(super) async fn predict(
     };
     let places = samples.iter().map(place).collect::<Result<_, _>>()?;
     let texts = samples.iter().zip(&hosts);
+    let critic = (critic, after_replies);
     let texts = texts.map(|(sample, &host)| text(&policies[host], critic, episodes, sample));
     let texts: Vec<ValueText> = texts.collect::<Result<_, _>>()?;
     let values = predict_values(policies, &hosts, &texts).await?;
@@ -84,10 +86,10 @@ pub(super) async fn predict_values(
 }
 
 /// Returns the critic's input for a turn: its prompt, possibly after the transcript, and the reply up to its last
-/// value. A text that exceeds the context is truncated at its start.
+/// value, which is that after the reply if `after_replies`. A text that exceeds the context is truncated at its start.
 fn text(
     policy: &Policy,
-    critic: &CriticPlan,
+    (critic, after_replies): (&CriticPlan, bool),
     episodes: &[Episode],
     sample: &Sample,
 ) -> Result<ValueText, TrainError> {
@@ -101,14 +103,14 @@ fn text(
     };
     ids.extend_from_slice(&tokens.prompt);
     let reply = &tokens.completion;
-    let places = match (critic.mixer, critic.granularity) {
+    let places = match critic.granularity {
         // Values before and after the reply.
-        (Mixer::Sum | Mixer::Monotone, _) if critic.credit.knows_replies() => {
+        _ if after_replies => {
             ids.extend_from_slice(reply);
             reply.len() + 1
         }
-        (_, Granularity::Turn) => 1,
-        (_, Granularity::Token) => {
+        Granularity::Turn => 1,
+        Granularity::Token => {
             ids.extend_from_slice(&reply[..reply.len().saturating_sub(1)]);
             reply.len()
         }

@@ -4,6 +4,8 @@
 use maverl_kernels::cuda::{CudaError, nvrtc};
 
 #[cfg(feature = "cuda")]
+use crate::config::AdvantagePlan;
+#[cfg(feature = "cuda")]
 use crate::credit::KernelSource;
 use crate::plan::Plan;
 use crate::registry::Registry;
@@ -19,7 +21,7 @@ const ARCH: &str = "sm_80";
 /// does not compile is found before the first step. Returns a note if there is no NVRTC to compile it.
 #[cfg(feature = "cuda")]
 pub(super) fn compile(plan: &Plan, registry: &Registry) -> Result<Option<String>, TrainError> {
-    let Some(declared) = &plan.algorithm.declared.advantage else { return Ok(None) };
+    let AdvantagePlan::Declared(declared) = &plan.algorithm.advantage else { return Ok(None) };
     let (name, settings) = (&declared.chosen.name, &declared.chosen.options);
     let kernel = registry.advantages.get(name.as_str()).and_then(|entry| entry.kernel);
     kernel.map_or(Ok(None), |kernel| compile_kernel(name, settings, kernel))

@@ -100,8 +100,8 @@ impl Learner {
     ) -> Result<Advantages, TrainError> {
         match at.plan.mixed() {
             None => Ok(batches::advantages(at.plan, episodes, samples, predicted)),
-            Some(critic) => {
-                let rows = (critic, samples);
+            Some(mixed) => {
+                let rows = (mixed, samples);
                 let mixer = &mut self.mixer;
                 let mixed = mixer::learn(at, &self.policies, mixer, rows, predicted).await?;
                 Ok(batches::mixed(at.plan, episodes, samples, predicted, mixed))

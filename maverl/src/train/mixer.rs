@@ -11,7 +11,7 @@ use crate::algo::loss::{ValueLoss, value_loss};
 use crate::algo::{
     Mixing, Monotone, Round, Sample, ValueTarget, explained_variance, lr, value_batches,
 };
-use crate::config::{self, Credit};
+use crate::config::{Credit, MixerNetwork, MixerPlan};
 use crate::metrics::Metrics;
 use crate::model::save::{Entry, one_file};
 use crate::model::weights::Shards;
@@ -44,14 +44,14 @@ struct Rounds {
 
 impl Mixer {
     /// Returns the initial mixer of a plan, over a state of `state` numbers.
-    fn new(plan: &Plan, critic: &CriticPlan, state: usize) -> Self {
+    fn new(plan: &Plan, mixer: &MixerPlan, state: usize) -> Self {
         let seats = plan.seats.iter().filter(|seat| seat.trained).count();
-        let mixing = match critic.mixer {
-            config::Mixer::Monotone => {
+        let mixing = match mixer.network {
+            MixerNetwork::Monotone => {
                 let seed = derive_seed(plan.seed, MIXER);
-                Mixing::Monotone(Monotone::new(seats, state, critic.mixer_width, seed))
+                Mixing::Monotone(Monotone::new(seats, state, mixer.width.get(), seed))
             }
-            config::Mixer::None | config::Mixer::Sum => Mixing::Sum,
+            MixerNetwork::Sum => Mixing::Sum,
         };
         let zeros = vec![0.0; mixing.params().len()];
         Self { mixing, moments: [zeros.clone(), zeros], step: 0 }
@@ -89,14 +89,14 @@ impl Mixer {
 
     /// Reads a mixer from a file that [`Mixer::save`] wrote; `None` if there is no file.
     pub(super) fn load(plan: &Plan, file: &Path) -> Result<Option<Self>, ModelError> {
-        let Some(critic) = plan.algorithm.critic.as_ref().filter(|_| file.is_file()) else {
+        let Some(mixed) = plan.mixed().filter(|_| file.is_file()) else {
             return Ok(None);
         };
         let saved = Shards::open_file(file)?;
         let values = |name: &str| saved.values(name);
         let counters = values("counters")?;
         let counter = |i: usize| counters.get(i).map_or(0, |&counter| counter as u64);
-        let mut mixer = Self::new(plan, critic, counter(0) as usize);
+        let mut mixer = Self::new(plan, mixed, counter(0) as usize);
         let parts = [("params", values("params")?), ("m", values("m")?), ("v", values("v")?)];
         let n = mixer.mixing.params().len();
         if let Some((name, part)) = parts.iter().find(|(_, part)| part.len() != n) {
@@ -118,15 +118,16 @@ pub(super) async fn learn(
     at: &StepPlan<'_>,
     policies: &[Policy],
     mixer: &mut Option<Mixer>,
-    (critic, samples): (&CriticPlan, &[Sample]),
+    (mixed, samples): (&MixerPlan, &[Sample]),
     predicted: &ValuePredictions,
 ) -> Result<(Vec<Vec<f64>>, Metrics), TrainError> {
     let (plan, mut metrics) = (at.plan, Metrics::default());
-    let rounds = Rounds::of(plan, policies, critic, samples, predicted).await?;
+    let (critic, credit) = (&mixed.critic(), mixed.credit);
+    let rounds = Rounds::of(plan, policies, mixed, samples, predicted).await?;
     let size = rounds.states.values().next().map_or(0, Vec::len);
-    let mixer = mixer.get_or_insert_with(|| Mixer::new(plan, critic, size));
+    let mixer = mixer.get_or_insert_with(|| Mixer::new(plan, mixed, size));
     let first = rounds.all(samples, &predicted.values);
-    let tokens = rounds.advantages(&mixer.mixing, critic, &first, samples, predicted);
+    let tokens = rounds.advantages(&mixer.mixing, (critic, credit), &first, samples, predicted);
     let old = totals(&mixer.mixing, &first);
     metrics.extend(measured(&old, &first));
     let lr = at.rates.and_then(|rates| rates.get("mixer/lr"));
@@ -142,14 +143,14 @@ pub(super) async fn learn(
         let mut grads: Vec<Vec<f32>> =
             values.iter().map(|values| vec![0.0; values.len()]).collect();
         let sums = rounds.backward(
-            (&mixer.mixing, critic),
+            (&mixer.mixing, critic, credit),
             (&now, &old),
             (samples, &values, &predicted.values),
             &mut grads,
             &mut gradient,
         );
         loss += sums.loss;
-        mixer.apply(&critic.optim, lr, &gradient);
+        mixer.apply(&critic.optim(), lr, &gradient);
         let targets: Vec<ValueTarget> = grads.into_iter().map(ValueTarget::Slopes).collect();
         let batches = value_batches(plan, samples, &predicted.texts, &targets, at.step);
         for (host, mut batch) in batches {
@@ -164,7 +165,7 @@ pub(super) async fn learn(
 }
 
 fn lr_of(plan: &Plan, critic: &CriticPlan, step: u64) -> f64 {
-    lr(step, plan.steps, &critic.optim)
+    lr(step, plan.steps, &critic.optim())
 }
 
 /// Computes advantages and returns of the tokens of a reply. The reward at its end is the agent's last value. `values`
@@ -222,7 +223,7 @@ impl Rounds {
     async fn of(
         plan: &Plan,
         policies: &[Policy],
-        critic: &CriticPlan,
+        mixed: &MixerPlan,
         samples: &[Sample],
         predicted: &ValuePredictions,
     ) -> Result<Self, TrainError> {
@@ -234,7 +235,7 @@ impl Rounds {
             firsts.entry(sample.episode).or_insert(i);
         }
         let mut states: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
-        if critic.mixer == config::Mixer::Sum {
+        if mixed.network == MixerNetwork::Sum {
             states.extend(firsts.keys().map(|&episode| (episode, Vec::new())));
             return Ok(Self { seats, places, states });
         }
@@ -261,16 +262,16 @@ impl Rounds {
     fn advantages(
         &self,
         mixing: &Mixing,
-        critic: &CriticPlan,
+        (critic, credit): (&CriticPlan, Credit),
         first: &[(usize, Round)],
         samples: &[Sample],
         predicted: &ValuePredictions,
     ) -> Vec<Vec<f64>> {
         let mut advantages = vec![Vec::new(); samples.len()];
         for (episode, round) in first {
-            let credits = mixing.credits(round, critic.credit);
+            let credits = mixing.credits(round, credit);
             for (i, sample) in samples.iter().enumerate().filter(|(_, s)| s.episode == *episode) {
-                advantages[i] = match critic.credit {
+                advantages[i] = match credit {
                     Credit::Tokens => reply_gae(&predicted.values[i], critic).0,
                     _ => vec![credits[self.places[i]]; sample.tokens],
                 };
@@ -305,7 +306,7 @@ impl Rounds {
     /// parameters.
     fn backward(
         &self,
-        (mixing, critic): (&Mixing, &CriticPlan),
+        (mixing, critic, credit): (&Mixing, &CriticPlan, Credit),
         (now, old): (&[(usize, Round)], &[[f64; 2]]),
         (samples, values, said): (&[Sample], &[Vec<f64>], &[Vec<f64>]),
         grads: &mut [Vec<f32>],
@@ -313,7 +314,7 @@ impl Rounds {
     ) -> ValueLoss {
         let mut sums = ValueLoss::default();
         let weight = 1.0 / now.len().max(1) as f64;
-        let both: &[usize] = if critic.credit.knows_replies() { &[0, 1] } else { &[0] };
+        let both: &[usize] = if credit.knows_replies() { &[0, 1] } else { &[0] };
         for ((episode, round), old) in now.iter().zip(old) {
             let its: Vec<usize> =
                 (0..samples.len()).filter(|&i| samples[i].episode == *episode).collect();
@@ -332,7 +333,7 @@ impl Rounds {
                     grads[i][at] += grad as f32;
                 }
             }
-            if critic.credit == Credit::Tokens {
+            if credit == Credit::Tokens {
                 let rows = its.iter().map(|&i| (i, weight / its.len() as f64));
                 for (i, weight) in rows {
                     sums += token_value_loss(&values[i], &said[i], critic, weight, &mut grads[i]);

@@ -1,18 +1,19 @@
 //! Record of a step's samples: every term of every advantage.
 
-use maverl_kernels::advantage::Moments;
+use maverl_kernels::advantage::{Baseline, Moments, Singleton};
 
+use crate::algo::advantage::Comparison;
 use crate::algo::{Sample, Terms};
-use crate::config::{Baseline, GroupBy, Singleton};
+use crate::config::GroupBy;
 use crate::plan::Plan;
 use crate::run_dir::{EstimatorRecord, GroupRecord, SampleRecord, StepSamples};
 use crate::trajectory::Episode;
 
 /// Advantages of a step, as its estimator made them.
 pub(super) struct Estimated<'a> {
-    /// `group`, `critic`, `mixer`, or the name of a declared estimator.
+    /// `group` if the estimator compares rewards, or else its kind.
     pub(super) estimator: &'a str,
-    /// Terms relative to groups, if the estimator is `group`.
+    /// Terms of compared rewards, if the estimator compares rewards.
     pub(super) terms: Option<&'a Terms>,
     /// Advantages before whitening. `[N][T]`
     pub(super) before: &'a [Vec<f64>],
@@ -32,7 +33,8 @@ pub(super) fn record(
     estimated: &Estimated<'_>,
 ) -> StepSamples {
     let algorithm = &plan.algorithm;
-    let by = (group_by(algorithm.group_by), group_by(algorithm.deviation_by));
+    let Comparison { by, deviation_by, options, anchor } = Comparison::from(&algorithm.advantage);
+    let by = (group_by(by), group_by(deviation_by));
     let terms = estimated.terms;
     let of_mean = terms.map(|terms| groups(plan, samples, by.0, &terms.groups, &terms.moments));
     let deviation = terms.and_then(|terms| terms.deviation.as_ref());
@@ -41,15 +43,15 @@ pub(super) fn record(
     StepSamples {
         estimator: EstimatorRecord {
             estimator: estimated.estimator.to_owned(),
-            baseline: baseline(algorithm.baseline).to_owned(),
-            normalize_std: algorithm.normalize_std,
-            eps: algorithm.advantage_eps,
-            singleton: match algorithm.singleton {
+            baseline: baseline(options.baseline).to_owned(),
+            normalize_std: options.normalize_std,
+            eps: options.eps,
+            singleton: match options.singleton {
                 Singleton::Zero => "zero",
                 Singleton::Raw => "raw",
             }
             .to_owned(),
-            anchor_weight: algorithm.anchor_weight,
+            anchor_weight: anchor.map_or(0.0, |anchor| anchor.weight),
             whiten: algorithm.whiten.then(|| moments(estimated.before)),
         },
         groups: of_mean.unwrap_or_default(),
@@ -146,7 +148,7 @@ fn baseline(baseline: Baseline) -> &'static str {
         Baseline::Mean => "mean",
         Baseline::LeaveOneOut => "leave_one_out",
         Baseline::SecondBest => "second_best",
-        Baseline::None | Baseline::Greedy | Baseline::MovingAverage => "none",
+        Baseline::None => "none",
     }
 }
 
@@ -157,11 +159,12 @@ mod tests {
     use super::*;
     use crate::algo::testing::{episode, plan, turn};
     use crate::algo::{advantages, samples};
+    use crate::config::{self, AdvantagePlan, AnchorPlan, GroupBaseline, GroupPlan, RewardPlan};
 
     /// Checks that the arithmetic of every sample of a step gives its advantage.
-    fn check(name: &str, change: impl Fn(&mut Plan)) {
+    fn check(name: &str, advantage: AdvantagePlan, whiten: bool) {
         let mut plan = plan(&[("t/a", true), ("t/b", true)]);
-        change(&mut plan);
+        (plan.algorithm.advantage, plan.algorithm.whiten) = (advantage, whiten);
         let rewards = [1.0, 0.0, 0.25, 0.5];
         let one = |(index, reward): (usize, &f64)| {
             let turns = [turn("t/a", 0), turn("t/b", 1), turn("t/a", 2)];
@@ -198,21 +201,19 @@ mod tests {
 
     #[test]
     fn the_recorded_terms_give_every_advantage_of_every_group_estimator() {
+        let check = |name: &str, plan: GroupPlan| check(name, AdvantagePlan::Group(plan), false);
+        let group = GroupPlan::default;
         for by in [GroupBy::Task, GroupBy::TaskTurn, GroupBy::TaskSeat] {
-            check(&format!("{by:?}"), |plan| {
-                (plan.algorithm.group_by, plan.algorithm.deviation_by) = (by, by);
-            });
-            check(&format!("{by:?}, deviation by task"), |plan| {
-                plan.algorithm.group_by = by;
-                plan.algorithm.deviation_by = GroupBy::Task;
-            });
+            check(&format!("{by:?}"), GroupPlan { by, ..group() });
+            let deviation_by = Some(GroupBy::Task);
+            check(&format!("{by:?}, deviation by task"), GroupPlan { by, deviation_by, ..group() });
         }
-        for baseline in [Baseline::LeaveOneOut, Baseline::None] {
-            check(&format!("{baseline:?}"), |plan| plan.algorithm.baseline = baseline);
-        }
-        check("not divided", |plan| plan.algorithm.normalize_std = false);
-        check("whitened", |plan| plan.algorithm.whiten = true);
-        check("raw singletons", |plan| plan.algorithm.singleton = Singleton::Raw);
-        check("anchor", |plan| plan.algorithm.anchor_weight = 0.5);
+        check("leave one out", GroupPlan { baseline: GroupBaseline::LeaveOneOut, ..group() });
+        check("not divided", GroupPlan { normalize_std: false, ..group() });
+        check("raw singletons", GroupPlan { singleton: config::Singleton::Raw, ..group() });
+        let anchor = Some(AnchorPlan { weight: 0.5, ..AnchorPlan::default() });
+        check("anchor", GroupPlan { anchor, ..group() });
+        super::tests::check("whitened", AdvantagePlan::default(), true);
+        super::tests::check("reward", AdvantagePlan::Reward(RewardPlan::default()), false);
     }
 }

@@ -58,16 +58,15 @@ fn what_an_algorithm_remembers_is_in_the_checkpoint_and_in_replays() {
     let lab = lab();
     let set = [
         "eval.before_and_after=false",
-        "algorithm.baseline=\"moving_average\"",
-        "algorithm.normalize_std=false",
+        "algorithm.advantage.kind=\"moving_average\"",
         "algorithm.loss.kl_coef=0.5",
         "algorithm.loss.kl_in=\"reward\"",
         "algorithm.loss.kl=\"k1\"",
         "algorithm.adaptive_kl.target=0.001",
         "algorithm.adaptive_kl.horizon=10",
         "algorithm.shaping=\"margin\"",
-        "algorithm.anchor_weight=0.5",
-        "algorithm.anchor_similarity=0.9",
+        "algorithm.advantage.anchor.weight=0.5",
+        "algorithm.advantage.anchor.similarity=0.9",
     ];
     let whole = lab.train("whole", &[&set[..], &["steps=4"]].concat());
     lab.train("parted", &[&set[..], &["steps=2"]].concat());

@@ -57,13 +57,15 @@ fn the_more_often_critics_see_a_batch_the_nearer_they_come_to_it() {
     for learner in LEARNERS {
         let loss = |epochs: &str| {
             let epochs = format!("algorithm.epochs={epochs}");
-            let set = [
+            let mut set = vec![
                 "steps=1",
-                "algorithm.critic.optim.lr=3e-3",
-                "algorithm.critic.clip=0",
-                "algorithm.critic.normalize=\"none\"",
+                "algorithm.advantage.optim.lr=3e-3",
+                "algorithm.advantage.clip=0",
                 &epochs[..],
             ];
+            // The values of a mixer are in units of reward.
+            let mixed = ["vdn", "qmix"].contains(&learner);
+            set.extend((!mixed).then_some("algorithm.advantage.normalize=\"none\""));
             let run = train(&lab, &format!("{learner}-{}", epochs.len()), learner, &set);
             let row = run.steps().remove(0);
             let all = row.as_object().unwrap().iter();
@@ -83,8 +85,8 @@ fn the_more_often_critics_see_a_batch_the_nearer_they_come_to_it() {
 fn every_way_to_share_what_a_team_earned_moves_policies_critics_and_mixer() {
     let lab = lab();
     for credit in ["weight", "difference", "without", "tokens"] {
-        let chosen = format!("algorithm.critic.credit=\"{credit}\"");
-        let set = ["steps=3", "algorithm.critic.huber=0.1", &chosen[..]];
+        let chosen = format!("algorithm.advantage.credit=\"{credit}\"");
+        let set = ["steps=3", "algorithm.advantage.huber=0.1", &chosen[..]];
         let row = &train(&lab, credit, "qmix", &set).steps()[2];
         for name in ["policy/tiny/grad_norm", "critic/tiny/grad_norm", "mixer/loss"] {
             assert!(number(row, name) > 0.0, "{credit}: {name} in {row:#}");
@@ -96,8 +98,8 @@ fn every_way_to_share_what_a_team_earned_moves_policies_critics_and_mixer() {
 fn a_head_on_the_policy_and_an_adapter_are_critics_too() {
     let lab = lab();
     let shared = |coef: &str| {
-        let coef = format!("algorithm.critic.value_coef={coef}");
-        let set = ["steps=3", "algorithm.critic.trunk=\"shared\"", &coef[..]];
+        let coef = format!("algorithm.advantage.value_coef={coef}");
+        let set = ["steps=3", "algorithm.advantage.trunk=\"shared\"", &coef[..]];
         let run = train(&lab, &format!("shared-{}", coef.len()), "ippo", &set);
         let steps = run.steps();
         assert!(number(&steps[2], "critic/tiny/grad_norm") > 0.0);
@@ -108,8 +110,8 @@ fn a_head_on_the_policy_and_an_adapter_are_critics_too() {
     let set = [
         "steps=2",
         "models.tiny.lora.rank=4",
-        "algorithm.critic.trunk=\"lora\"",
-        "algorithm.critic.scope=\"policy\"",
+        "algorithm.advantage.trunk=\"lora\"",
+        "algorithm.advantage.scope=\"policy\"",
     ];
     let run = train(&lab, "lora", "ppo", &set);
     assert!(number(&run.steps()[1], "critic/tiny/grad_norm") > 0.0);
@@ -129,7 +131,7 @@ fn the_first_policy_of_a_sequence_is_weighed_by_one_and_the_second_by_what_the_f
 #[test]
 fn in_warm_up_critics_learn_and_policies_do_not() {
     let lab = lab();
-    let run = train(&lab, "run", "ppo", &["steps=2", "algorithm.critic.warmup_steps=1"]);
+    let run = train(&lab, "run", "ppo", &["steps=2", "algorithm.advantage.warmup_steps=1"]);
     let (first, second) = (&run.steps()[0], &run.steps()[1]);
     assert!(first.get("policy/tiny/loss").is_none() && number(first, "critic/second/loss") > 0.0);
     assert!(number(second, "policy/tiny/grad_norm") > 0.0);
@@ -151,10 +153,10 @@ fn in_a_cycle_one_policy_changes_at_a_time_and_they_take_turns() {
 fn micro_batches_do_not_change_what_critics_learn() {
     let lab = lab();
     for (trunk, name) in [("own", "critic/tiny/grad_norm"), ("shared", "policy/tiny/grad_norm")] {
-        let trunk = format!("algorithm.critic.trunk=\"{trunk}\"");
+        let trunk = format!("algorithm.advantage.trunk=\"{trunk}\"");
         let row = |tokens: &str| {
             let tokens = format!("runtime.micro_batch_tokens={tokens}");
-            let set = ["steps=1", &trunk[..], &tokens, "algorithm.critic.value_coef=2"];
+            let set = ["steps=1", &trunk[..], &tokens, "algorithm.advantage.value_coef=2"];
             let out = format!("{}-{}", trunk.len(), tokens.len());
             train(&lab, &out, "ippo", &set).steps().remove(0)
         };

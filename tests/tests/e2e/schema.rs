@@ -83,7 +83,10 @@ fn the_schema_knows_types_ranges_names_and_settings_of_what_is_linked() {
         "[algorithm.advantage]\nkind = \"duo/margin\"\nscale = 2.5",
         "[algorithm.surrogate]\nkind = \"duo/soft\"\nwidth = 0.3",
         "[agents.\"search/verifier\".seats.1.loss]\nkl_coef = 0.1",
-        "[algorithm.critic]\nlora = { target_modules = [\"q_proj\"] }",
+        "[algorithm.advantage]\nkind = \"critic\"\nlora = { target_modules = [\"q_proj\"] }",
+        "[algorithm.advantage]\nkind = \"mixer\"\nnetwork = \"monotone\"\noptim.lr = 1e-4",
+        "[algorithm.advantage]\nby = \"task\"",
+        "[algorithm.advantage]\nkind = \"group\"\nanchor = { weight = 0.5 }",
         "[models.a]\npath = \"m\"\nlora = { target_modules = \"all-linear\" }",
     ] {
         validator.accepts(good);
@@ -106,6 +109,11 @@ fn the_schema_knows_types_ranges_names_and_settings_of_what_is_linked() {
         "[rewards.lenght]\nweight = 1.0",
         "[algorithm]\nname = \"drmass\"",
         "[algorithm.advantage]\nscale = 2.5",
+        "[algorithm.advantage]\nkind = \"reward\"\nnormalize_std = true",
+        "[algorithm.advantage]\nkind = \"critic\"\ngamma = 1.5",
+        "[algorithm.advantage]\nkind = \"mixer\"\ntrunk = \"shared\"",
+        "[algorithm.advantage]\nkind = \"group\"\nanchor = { weight = -1.0 }",
+        "[algorithm.advantage]\nkind = \"gruop\"",
         "[algorithm.advantage]\nkind = \"duo/margin\"\nscael = 2.5",
         "[algorithm.advantage]\nkind = \"duo/margin\"\nscale = \"2\"",
         "[algorithm.surrogate]\nkind = \"duo/margin\"",

@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 
 use maverl_kernels::advantage::{RaggedRows, returns as discounted_returns};
 
-use super::{RowIds, dense};
-use crate::algo::Sample;
-use crate::trajectory::{Episode, RewardOf};
+use super::RowIds;
+use crate::credit::{Rewarded, dense};
 
 /// Returns the similarity of two sequences, from 0 to 1.
 ///
@@ -63,19 +62,20 @@ fn longest_run(
     best
 }
 
-/// Samples of one seat on one task, by what their turns were given: those whose prompts are at least so similar to that
-/// of the first of a group are in it.
-pub(super) fn groups(episodes: &[Episode], samples: &[Sample], least: f64) -> RowIds {
-    let unit = (0..samples.len()).collect();
+/// Rows of one seat on one task, by what their turns were given: those whose prompts are at least so similar to that of
+/// the first of a group are in it.
+pub(super) fn groups(step: &Rewarded<'_>, least: f64) -> RowIds {
+    let unit = (0..step.len()).collect();
+    let place = |row: usize| (step.tasks[row], step.seats[row]);
     if least >= 1.0 {
-        let keys = samples.iter().map(|s| (&s.task, s.seat, prompt(episodes, s)));
+        let keys = (0..step.len()).map(|row| (place(row), step.prompts[row]));
         return RowIds { unit, group: dense(keys) };
     }
     let mut groups = 0;
     let mut firsts: BTreeMap<_, Vec<(&[u32], usize)>> = BTreeMap::new();
-    let group = samples.iter().map(|sample| {
-        let prompt = prompt(episodes, sample);
-        let firsts = firsts.entry((&sample.task, sample.seat)).or_default();
+    let group = (0..step.len()).map(|row| {
+        let prompt = step.prompts[row];
+        let firsts = firsts.entry(place(row)).or_default();
         let like = |first: &[u32]| {
             // No run is longer than the shorter of both, which often decides.
             let (short, long) = (first.len().min(prompt.len()), first.len().max(prompt.len()));
@@ -93,27 +93,16 @@ pub(super) fn groups(episodes: &[Episode], samples: &[Sample], least: f64) -> Ro
     RowIds { unit, group }
 }
 
-/// The discounted rewards from each sample's turn on. A turn earns its own parts, the last turn what the episode earns.
-pub(super) fn returns(episodes: &[Episode], samples: &[Sample], gamma: f64) -> Vec<f64> {
-    let of = |sample: &Sample| {
-        let episode = &episodes[sample.episode];
-        let mut rewards = vec![0.0; episode.turns.len()];
-        for part in &episode.rewards {
-            if let RewardOf::Turn(turn) = part.of {
-                rewards[turn] += part.value;
-            }
-        }
-        let own = rewards[sample.turn];
+/// The discounted rewards from each row's turn on. A turn earns its own parts, the last turn what the episode earns.
+pub(super) fn returns(step: &Rewarded<'_>, gamma: f64) -> Vec<f64> {
+    let of = |row: usize| {
+        let turn = step.turns[row];
+        let mut rewards = step.turn_parts[step.episodes[row]].clone();
+        let own = rewards[turn];
         if let Some(last) = rewards.last_mut() {
-            *last += sample.reward - own;
+            *last += step.earned[row] - own;
         }
-        discounted_returns(&rewards, &RaggedRows::rows(&[rewards.len()]), gamma)[sample.turn]
+        discounted_returns(&rewards, &RaggedRows::rows(&[rewards.len()]), gamma)[turn]
     };
-    samples.iter().map(of).collect()
-}
-
-/// The prompt of a sample, token by token.
-fn prompt<'a>(episodes: &'a [Episode], sample: &Sample) -> &'a [u32] {
-    let tokens = episodes[sample.episode].turns[sample.turn].tokens.as_ref();
-    tokens.map_or(&[], |tokens| tokens.prompt.as_slice())
+    (0..step.len()).map(of).collect()
 }

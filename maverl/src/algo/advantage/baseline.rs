@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 
 use super::EmaBaseline;
 use crate::algo::{Sample, TaskKey};
-use crate::config::Baseline;
+use crate::credit::KnownBaseline;
 use crate::plan::Plan;
 use crate::trajectory::Episode;
 
 /// True if an episode was played greedily, to compare others with: its index is that after those of the group.
 pub(crate) fn is_greedy(plan: &Plan, episode: &Episode) -> bool {
-    plan.algorithm.baseline == Baseline::Greedy && episode.index >= plan.task.group_size.get()
+    plan.algorithm.advantage.baseline() == KnownBaseline::Greedy
+        && episode.index >= plan.task.group_size.get()
 }
 
 /// Gives samples what their rewards are compared with, where the algorithm has it before the step, and lets the averages
@@ -30,8 +31,8 @@ pub fn baselines(
     samples: &mut Vec<Sample>,
     averages: &mut EmaBaseline,
 ) {
-    match plan.algorithm.baseline {
-        Baseline::Greedy => {
+    match plan.algorithm.advantage.baseline() {
+        KnownBaseline::Greedy => {
             let greedy = greedy(plan, episodes);
             samples.retain_mut(|sample| {
                 let Some(earned) = greedy.get(&sample.task) else { return false };
@@ -41,16 +42,16 @@ pub fn baselines(
                 true
             });
         }
-        Baseline::MovingAverage => {
+        KnownBaseline::MovingAverage { momentum } => {
             let (rewards, seats): (Vec<f64>, Vec<usize>) =
                 samples.iter().map(|sample| (sample.reward, sample.seat)).unzip();
             for sample in &mut *samples {
                 sample.baseline = averages.of(sample.seat);
             }
-            averages.momentum = plan.algorithm.baseline_momentum;
+            averages.momentum = momentum;
             averages.step(&rewards, &seats);
         }
-        Baseline::Mean | Baseline::LeaveOneOut | Baseline::SecondBest | Baseline::None => {}
+        KnownBaseline::None => {}
     }
 }
 

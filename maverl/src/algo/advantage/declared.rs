@@ -1,8 +1,8 @@
-//! Advantages by a declared estimator: samples become plain data.
+//! Samples as the plain data that estimators take, and advantages by a declared one.
 
-use super::{dense, grouping};
 use crate::algo::Sample;
-use crate::credit::{RewardColumn, RewardedStep};
+use crate::config::AdvantagePlan;
+use crate::credit::{GroupBy, RewardColumn, RewardedStep, dense};
 use crate::plan::AlgorithmPlan;
 use crate::trajectory::{Episode, RewardOf};
 
@@ -25,8 +25,10 @@ pub fn declared(
     values: &[Vec<f64>],
     algorithm: &AlgorithmPlan,
 ) -> Option<Vec<Vec<f64>>> {
-    let estimator = &*algorithm.declared.advantage.as_ref()?.value;
-    let step = rewarded(episodes, samples, values, algorithm);
+    let AdvantagePlan::Declared(declared) = &algorithm.advantage else { return None };
+    let estimator = &*declared.value;
+    let values = algorithm.critic.is_some().then_some(values);
+    let step = rewarded(episodes, samples, values, estimator.group_by());
     let advantages = step.estimate(estimator);
     let mut first = 0;
     let by_token = samples.iter().zip(&advantages).map(|(sample, &whole)| {
@@ -40,34 +42,75 @@ pub fn declared(
 }
 
 /// The samples of a step as plain data.
-fn rewarded(
-    episodes: &[Episode],
+///
+/// # Panics
+///
+/// If there are values, and not a list of them for each sample.
+pub fn rewarded<'e>(
+    episodes: &'e [Episode],
     samples: &[Sample],
-    values: &[Vec<f64>],
-    algorithm: &AlgorithmPlan,
-) -> RewardedStep {
-    let ids = grouping(samples, algorithm.group_by);
-    let has_values = algorithm.critic.is_some();
-    assert!(!has_values || values.len() == samples.len(), "declared: values for each sample");
-    RewardedStep {
+    values: Option<&[Vec<f64>]>,
+    by: GroupBy,
+) -> RewardedStep<'e> {
+    let given = values.is_none_or(|values| values.len() == samples.len());
+    assert!(given, "rewarded: values for each sample");
+    let prompt = |sample: &Sample| {
+        let turn = episodes.get(sample.episode)?.turns.get(sample.turn)?;
+        turn.tokens.as_ref().map(|tokens| tokens.prompt.as_slice())
+    };
+    let whole = |sample: &Sample| episodes.get(sample.episode)?.turn_reward(sample.turn);
+    let ids = dense(samples.iter().map(|sample| sample.episode));
+    let mut turn_parts = Vec::new();
+    for (sample, &id) in samples.iter().zip(&ids) {
+        if id == turn_parts.len() {
+            turn_parts.push(episodes.get(sample.episode).map(of_turns).unwrap_or_default());
+        }
+    }
+    let mut step = RewardedStep {
         rewards: samples.iter().map(|sample| sample.reward - sample.baseline).collect(),
         parts: parts(episodes, samples),
-        values: has_values.then(|| values.to_vec()),
+        values: values.map(<[_]>::to_vec),
         seats: dense(samples.iter().map(|sample| sample.seat)),
         turns: samples.iter().map(|sample| sample.turn).collect(),
         tasks: dense(samples.iter().map(|sample| &sample.task)),
-        episodes: dense(samples.iter().map(|sample| sample.episode)),
+        episodes: ids,
         lengths: samples.iter().map(|sample| sample.tokens).collect(),
-        units: ids.unit,
-        groups: ids.group,
+        units: Vec::new(),
+        groups: Vec::new(),
+        prompts: samples.iter().map(|sample| prompt(sample).unwrap_or_default()).collect(),
+        earned: samples.iter().map(|sample| sample.reward).collect(),
+        recorded: samples.iter().map(|sample| whole(sample).unwrap_or(0.0)).collect(),
+        seat_parts: samples.iter().map(|sample| of_seat(episodes, sample)).collect(),
+        turn_parts,
+    };
+    (step.units, step.groups) = step.view().ids(by);
+    step
+}
+
+/// Sum of the parts of the reward of each turn that are for the turn.
+fn of_turns(episode: &Episode) -> Vec<f64> {
+    let mut rewards = vec![0.0; episode.turns.len()];
+    for part in &episode.rewards {
+        if let RewardOf::Turn(turn) = part.of {
+            rewards[turn] += part.value;
+        }
     }
+    rewards
+}
+
+/// Sum of the parts of a sample's reward that are for its seat.
+fn of_seat(episodes: &[Episode], sample: &Sample) -> f64 {
+    let Some(episode) = episodes.get(sample.episode) else { return 0.0 };
+    let seat = &episode.turns[sample.turn].seat;
+    let its = |of: &RewardOf| matches!(of, RewardOf::Seat(of) if of == seat);
+    episode.rewards.iter().filter(|part| its(&part.of)).map(|part| part.value).sum()
 }
 
 /// The parts of each sample's reward: the score, then named parts, then the rest if there is some.
 fn parts(episodes: &[Episode], samples: &[Sample]) -> Vec<RewardColumn> {
     let mut columns = vec![column(SCORE, samples.len())];
     for (row, sample) in samples.iter().enumerate() {
-        let episode = &episodes[sample.episode];
+        let Some(episode) = episodes.get(sample.episode) else { continue };
         columns[0].values[row] = episode.score().map_or(0.0, |score| score.reward);
         let seat = &episode.turns[sample.turn].seat;
         for part in episode.rewards.iter().filter(|part| match &part.of {
@@ -92,7 +135,8 @@ fn parts(episodes: &[Episode], samples: &[Sample]) -> Vec<RewardColumn> {
 fn rest(episodes: &[Episode], samples: &[Sample]) -> Option<RewardColumn> {
     let mut rest = column(OTHER, samples.len());
     for (value, sample) in rest.values.iter_mut().zip(samples) {
-        let whole = episodes[sample.episode].turn_reward(sample.turn).unwrap_or(0.0);
+        let whole = episodes.get(sample.episode).and_then(|its| its.turn_reward(sample.turn));
+        let whole = whole.unwrap_or(0.0);
         *value = sample.reward - whole - sample.baseline;
     }
     rest.values.iter().any(|value| *value != 0.0).then_some(rest)

@@ -8,8 +8,12 @@ use super::*;
 use crate::algo::loss::{Kl, kl};
 use crate::algo::testing::{assert_close, episode, matrix, numbers, plan, rl_math, turn};
 use crate::algo::{TaskKey, samples};
-use crate::config::Shaping;
-use crate::plan::{Chosen, DeclaredPlan, InfluencePlan, Instance};
+use crate::config::{
+    AdvantagePlan, AnchorPlan, GreedyPlan, GroupBaseline, GroupPlan, MovingAveragePlan, RewardPlan,
+    Shaping, Singleton,
+};
+use crate::credit::GroupBy;
+use crate::plan::{Chosen, InfluencePlan, Instance};
 use crate::trajectory::{RewardOf, RewardPart};
 
 fn sample(task: &str, episode: usize, seat: usize, reward: f64) -> Sample {
@@ -41,23 +45,27 @@ fn golden() -> Vec<Sample> {
     rows.into_iter().map(|(episode, seat, reward)| sample("p", episode, seat, reward)).collect()
 }
 
-fn algorithm(group_by: GroupBy) -> AlgorithmPlan {
-    AlgorithmPlan { group_by, deviation_by: group_by, ..plan(&[]).algorithm }
+fn by(by: GroupBy) -> GroupPlan {
+    GroupPlan { by, ..GroupPlan::default() }
+}
+
+fn algorithm(group: GroupPlan) -> AlgorithmPlan {
+    AlgorithmPlan { advantage: AdvantagePlan::Group(group), ..plan(&[]).algorithm }
 }
 
 #[test]
 fn dr_mas_agrees_with_the_reference() {
-    let mut algorithm = algorithm(GroupBy::TaskSeat);
+    let of = |group| advantages(&[], &golden(), &algorithm(group)).values;
     let want = [0.730295, 0.577349, -1.095443, -1.154699, -1.095443, 0.730295, 0.577349, 0.730295];
-    assert_close("golden", &advantages(&[], &golden(), &algorithm).values, &want, 1e-6);
-    algorithm.normalize_std = false;
+    assert_close("golden", &of(by(GroupBy::TaskSeat)), &want, 1e-6);
     let want = [0.4, 0.366667, -0.6, -0.733333, -0.6, 0.4, 0.366667, 0.4];
-    assert_close("golden", &advantages(&[], &golden(), &algorithm).values, &want, 1e-6);
+    let centered = GroupPlan { normalize_std: false, ..by(GroupBy::TaskSeat) };
+    assert_close("golden", &of(centered), &want, 1e-6);
 }
 
 #[test]
 fn grpo_compares_episodes_not_rows() {
-    let got = advantages(&[], &golden(), &algorithm(GroupBy::Task));
+    let got = advantages(&[], &golden(), &algorithm(by(GroupBy::Task)));
     let (up, down) = (0.577349, -1.154699);
     assert_close("golden", &got.values, &[up, up, down, down, down, up, up, up], 1e-6);
     assert_eq!((got.groups.count, got.groups.size_min), (1, 3));
@@ -67,18 +75,17 @@ fn grpo_compares_episodes_not_rows() {
 fn tasks_of_two_sources_with_one_id_are_two_groups() {
     let mut samples = vec![sample("p", 0, 0, 1.0), sample("p", 1, 0, 0.0)];
     samples[1].task.source = "other".to_owned();
-    let got = advantages(&[], &samples, &algorithm(GroupBy::TaskSeat));
+    let got = advantages(&[], &samples, &algorithm(by(GroupBy::TaskSeat)));
     assert_eq!((got.groups.count, got.groups.singletons), (2, 2));
 }
 
 #[test]
 fn a_group_of_one_is_zero_or_raw() {
     let samples = [sample("p", 0, 0, 1.0)];
-    let mut algorithm = algorithm(GroupBy::TaskSeat);
-    let zero = advantages(&[], &samples, &algorithm);
+    let zero = advantages(&[], &samples, &algorithm(by(GroupBy::TaskSeat)));
     assert_eq!((zero.values, zero.groups.singletons, zero.groups.flat), (vec![0.0], 1, true));
-    algorithm.singleton = Singleton::Raw;
-    let raw = advantages(&[], &samples, &algorithm);
+    let raw = GroupPlan { singleton: Singleton::Raw, ..by(GroupBy::TaskSeat) };
+    let raw = advantages(&[], &samples, &algorithm(raw));
     assert_close("raw", &raw.values, &[0.999999], 1e-6);
     assert!(!raw.groups.flat);
 }
@@ -90,18 +97,18 @@ fn a_step_is_flat_when_no_group_has_spread_rounding_aside() {
         (0..7).map(move |episode| sample(&task, episode, 0, reward))
     };
     let mut samples: Vec<_> = equal("p", 0.1).chain(equal("q", 0.7)).collect();
-    let got = advantages(&[], &samples, &algorithm(GroupBy::TaskSeat)).groups;
+    let got = advantages(&[], &samples, &algorithm(by(GroupBy::TaskSeat))).groups;
     assert!(got.flat);
     assert_eq!((got.zero_std_frac, got.all_good_frac, got.all_bad_frac), (1.0, 0.5, 0.5));
     samples[0].reward = 0.0;
-    let got = advantages(&[], &samples, &algorithm(GroupBy::TaskSeat)).groups;
+    let got = advantages(&[], &samples, &algorithm(by(GroupBy::TaskSeat))).groups;
     assert!(!got.flat);
     assert_eq!(got.zero_std_frac, 0.5);
 }
 
 #[test]
 fn no_samples_give_no_advantages_and_a_flat_step() {
-    let got = advantages(&[], &[], &algorithm(GroupBy::Task));
+    let got = advantages(&[], &[], &algorithm(by(GroupBy::Task)));
     assert!(got.values.is_empty() && got.groups.flat);
 }
 
@@ -238,10 +245,9 @@ fn rewards_with_kl_and_their_advantages_agree_with_trl() {
 #[test]
 fn turns_with_one_prompt_are_compared_with_each_other() {
     let mut plan = plan(&[("t/a", true)]);
-    plan.algorithm.anchor_weight = 1.0;
-    plan.algorithm.group_by = GroupBy::Task;
-    plan.algorithm.deviation_by = GroupBy::Task;
-    plan.algorithm.normalize_std = false;
+    let anchor = Some(AnchorPlan::default());
+    let gigpo = GroupPlan { normalize_std: false, anchor, ..by(GroupBy::Task) };
+    plan.algorithm.advantage = AdvantagePlan::Group(gigpo);
     let mut good = episode("p", 0, 1.0, vec![turn("t/a", 0), turn("t/a", 1)]);
     let bad = episode("p", 1, 0.0, vec![turn("t/a", 0)]);
     good.turns[1].tokens.as_mut().unwrap().prompt = vec![9];
@@ -254,19 +260,17 @@ fn turns_with_one_prompt_are_compared_with_each_other() {
 
 #[test]
 fn leave_one_out_by_seat_agrees_with_the_reference() {
-    let mut algorithm = algorithm(GroupBy::TaskSeat);
-    algorithm.baseline = Baseline::LeaveOneOut;
-    algorithm.normalize_std = false;
+    let baseline = GroupBaseline::LeaveOneOut;
+    let rloo = GroupPlan { baseline, normalize_std: false, ..by(GroupBy::TaskSeat) };
     let want = [0.5, 0.55, -0.75, -1.1, -0.75, 0.5, 0.55, 0.5];
-    assert_close("RLOO", &advantages(&[], &golden(), &algorithm).values, &want, 1e-6);
+    assert_close("RLOO", &advantages(&[], &golden(), &algorithm(rloo)).values, &want, 1e-6);
 }
 
 #[test]
 fn mean_and_deviation_may_be_of_the_task_or_of_the_seat() {
     let parts = |mean, deviation| {
-        let mut algorithm = algorithm(mean);
-        algorithm.deviation_by = deviation;
-        advantages(&[], &golden(), &algorithm).values
+        let group = GroupPlan { deviation_by: Some(deviation), ..by(mean) };
+        advantages(&[], &golden(), &algorithm(group)).values
     };
     // Row 1 is the verifier's in a solved episode: 1 − 0.6333 over its own σ 0.6351 or that of episodes 0.5966.
     let (task, seat) = (GroupBy::Task, GroupBy::TaskSeat);
@@ -314,18 +318,23 @@ fn ragged() -> Vec<Sample> {
 
 fn every_algorithm() -> Vec<AlgorithmPlan> {
     let mut all = vec![];
-    for baseline in [Baseline::Mean, Baseline::LeaveOneOut, Baseline::SecondBest, Baseline::None] {
-        for (group_by, deviation_by) in [
+    let of = |advantage, whiten| AlgorithmPlan { advantage, whiten, ..plan(&[]).algorithm };
+    for baseline in [GroupBaseline::Mean, GroupBaseline::LeaveOneOut, GroupBaseline::SecondBest] {
+        for (mean, deviation) in [
             (GroupBy::Task, GroupBy::Task),
             (GroupBy::Task, GroupBy::TaskSeat),
             (GroupBy::TaskSeat, GroupBy::Task),
             (GroupBy::TaskSeat, GroupBy::TaskSeat),
         ] {
             for (normalize_std, whiten) in [(true, false), (false, false), (false, true)] {
-                let base = algorithm(group_by);
-                all.push(AlgorithmPlan { baseline, deviation_by, normalize_std, whiten, ..base });
+                let deviation_by = Some(deviation);
+                let group = GroupPlan { baseline, deviation_by, normalize_std, ..by(mean) };
+                all.push(of(AdvantagePlan::Group(group), whiten));
             }
         }
+    }
+    for (by, whiten) in [(GroupBy::Task, false), (GroupBy::TaskSeat, true)] {
+        all.push(of(AdvantagePlan::Reward(RewardPlan { by, anchor: None }), whiten));
     }
     all
 }
@@ -344,7 +353,7 @@ fn the_order_of_rows_changes_no_advantage() {
 
 #[test]
 fn equal_rewards_teach_nothing_and_one_member_has_no_comparison() {
-    for algorithm in every_algorithm().iter().filter(|a| a.baseline != Baseline::None) {
+    for algorithm in every_algorithm().iter().filter(|a| a.advantage.compares_group()) {
         let mut rows = ragged();
         for row in &mut rows {
             row.reward = 0.1;
@@ -362,9 +371,9 @@ fn equal_rewards_teach_nothing_and_one_member_has_no_comparison() {
 
 #[test]
 fn without_a_baseline_a_step_is_flat_when_rewards_are_zero_or_whitened_to_zero() {
-    let mut algorithm = algorithm(GroupBy::Task);
-    algorithm.baseline = Baseline::None;
-    algorithm.normalize_std = false;
+    let reward = RewardPlan { by: GroupBy::Task, anchor: None };
+    let mut algorithm = algorithm(GroupPlan::default());
+    algorithm.advantage = AdvantagePlan::Reward(reward);
     let of = |reward: f64, algorithm: &AlgorithmPlan| {
         let rows = [sample("p", 0, 0, reward), sample("p", 1, 0, reward)];
         advantages(&[], &rows, algorithm).groups.flat
@@ -446,7 +455,8 @@ fn turns_with_similar_prompts_are_compared_where_that_is_wanted() {
         episode.turns[0].tokens.as_mut().unwrap().prompt = prompt;
     }
     let samples = samples(&episodes, &plan);
-    let groups = |least| anchor::groups(&episodes, &samples, least).group;
+    let step = rewarded(&episodes, &samples, None, GroupBy::Task);
+    let groups = |least| anchor::groups(&step.view(), least).group;
     assert_eq!(groups(1.0), [0, 1, 2]);
     assert_eq!(groups(0.8), [0, 1, 2]);
     assert_eq!(groups(0.75), [0, 0, 1]);
@@ -456,8 +466,7 @@ fn turns_with_similar_prompts_are_compared_where_that_is_wanted() {
 #[test]
 fn a_greedy_episode_is_compared_with_and_not_trained_on() {
     let mut plan = plan(&[("t/a", true), ("t/b", true)]);
-    plan.algorithm.baseline = Baseline::Greedy;
-    plan.algorithm.normalize_std = false;
+    plan.algorithm.advantage = AdvantagePlan::Greedy(GreedyPlan::default());
     plan.task.group_size = std::num::NonZeroU32::new(2).unwrap();
     let turns = || vec![turn("t/a", 0), turn("t/b", 1)];
     let mut greedy = episode("p", 2, 0.25, vec![turn("t/a", 0), turn("t/a", 1)]);
@@ -480,9 +489,8 @@ fn a_greedy_episode_is_compared_with_and_not_trained_on() {
 #[test]
 fn a_moving_average_is_taken_off_before_it_moves() {
     let mut plan = plan(&[("t/a", true), ("t/b", true)]);
-    plan.algorithm.baseline = Baseline::MovingAverage;
-    plan.algorithm.baseline_momentum = 0.5;
-    plan.algorithm.normalize_std = false;
+    let average = MovingAveragePlan { momentum: 0.5, ..MovingAveragePlan::default() };
+    plan.algorithm.advantage = AdvantagePlan::MovingAverage(average);
     let mut averages = EmaBaseline::default();
     let mut step = |rewards: [f64; 2]| {
         let of =
@@ -522,9 +530,9 @@ fn rewards_are_shaped_by_those_of_earlier_rounds() {
 #[test]
 fn the_four_baselines_of_dr_mas_are_of_rows_of_a_seat_or_of_all() {
     // Computed by Python's `statistics` (sample deviation, 1e-6 added) from the rows of the golden batch.
-    let by = |group_by, deviation_by| {
-        let algorithm = AlgorithmPlan { group_by, deviation_by, ..algorithm(group_by) };
-        advantages(&[], &golden(), &algorithm).values
+    let of = |mean, deviation| {
+        let group = GroupPlan { deviation_by: Some(deviation), ..by(mean) };
+        advantages(&[], &golden(), &algorithm(group)).values
     };
     let cases = [
         (
@@ -548,8 +556,8 @@ fn the_four_baselines_of_dr_mas_are_of_rows_of_a_seat_or_of_all() {
             [0.730295, 0.577349, -1.095443, -1.154699, -1.095443, 0.730295, 0.577349, 0.730295],
         ),
     ];
-    for (name, [group_by, deviation_by], want) in cases {
-        assert_close(name, &by(group_by, deviation_by), &want, 1e-5);
+    for (name, [mean, deviation], want) in cases {
+        assert_close(name, &of(mean, deviation), &want, 1e-5);
     }
 }
 
@@ -585,9 +593,39 @@ fn a_declared_estimator_sees_parts_and_dense_ids_and_gives_an_advantage_for_each
     let mut samples = samples(&episodes, &plan);
     samples[3].reward += 0.125;
     let chosen = Chosen { name: "t/seen".to_owned(), options: Value::Null };
-    let advantage = Some(Instance { chosen, value: std::sync::Arc::new(Seen) as _ });
-    let declared_plan = DeclaredPlan { advantage, surrogate: None };
-    let algorithm = AlgorithmPlan { declared: declared_plan, ..plan.algorithm };
+    let seen = Instance { chosen, value: std::sync::Arc::new(Seen) as _ };
+    let algorithm = AlgorithmPlan { advantage: AdvantagePlan::Declared(seen), ..plan.algorithm };
     let got = declared(&episodes, &samples, &[], &algorithm).unwrap();
     assert_eq!(got, [[1.0, 1.0], [111.0, 111.0], [200.25, 200.25], [310.25, 310.25]]);
+}
+
+#[test]
+fn every_estimator_gives_what_training_takes() {
+    let plan = plan(&[("t/a", true), ("t/b", true)]);
+    let turns = || vec![turn("t/a", 0), turn("t/b", 1), turn("t/a", 2)];
+    let mut episodes = [
+        episode("p", 0, 1.0, turns()),
+        episode("p", 1, 0.25, turns()),
+        episode("q", 0, 0.5, turns()),
+    ];
+    let of = RewardOf::Turn(1);
+    episodes[0].rewards.push(RewardPart { name: "bonus".to_owned(), value: 0.5, of });
+    let samples = samples(&episodes, &plan);
+    let anchor = Some(AnchorPlan { weight: 0.5, ..AnchorPlan::default() });
+    for advantage in [
+        AdvantagePlan::Group(GroupPlan {
+            deviation_by: Some(GroupBy::Task),
+            ..GroupPlan::default()
+        }),
+        AdvantagePlan::Group(GroupPlan { anchor, ..by(GroupBy::Task) }),
+        AdvantagePlan::Reward(RewardPlan { by: GroupBy::Task, anchor }),
+        AdvantagePlan::Greedy(GreedyPlan::default()),
+        AdvantagePlan::MovingAverage(MovingAveragePlan::default()),
+    ] {
+        let estimator = advantage.estimator().unwrap();
+        let step = rewarded(&episodes, &samples, None, estimator.group_by());
+        let algorithm = AlgorithmPlan { advantage: advantage.clone(), ..plan.algorithm.clone() };
+        let trained = advantages(&episodes, &samples, &algorithm).values;
+        assert_eq!(step.estimate(estimator), trained, "{advantage:?}");
+    }
 }

@@ -4,10 +4,8 @@ use std::collections::BTreeMap;
 
 use maverl_kernels::advantage::{GaeParams, GaeSteps, RaggedRows, gae};
 
-use crate::algo::Sample;
-use crate::config::{Bootstrap, Granularity};
-use crate::plan::CriticPlan;
-use crate::trajectory::{Episode, RewardOf};
+use crate::config::{Bootstrap, CriticPlan, Granularity};
+use crate::credit::{Advantage, Rewarded};
 
 /// Advantages and returns from values.
 #[derive(Debug, Clone, PartialEq)]
@@ -18,14 +16,14 @@ pub struct Valued {
     pub returns: Vec<Vec<f64>>,
 }
 
-/// The advantages and returns of samples, given what the critic said of each `[N][places]` before it was spoken.
+/// The advantages and returns of rows, from the values that critics predicted `[N][places]` before they were spoken.
 ///
 /// ```text
-/// chain turn   a reply is a chain by itself, and earns its reward at its end              (PPO, IPPO, MAPPO)
-/// chain seat   the replies of a seat in an episode, one after the other
-/// chain team   those of every seat, in the order in which they were given                 (MARFT)
+/// bootstrap turn   a reply is a chain by itself, and earns its reward at its end              (PPO, IPPO, MAPPO)
+/// bootstrap seat   the replies of a seat in an episode, one after the other
+/// bootstrap team   those of every seat, in the order in which they were given                 (MARFT)
 ///
-/// level token  a place is a token                    level turn   a place is a reply
+/// granularity token  a place is a token              granularity turn   a place is a reply
 /// A, G: see [`gae`], with γ and λ from each place to the next
 /// ```
 ///
@@ -34,18 +32,14 @@ pub struct Valued {
 ///
 /// # Panics
 ///
-/// If there is not a list of values for each sample.
-pub fn valued(
-    episodes: &[Episode],
-    samples: &[Sample],
-    values: &[Vec<f64>],
-    critic: &CriticPlan,
-) -> Valued {
-    assert_eq!(values.len(), samples.len(), "valued: values for each sample");
+/// If there is not a list of values for each row.
+pub fn valued(step: &Rewarded<'_>, critic: &CriticPlan) -> Valued {
+    let values = step.values.expect("valued: values for each row");
+    assert_eq!(values.len(), step.len(), "valued: values for each row");
     let hop = GaeParams::from(critic);
-    let mut advantages = vec![Vec::new(); samples.len()];
-    let mut returns = vec![Vec::new(); samples.len()];
-    for chain in chains(samples, critic.bootstrap) {
+    let mut advantages = vec![Vec::new(); step.len()];
+    let mut returns = vec![Vec::new(); step.len()];
+    for chain in chains(step, critic.bootstrap) {
         let rewards: Vec<Vec<f64>> = chain
             .iter()
             .enumerate()
@@ -53,8 +47,8 @@ pub fn valued(
                 let mut rewards = vec![0.0; values[i].len()];
                 if let Some(last) = rewards.last_mut() {
                     *last = match critic.bootstrap {
-                        Bootstrap::Turn => samples[i].reward,
-                        _ => earned(episodes, samples, &chain, place),
+                        Bootstrap::Turn => step.earned[i],
+                        _ => earned(step, &chain, place),
                     };
                 }
                 rewards
@@ -76,7 +70,7 @@ pub fn valued(
             let (a, g) = (a[places.clone()].to_vec(), g[places].to_vec());
             advantages[i] = match critic.granularity {
                 Granularity::Token => a,
-                Granularity::Turn => vec![a.first().copied().unwrap_or(0.0); samples[i].tokens],
+                Granularity::Turn => vec![a.first().copied().unwrap_or(0.0); step.lengths[i]],
             };
             returns[i] = g;
         }
@@ -84,14 +78,24 @@ pub fn valued(
     Valued { advantages, returns }
 }
 
-/// Samples that follow each other, in the order in which they were given.
-fn chains(samples: &[Sample], chain: Bootstrap) -> Vec<Vec<usize>> {
+impl Advantage for CriticPlan {
+    fn estimate(&self, step: &Rewarded<'_>, out: &mut [f64]) {
+        out.copy_from_slice(&valued(step, self).advantages.concat());
+    }
+
+    fn by_token(&self) -> bool {
+        true
+    }
+}
+
+/// Rows that follow each other, in the order in which they were given.
+fn chains(step: &Rewarded<'_>, chain: Bootstrap) -> Vec<Vec<usize>> {
     let mut chains: BTreeMap<(usize, usize), Vec<usize>> = BTreeMap::new();
-    for (i, sample) in samples.iter().enumerate() {
+    for i in 0..step.len() {
         let key = match chain {
             Bootstrap::Turn => (i, 0),
-            Bootstrap::Seat => (sample.episode, sample.seat),
-            Bootstrap::Team => (sample.episode, 0),
+            Bootstrap::Seat => (step.episodes[i], step.seats[i]),
+            Bootstrap::Team => (step.episodes[i], 0),
         };
         chains.entry(key).or_default().push(i);
     }
@@ -99,22 +103,16 @@ fn chains(samples: &[Sample], chain: Bootstrap) -> Vec<Vec<usize>> {
 }
 
 /// Returns the own reward of the reply at a place of a chain.
-fn earned(episodes: &[Episode], samples: &[Sample], chain: &[usize], place: usize) -> f64 {
-    let sample = &samples[chain[place]];
-    let episode = &episodes[sample.episode];
-    let parts = |of: &dyn Fn(&RewardOf) -> bool| -> f64 {
-        episode.rewards.iter().filter(|part| of(&part.of)).map(|part| part.value).sum()
-    };
-    let seat = &episode.turns[sample.turn].seat;
-    let for_turn = parts(&|of| matches!(of, RewardOf::Turn(turn) if *turn == sample.turn));
-    let for_seat = parts(&|of| matches!(of, RewardOf::Seat(of) if of == seat));
-    let whole = episode.turn_reward(sample.turn).unwrap_or(0.0);
+fn earned(step: &Rewarded<'_>, chain: &[usize], place: usize) -> f64 {
+    let row = chain[place];
+    let for_turn = step.turn_parts[step.episodes[row]][step.turns[row]];
+    let (for_seat, whole) = (step.seat_parts[row], step.recorded[row]);
     let is_last = |of: &dyn Fn(usize) -> bool| !chain[place + 1..].iter().any(|&later| of(later));
     let pay = |due: bool, reward: f64| if due { reward } else { 0.0 };
-    // Whatever was done to the sample's reward beside the episode's parts is the turn's own.
-    (sample.reward - whole)
+    // Whatever was done to the row's reward beside the episode's parts is the turn's own.
+    (step.earned[row] - whole)
         + for_turn
-        + pay(is_last(&|later| samples[later].seat == sample.seat), for_seat)
+        + pay(is_last(&|later| step.seats[later] == step.seats[row]), for_seat)
         + pay(is_last(&|_| true), whole - for_turn - for_seat)
 }
 
@@ -123,20 +121,31 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::algo::samples;
+    use crate::algo::advantage::declared::rewarded;
     use crate::algo::testing::{assert_close, episode, plan, turn};
-    use crate::config::CriticConfig;
-    use crate::trajectory::RewardPart;
+    use crate::algo::{Sample, samples};
+    use crate::credit::GroupBy;
+    use crate::trajectory::{Episode, RewardOf, RewardPart};
 
-    fn critic(chain: Bootstrap, level: Granularity, gamma: f64, lambda: f64) -> CriticPlan {
-        let config = CriticConfig {
-            bootstrap: Some(chain),
-            granularity: Some(level),
-            gamma: Some(gamma),
-            lambda: Some(lambda),
-            ..CriticConfig::default()
-        };
-        CriticPlan::from(&config)
+    fn critic(
+        bootstrap: Bootstrap,
+        granularity: Granularity,
+        gamma: f64,
+        lambda: f64,
+    ) -> CriticPlan {
+        CriticPlan { bootstrap, granularity, gamma, lambda, ..CriticPlan::default() }
+    }
+
+    fn valued(
+        episodes: &[Episode],
+        samples: &[Sample],
+        values: &[Vec<f64>],
+        critic: &CriticPlan,
+    ) -> Valued {
+        let step = rewarded(episodes, samples, Some(values), GroupBy::TaskSeat);
+        let valued = super::valued(&step.view(), critic);
+        assert_eq!(step.estimate(critic), valued.advantages.concat());
+        valued
     }
 
     fn part(value: f64, of: RewardOf) -> RewardPart {

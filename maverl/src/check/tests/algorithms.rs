@@ -1,7 +1,7 @@
 //! Presets and their parts.
 
 use super::*;
-use crate::config::{GroupBy, Ratio};
+use crate::config::{AdvantagePlan, GroupBy, GroupPlan, Ratio};
 
 #[test]
 fn what_cannot_be_trained_with_can_be_evaluated() {
@@ -12,11 +12,18 @@ fn what_cannot_be_trained_with_can_be_evaluated() {
 
 #[test]
 fn a_preset_sets_its_parts_and_each_can_be_overridden() {
-    let group_by = |toml: &str| plan_of(&text(toml)).algorithm.group_by;
-    assert_eq!(group_by("[algorithm]\nname = \"grpo\""), GroupBy::Task);
-    assert_eq!(group_by("[algorithm]\nname = \"drmas\""), GroupBy::TaskSeat);
-    let mixed = "[algorithm]\nname = \"grpo\"\ngroup_by = \"task_seat\"";
-    assert_eq!(group_by(mixed), GroupBy::TaskSeat);
+    let advantage = |toml: &str| plan_of(&text(toml)).algorithm.advantage;
+    let group = |by, normalize_std| {
+        AdvantagePlan::Group(GroupPlan { by, normalize_std, ..GroupPlan::default() })
+    };
+    assert_eq!(advantage("[algorithm]\nname = \"grpo\""), group(GroupBy::Task, true));
+    assert_eq!(advantage("[algorithm]\nname = \"drmas\""), group(GroupBy::TaskSeat, true));
+    let mixed = "[algorithm]\nname = \"drgrpo\"\nadvantage.by = \"task_seat\"";
+    assert_eq!(advantage(mixed), group(GroupBy::TaskSeat, false));
+    let same = "[algorithm]\nname = \"drgrpo\"\nadvantage = { kind = \"group\", eps = 1e-6 }";
+    assert_eq!(advantage(same), group(GroupBy::Task, false));
+    let other = "[algorithm]\nname = \"ppo\"\nadvantage = { kind = \"group\" }";
+    assert_eq!(advantage(other), AdvantagePlan::default());
 }
 
 #[test]
@@ -35,10 +42,6 @@ fn parts_of_an_algorithm_that_do_not_go_together_are_refused_with_the_reason() {
         let found = render(&problems, GraphicalTheme::none());
         assert!(found.contains(part), "{found}");
     };
-    refused(
-        "[algorithm]\nbaseline = \"none\"",
-        "`algorithm.normalize_std` is true, and `algorithm.baseline` compares with no group",
-    );
     refused(
         "[algorithm]\nadaptive_kl.target = 0.1",
         "`algorithm.adaptive_kl.target` is set, and `algorithm.loss.kl_coef` is 0",
@@ -165,4 +168,77 @@ kl = "k4"
   help: did you mean "k1"?
 "#,
     );
+}
+
+#[test]
+fn a_key_of_another_kind_of_estimator_is_refused() {
+    check(
+        &search(),
+        r#"
+[algorithm.advantage]
+kind = "reward"
+normalize_std = true
+"#,
+        r#"
+  x unknown key `algorithm.advantage.normalize_std`
+   ,-[run.toml:3:1]
+ 3 | normalize_std = true
+   : ^^^^^^^^^^^^^
+   `----
+  help: `normalize_std` is a key of `[algorithm.advantage]` with `kind = "group"`
+"#,
+    );
+}
+
+#[test]
+fn values_of_an_estimator_are_told_with_their_place() {
+    check(
+        &search(),
+        r#"
+[algorithm.advantage]
+kind = "critic"
+gamma = 1.5
+trunk = "lorra"
+optim = { lr = "small" }
+"#,
+        r#"
+  x `algorithm.advantage.gamma` is 1.5; expected a number from 0 to 1
+   ,-[run.toml:3:9]
+ 3 | gamma = 1.5
+   :         ^^^
+   `----
+  x `algorithm.advantage.trunk` is "lorra"; expected one of "own", "lora", "shared"
+   ,-[run.toml:4:9]
+ 4 | trunk = "lorra"
+   :         ^^^^^^^
+   `----
+  help: did you mean "lora"?
+  x `algorithm.advantage.optim.lr` is "small"; expected a number
+   ,-[run.toml:5:16]
+ 5 | optim = { lr = "small" }
+   :                ^^^^^^^
+   `----
+"#,
+    );
+}
+
+#[test]
+fn keys_that_have_moved_are_answered_with_where_they_are() {
+    let found = |toml: &str| {
+        let problems = super::super::check(&text(toml), &search(), Purpose::Train).unwrap_err();
+        let found = render(&problems, GraphicalTheme::none());
+        found.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    for (toml, help) in [
+        ("group_by = \"task\"", "did you mean `algorithm.advantage.by`?"),
+        ("estimator = \"critic\"", "did you mean `algorithm.advantage.kind`?"),
+        ("normalize_std = false", "did you mean `algorithm.advantage.normalize_std`?"),
+        (
+            "critic = { gamma = 0.9 }",
+            "did you mean `[algorithm.advantage]` with `kind = \"critic\"`",
+        ),
+    ] {
+        let found = found(&format!("[algorithm]\n{toml}"));
+        assert!(found.contains(help), "{toml}: {found}");
+    }
 }

@@ -93,7 +93,7 @@ fn whole_numbers(value: &toml::Value, path: &mut Vec<String>, found: &mut Vec<Ve
 fn no_whole_number_of_a_configuration_ends_the_process() {
     let toml = format!(
         "{DEBATE}\n[models.small.lora]\nrank = 4\n[endpoints.expert]\nscript = \"none\"\nretries = 1\n\
-         [algorithm.critic]\nmixer_width = 4\nwarmup_steps = 1\n[task]\nlimit = 8\nmax_level = 4\n[eval]\ntasks = 8\n"
+         [algorithm.advantage]\nkind = \"mixer\"\nwidth = 4\nwarmup_steps = 1\n[task]\nlimit = 8\nmax_level = 4\n[eval]\ntasks = 8\n"
     );
     let config: crate::config::Config = toml::from_str(&toml).unwrap();
     let written = toml::Value::try_from(&config).unwrap();

@@ -1,18 +1,25 @@
 //! Declared estimators and surrogates.
 
 use super::*;
-use crate::credit::Gdpo;
+use crate::config::{AdvantagePlan, CriticPlan};
+use crate::credit::{Advantage, Gdpo, Rewarded};
 
-/// The search team, and GDPO.
-fn with_gdpo() -> Registry {
-    registry(&[
+/// The search team.
+fn search_entries() -> Vec<Entry> {
+    vec![
         Entry::agent::<Verifier>(HERE),
         Entry::agent::<Searcher>(HERE),
         Entry::agent::<Answerer>(HERE),
         Entry::orchestra::<Route>(HERE),
         Entry::environment::<Library>(HERE),
-        Entry::advantage::<Gdpo>("gdpo", "GDPO.", HERE),
-    ])
+    ]
+}
+
+/// The search team, and GDPO.
+fn with_gdpo() -> Registry {
+    let mut entries = search_entries();
+    entries.push(Entry::advantage::<Gdpo>("gdpo", "GDPO.", HERE));
+    registry(&entries)
 }
 
 fn told(toml: &str) -> String {
@@ -34,7 +41,7 @@ fn unknown_estimators_and_settings_are_reported_with_the_nearest_name() {
             ["unknown key `algorithm.advantage.esp`", "did you mean `eps`?"],
         ),
         ("kind = \"gdpo\"\neps = \"small\"", ["`algorithm.advantage.eps` is", "small"]),
-        ("eps = 1e-6", ["`algorithm.advantage` has no `kind`", "`gdpo`"]),
+        ("kind = \"gdpo\"\nby = \"tsak\"", ["`algorithm.advantage.by`", "expected one of `task`"]),
     ] {
         let told = told(&format!("[algorithm.advantage]\n{toml}"));
         assert!(parts.iter().all(|part| told.contains(part)), "{toml}\n{told}");
@@ -46,31 +53,58 @@ fn unknown_estimators_and_settings_are_reported_with_the_nearest_name() {
 #[test]
 fn the_resolved_configuration_has_the_estimator_with_every_setting() {
     let plan = planned("[algorithm.advantage]\nkind = \"gdpo\"\nweights = { brevity = 0.5 }");
-    let chosen = &plan.algorithm.declared.advantage.as_ref().unwrap().chosen;
-    assert_eq!(chosen.name, "gdpo");
-    assert_eq!(chosen.options["eps"], 1e-4);
+    let AdvantagePlan::Declared(declared) = &plan.algorithm.advantage else { panic!("gdpo") };
+    assert_eq!(declared.chosen.name, "gdpo");
+    assert_eq!(declared.chosen.options["eps"], 1e-4);
     let resolved = toml::to_string(&plan.config).unwrap();
     assert!(
-        resolved.contains("[algorithm.advantage]\nkind = \"gdpo\"\neps = 0.0001"),
+        resolved.contains("[algorithm.advantage]\nkind = \"gdpo\"\nby = \"task\"\neps = 0.0001"),
         "{resolved}"
     );
     assert_eq!(planned(&resolved), plan);
 }
 
 #[test]
-fn keys_without_effect_beside_a_declared_estimator_are_warned_about() {
-    let plan = planned(
-        "[algorithm]\nnormalize_std = false\ngroup_by = \"task\"\n[algorithm.advantage]\nkind = \"gdpo\"",
-    );
-    let expected = "`algorithm.normalize_std` has no effect beside `[algorithm.advantage]`";
-    assert!(plan.warnings.iter().any(|warning| warning == expected), "{:?}", plan.warnings);
-    assert!(!plan.warnings.iter().any(|warning| warning.contains("group_by")));
+fn keys_of_the_built_in_estimators_are_no_keys_of_a_declared_one() {
+    let told = told("[algorithm.advantage]\nkind = \"gdpo\"\nnormalize_std = false");
+    assert!(told.contains("unknown key `algorithm.advantage.normalize_std`"), "{told}");
+    assert!(told.contains("is a key of `[algorithm.advantage]` with `kind = \"group\"`"), "{told}");
 }
 
 #[test]
 fn an_estimator_without_advantages_to_estimate_is_refused() {
-    let told = told(
-        "[algorithm]\nestimator = \"critic\"\ncritic = { mixer = \"sum\" }\n[algorithm.advantage]\nkind = \"gdpo\"",
-    );
-    assert!(told.contains("advantages come from a mixer"), "{told}");
+    let told = told("[algorithm]\nname = \"spin\"\n[algorithm.advantage]\nkind = \"gdpo\"");
+    assert!(told.contains("given replies have no advantages"), "{told}");
+}
+
+/// The mean of a critic's values.
+#[crate::advantage(name = "t/values")]
+#[derive(crate::Settings)]
+struct Values {
+    /// Critics.
+    #[setting(inner)]
+    critic: CriticPlan,
+}
+
+impl Advantage for Values {
+    fn estimate(&self, step: &Rewarded<'_>, out: &mut [f64]) {
+        for (out, values) in out.iter_mut().zip(step.values.unwrap_or_default()) {
+            *out = values.iter().sum::<f64>() / values.len() as f64 * self.critic.gamma;
+        }
+    }
+}
+
+#[test]
+fn a_declared_estimator_has_critics_by_a_setting_of_that_name() {
+    let entries = || {
+        let mut entries = search_entries();
+        entries.push(Entry::advantage::<Values>("t/values", "Values.", HERE));
+        registry(&entries)
+    };
+    let toml = "[algorithm.advantage]\nkind = \"t/values\"\ncritic = { gamma = 0.5, optim = { lr = 1e-3 } }";
+    let plan = super::super::check(&text(toml), &entries(), Purpose::Train)
+        .unwrap_or_else(|problems| panic!("{}", render(&problems, GraphicalTheme::none())));
+    let critic = plan.algorithm.critic.as_ref().unwrap();
+    assert_eq!((critic.gamma, critic.optim().lr, critic.optim().eps), (0.5, 1e-3, 1e-8));
+    assert_eq!(plan.critic_of(0), Some(0));
 }

@@ -27,7 +27,7 @@ fn each_policy_or_the_team_has_a_critic() {
     assert_eq!(host("name = \"ppo\""), [Some(0), Some(0)]);
     assert_eq!(host("name = \"ippo\""), [Some(0), Some(1)]);
     assert_eq!(host("name = \"grpo\""), [None, None]);
-    assert_eq!(host("name = \"ppo\"\nestimator = \"group\""), [None, None]);
+    assert_eq!(host("name = \"ppo\"\nadvantage.kind = \"group\""), [None, None]);
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn names_of_critics_that_cannot_be_are_told_with_what_would_do() {
     );
     assert_eq!(plan_of(&text(&all)).critic_of(1), Some(0));
     says(
-        &format!("{all}critic.trunk = \"shared\""),
+        &format!("{all}advantage.trunk = \"shared\""),
         &["the critic \"one\" cannot be on the trunks of both"],
     );
     let other = all.replacen(
@@ -96,7 +96,7 @@ fn a_cycle_of_training_needs_policies_that_can_take_turns() {
         &["in what order", "update_order = \"together\""],
     );
     says(
-        &format!("{}name = \"ippo\"\ncritic.trunk = \"shared\"", cycle(TWO)),
+        &format!("{}name = \"ippo\"\nadvantage.trunk = \"shared\"", cycle(TWO)),
         &["on the policy's trunk is updated with it"],
     );
     says(&format!("{}swap_every = 2", cycle(TWO)), &["`algorithm.swap_every` exchanges policies"]);
@@ -106,73 +106,62 @@ fn a_cycle_of_training_needs_policies_that_can_take_turns() {
 fn parts_of_critics_that_do_not_go_together_are_told_with_what_would_do() {
     let cases = [
         (
-            "name = \"grpo\"\ncritic.gamma = 0.9",
-            "`algorithm.critic` has no effect",
-            "estimator = \"critic\"",
+            "name = \"grpo\"\nadvantage.gamma = 0.9",
+            "unknown key `algorithm.advantage.gamma`",
+            "with `kind = \"critic\"`",
         ),
         (
-            "name = \"mappo\"\ncritic.trunk = \"shared\"\ncritic.scope = \"policy\"",
+            "name = \"mappo\"\nadvantage.trunk = \"shared\"\nadvantage.scope = \"policy\"",
             "not the transcript",
             "input = \"prompt\"",
         ),
         (
-            "name = \"ppo\"\ncritic.trunk = \"shared\"",
+            "name = \"ppo\"\nadvantage.trunk = \"shared\"",
             "the trunks of several policies",
             "scope = \"policy\"",
         ),
         (
-            "name = \"ippo\"\ncritic = { trunk = \"shared\", warmup_steps = 3 }",
+            "name = \"ippo\"\nadvantage = { trunk = \"shared\", warmup_steps = 3 }",
             "never before it",
             "remove `warmup_steps`",
         ),
         (
-            "name = \"vdn\"\ncritic.trunk = \"shared\"",
-            "a mixer updates critics by themselves",
-            "trunk = \"own\"",
+            "name = \"vdn\"\nadvantage.trunk = \"shared\"",
+            "`algorithm.advantage.trunk` is \"shared\"",
+            "expected one of \"own\", \"lora\"",
         ),
         (
-            "name = \"vdn\"\ncritic.granularity = \"token\"",
-            "not of each token",
-            "granularity = \"turn\"",
+            "name = \"vdn\"\nadvantage.granularity = \"token\"",
+            "unknown key `algorithm.advantage.granularity`",
+            "with `kind = \"critic\"`",
         ),
         (
-            "name = \"vdn\"\ncritic.bootstrap = \"team\"",
-            "nothing is chained",
-            "set `bootstrap = \"turn\"`",
-        ),
-        (
-            "name = \"vdn\"\ncritic.normalize = \"popart\"",
-            "in units of reward",
-            "set `normalize = \"none\"`",
-        ),
-        (
-            "name = \"ippo\"\ncritic.lora = { rank = 4 }",
-            "`algorithm.critic.lora` has no effect",
+            "name = \"ippo\"\nadvantage.lora = { rank = 4 }",
+            "`algorithm.advantage.lora` has no effect",
             "trunk = \"lora\"",
         ),
         (
-            "name = \"ippo\"\ncritic.trunk = \"lora\"",
+            "name = \"ippo\"\nadvantage.trunk = \"lora\"",
             "policy `small` trains its weights",
             "`lora` in `[models.small]`",
         ),
-        ("name = \"ippo\"\ncritic.gamma = 1.5", "`algorithm.critic.gamma` is 1.5", "from 0 to 1"),
+        (
+            "name = \"ippo\"\nadvantage.gamma = 1.5",
+            "`algorithm.advantage.gamma` is 1.5",
+            "from 0 to 1",
+        ),
+        (
+            "name = \"ippo\"\nadvantage.optim.lr = -1.0",
+            "`algorithm.advantage.optim.lr` is -1",
+            "above 0",
+        ),
         ("name = \"maporl\"\ninfluence.follow = -1.0", "`algorithm.influence.follow` is -1", "0"),
         (
-            "name = \"ppo\"\nbaseline = \"greedy\"",
-            "`algorithm.baseline` has no effect",
-            "estimator = \"group\"",
-        ),
-        (
-            "name = \"sft\"\nestimator = \"critic\"",
-            "`algorithm.name` is \"sft\"",
-            "remove `estimator`",
+            "name = \"sft\"\nadvantage.kind = \"critic\"",
+            "`algorithm.advantage` has no effect",
+            "remove it",
         ),
     ];
-    let cases = cases.into_iter().chain([(
-        "name = \"dpo\"\nestimator = \"critic\"",
-        "`algorithm.name` is \"dpo\"",
-        "remove `estimator`",
-    )]);
     for (algorithm, message, help) in cases {
         says(&format!("{TWO}[algorithm]\n{algorithm}\n"), &[message, help]);
     }
@@ -180,10 +169,9 @@ fn parts_of_critics_that_do_not_go_together_are_told_with_what_would_do() {
 
 #[test]
 fn every_conflict_of_a_critic_is_told_and_not_only_the_first() {
-    let critic = "{ trunk = \"shared\", input = \"prompt\", warmup_steps = 5, mixer = \"monotone\", granularity = \"turn\" }";
-    let toml = format!("{TWO}[algorithm]\nname = \"mappo\"\ncritic = {critic}\n");
-    for told in ["the trunks of several", "never before it", "by themselves", "in units of reward"]
-    {
+    let critic = "{ trunk = \"shared\", warmup_steps = 5 }";
+    let toml = format!("{TWO}[algorithm]\nname = \"mappo\"\nadvantage = {critic}\n");
+    for told in ["the trunks of several", "never before it", "not the transcript"] {
         says(&toml, &[told]);
     }
 }
@@ -204,7 +192,7 @@ fn one_critic_does_not_read_the_tokens_of_two_models() {
     says(&format!("{two}name = \"ppo\"\n"), &["one critic for the team", "scope = \"policy\""]);
     says(
         &format!("{two}name = \"qmix\"\n"),
-        &["one mixer cannot take its state", "mixer = \"sum\""],
+        &["one mixer cannot take its state", "network = \"sum\""],
     );
     plan_of(&text(&format!("{two}name = \"ippo\"\n")));
     plan_of(&text(&format!("{two}name = \"vdn\"\n")));
@@ -213,11 +201,11 @@ fn one_critic_does_not_read_the_tokens_of_two_models() {
 #[test]
 fn what_is_written_out_makes_the_same_critic() {
     let lora = "[models.small]\npath = \"builtin:tiny\"\nlora = { rank = 2 }\n[algorithm]\nname = \"mappo\"\n\
-                critic = { trunk = \"lora\", lora = { rank = 4 }, optim = { lr = 1e-3 } }\n";
+                advantage = { trunk = \"lora\", lora = { rank = 4 }, optim = { lr = 1e-3 } }\n";
     let plan = plan_of(&text(lora));
     let critic = plan.algorithm.critic.clone().unwrap();
-    assert_eq!((critic.trunk, critic.optim.lr), (Trunk::Lora, 1e-3));
-    assert_eq!(critic.lora.rank, 4);
+    assert_eq!((critic.trunk, critic.optim().lr), (Trunk::Lora, 1e-3));
+    assert_eq!(critic.lora().rank, 4);
     let again = plan_of(&text(&toml::to_string(&plan.config).unwrap()));
     assert_eq!(again.algorithm, plan.algorithm);
 }

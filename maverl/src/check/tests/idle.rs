@@ -20,9 +20,12 @@ fn a_key_that_changes_nothing_is_told_with_the_reason() {
         ("name = \"grpo\"\ntrain_on = \"all\"", "train_on` has no effect: it is a key of"),
         ("name = \"grpo\"\nloss.kl = \"k1\"", "loss.kl` has no effect: `loss.kl_coef` is 0"),
         ("name = \"cispo\"\nloss.clip_dual = 5.0", "loss.clip_dual` has no effect: `surrogate`"),
-        ("name = \"ppo\"\nbaseline = \"leave_one_out\"", "baseline` has no effect: advantages"),
-        ("name = \"ippo\"\ncritic.value_coef = 0.9", "critic.value_coef` has no effect: `trunk`"),
-        ("name = \"qmix\"\ncritic.gamma = 0.9", "critic.gamma` has no effect: a mixer's"),
+        (
+            "name = \"ippo\"\nadvantage.value_coef = 0.9",
+            "advantage.value_coef` has no effect: `trunk`",
+        ),
+        ("name = \"qmix\"\nadvantage.gamma = 0.9", "advantage.gamma` has no effect: a mixer's"),
+        ("name = \"vdn\"\nadvantage.width = 8", "advantage.width` has no effect: `network`"),
     ];
     for (algorithm, told) in cases {
         let found = idle(&format!("{TWO}[algorithm]\n{algorithm}\n"));

@@ -196,7 +196,7 @@ fn keys_of_a_step_are_no_keys_of_an_agent() {
         r#"
 [agents."search/answerer"]
 tasks_per_step = 4
-group_by = "task"
+normalize_std = false
 temperature = 0.5
 "#,
         r#"
@@ -206,12 +206,12 @@ temperature = 0.5
    : ^^^^^^^^^^^^^^
    `----
   help: `tasks_per_step` is a key of `[task]`
-  x unknown key `agents."search/answerer".group_by`
+  x unknown key `agents."search/answerer".normalize_std`
    ,-[run.toml:3:1]
- 3 | group_by = "task"
-   : ^^^^^^^^
+ 3 | normalize_std = false
+   : ^^^^^^^^^^^^^
    `----
-  help: `group_by` is a key of `[algorithm]`
+  help: `normalize_std` is a key of `[algorithm.advantage]` with `kind = "group"`
   x unknown key `agents."search/answerer".temperature`
    ,-[run.toml:4:1]
  4 | temperature = 0.5
@@ -235,7 +235,7 @@ min_p = nan
 path = "builtin:tiny"
 optim = { lr = inf, betas = [0.9, 1.0], eps = 0, grad_clip = 0, weight_decay = -0.1 }
 [algorithm]
-advantage_eps = -1e-6
+advantage.eps = -1e-6
 [algorithm.loss]
 clip_dual = 1.0
 clip_low = -0.1
@@ -289,9 +289,9 @@ threads = 1025
  7 | optim = { lr = inf, betas = [0.9, 1.0], eps = 0, grad_clip = 0, weight_decay = -0.1 }
    :                                                                                ^^^^
    `----
-  x `algorithm.advantage_eps` is -1e-6; expected a finite number from 0
+  x `algorithm.advantage.eps` is -1e-6; expected a finite number from 0
    ,-[run.toml:9:17]
- 9 | advantage_eps = -1e-6
+ 9 | advantage.eps = -1e-6
    :                 ^^^^^
    `----
   x `algorithm.loss.clip_dual` is 1; expected a finite number above 1

@@ -46,7 +46,7 @@ fn every_default_is_written_out_in_short_decimals() {
         "temperature = 1.0",
         "clip_low = 0.2",
         "invalid_reply_penalty = 0.1",
-        "group_by = \"task_seat\"",
+        "by = \"task_seat\"",
         "lr = 0.000001",
         "worker_group = \"tiny\"",
         "frozen = false",

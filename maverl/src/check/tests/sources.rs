@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::config::GroupBy;
+use crate::config::AdvantagePlan;
 
 #[test]
 fn an_empty_file_is_a_plan_where_one_of_each_is_linked() {
@@ -20,7 +20,7 @@ fn an_empty_file_is_a_plan_where_one_of_each_is_linked() {
     assert!(plan.seats.iter().all(|seat| seat.trained && seat.policy == 0));
     assert_eq!(plan.seats[0].sampling, Sampling::default());
     assert_eq!(plan.seats[0].options, json!({ "style": null, "examples": 2 }));
-    assert_eq!(plan.algorithm.group_by, GroupBy::TaskSeat);
+    assert_eq!(plan.algorithm.advantage, AdvantagePlan::default());
     assert!(plan.warnings.is_empty());
 }
 

@@ -4,14 +4,15 @@ use serde_json::Value;
 
 use super::super::{Failure, usage};
 use crate::check::{alias, type_of};
-use crate::config::Preset;
 use crate::config::reference::{self, Entry, Item};
 use crate::config::tables::{self, TABLES};
-use crate::registry::{Declaration, Registry};
+use crate::config::{AdvantagePlan, Preset};
+use crate::registry::{AdvantageEntry, Declaration, Registry};
+use crate::settings::Tagged;
 use crate::table::{Table, paragraphs};
 
 /// Pages of the book, by the tables that they are about; the first that fits.
-const PAGES: [(&str, &str); 23] = [
+const PAGES: [(&str, &str); 22] = [
     ("task.mixture", "mixture.md"),
     ("task", "corpora.md"),
     ("orchestra", "teams.md"),
@@ -23,11 +24,10 @@ const PAGES: [(&str, &str); 23] = [
     ("models", "models.md"),
     ("endpoints", "endpoints.md"),
     ("agents", "sharing.md"),
-    ("algorithm.critic", "algorithms/critics.md"),
     ("algorithm.preference", "algorithms/dpo.md"),
     ("algorithm.happo", "algorithms/happo.md"),
     ("algorithm.influence", "algorithms/maporl.md"),
-    ("algorithm.advantage", "estimator.md"),
+    ("algorithm.advantage", "algorithms/index.md"),
     ("algorithm.surrogate", "estimator.md"),
     ("algorithm", "algorithms/index.md"),
     ("rewards", "declare.md"),
@@ -122,15 +122,16 @@ fn table(item: &Item, width: usize) -> String {
 
 /// Formats the default as TOML, or states that there is none.
 fn default(item: &Item, entry: &Entry) -> String {
-    if !entry.example {
+    if !entry.example || item.path.last().is_some_and(|name| name == "kind") {
         return entry.value.clone();
     }
     if item.path.first().is_some_and(|table| table == "agents") {
         return "as for the model or the run".to_owned();
     }
     let found = item.path.split_last().and_then(|(name, place)| {
-        let table = TABLES.iter().find(|table| table.place() == place)?;
-        (table.defaults)().get(name).filter(|value| !value.is_null()).map(Value::to_string)
+        let mut tables = TABLES.iter().filter(|table| table.place() == place);
+        let value = tables.find_map(|table| (table.defaults)().get(name).cloned());
+        value.filter(|value| !value.is_null()).map(|value| value.to_string())
     });
     found.unwrap_or_else(|| "none".to_owned())
 }
@@ -229,7 +230,11 @@ fn options(name: &str, registry: &Registry) -> Vec<String> {
     for entry in registry.environments.values() {
         add("environment", "[environment]".to_owned(), &entry.declaration);
     }
-    for entry in registry.advantages.values() {
+    // The keys of the built-in kinds are in the reference.
+    let declared = |entry: &&AdvantageEntry| {
+        AdvantagePlan::KINDS.iter().all(|kind| kind.name != entry.declaration.name)
+    };
+    for entry in registry.advantages.values().filter(declared) {
         add("advantage", "[algorithm.advantage]".to_owned(), &entry.declaration);
     }
     for entry in registry.surrogates.values() {

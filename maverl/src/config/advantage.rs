@@ -1,0 +1,190 @@
+//! `[algorithm.advantage]`: the estimator of advantages, and its settings.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::critic::{CriticPlan, MixerPlan};
+use super::instance::Instance;
+use crate::credit::{Advantage, GroupBy, KnownBaseline};
+use crate::settings::{Settings, Tagged};
+
+/// Estimator of advantages.
+#[derive(Debug, Clone, PartialEq, Settings)]
+pub enum AdvantagePlan {
+    /// The reward relative to those of a group of episodes or turns.
+    #[setting(default)]
+    Group(GroupPlan),
+    /// The reward itself.
+    Reward(RewardPlan),
+    /// The reward less that of one more episode on the task, played greedily (ReMax).
+    Greedy(GreedyPlan),
+    /// The reward less the average reward of the seat over the steps so far.
+    MovingAverage(MovingAveragePlan),
+    /// GAE over the values of critics.
+    Critic(CriticPlan),
+    /// A share of the advantage of the team, whose value a mixer makes of those of the agents.
+    Mixer(MixerPlan),
+    /// An estimator declared with `#[advantage]`.
+    #[setting(open)]
+    Declared(Instance<dyn Advantage>),
+}
+
+impl AdvantagePlan {
+    /// The critics that it needs, if any. A declared estimator needs those of its setting `critic`.
+    pub fn critic(&self) -> Option<CriticPlan> {
+        match self {
+            Self::Critic(critic) => Some(critic.clone()),
+            Self::Mixer(mixer) => Some(mixer.critic()),
+            Self::Declared(declared) => {
+                let critic = declared.chosen.options.get("critic")?;
+                serde_json::from_value(critic.clone()).ok()
+            }
+            _ => None,
+        }
+    }
+
+    /// The estimator; none of a mixer, which is trained and no function of the step.
+    pub fn estimator(&self) -> Option<&dyn Advantage> {
+        match self {
+            Self::Group(plan) => Some(plan),
+            Self::Reward(plan) => Some(plan),
+            Self::Greedy(plan) => Some(plan),
+            Self::MovingAverage(plan) => Some(plan),
+            Self::Critic(plan) => Some(plan),
+            Self::Mixer(_) => None,
+            Self::Declared(declared) => Some(&*declared.value),
+        }
+    }
+
+    /// Name of the kind.
+    pub fn name(&self) -> &str {
+        Tagged::kind(self)
+    }
+
+    /// The baseline that is known before a step.
+    pub fn baseline(&self) -> KnownBaseline {
+        self.estimator().map_or(KnownBaseline::None, Advantage::baseline)
+    }
+
+    /// True if rewards are compared with those of a group of the step.
+    pub fn compares_group(&self) -> bool {
+        matches!(self, Self::Group(_) | Self::Declared(_)) && self.critic().is_none()
+    }
+}
+
+/// Rewards relative to those of a group.
+#[maverl::advantage(name = "group")]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
+#[serde(default, deny_unknown_fields)]
+#[settings(level = "step")]
+pub struct GroupPlan {
+    /// Rows that are compared with each other.
+    #[setting(default = GroupBy::TaskSeat)]
+    pub by: GroupBy,
+    /// Rows that the deviation is taken over; as `by` unless set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[setting(example = "\"task\"")]
+    pub deviation_by: Option<GroupBy>,
+    /// Reward of the group that others are compared with.
+    pub baseline: GroupBaseline,
+    /// Divide by the group's standard deviation.
+    #[setting(default = true)]
+    pub normalize_std: bool,
+    /// Added to the standard deviation.
+    #[setting(default = 1e-6, range = 0.0..)]
+    pub eps: f64,
+    /// Advantage of a group of one.
+    pub singleton: Singleton,
+    /// Advantages among turns that were given the same prompt, which are added (GiGPO).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[setting(inner, example = "{ weight = 1.0, similarity = 0.9 }")]
+    pub anchor: Option<AnchorPlan>,
+}
+
+/// Rewards as they are.
+#[maverl::advantage(name = "reward")]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
+#[serde(default, deny_unknown_fields)]
+#[settings(level = "step")]
+pub struct RewardPlan {
+    /// Rows of one unit, which have the mean of its rewards: all of an episode with `task`, each by itself otherwise.
+    #[setting(default = GroupBy::TaskSeat)]
+    pub by: GroupBy,
+    /// Advantages among turns that were given the same prompt, which are added (GiGPO).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[setting(inner, example = "{ weight = 1.0, similarity = 0.9 }")]
+    pub anchor: Option<AnchorPlan>,
+}
+
+/// Rewards less that of an episode more on the same task, played greedily.
+#[maverl::advantage(name = "greedy")]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
+#[serde(default, deny_unknown_fields)]
+#[settings(level = "step")]
+pub struct GreedyPlan {
+    /// Rows of one unit, which have the mean of its rewards: all of an episode with `task`, each by itself otherwise.
+    #[setting(default = GroupBy::TaskSeat)]
+    pub by: GroupBy,
+    /// Advantages among turns that were given the same prompt, which are added (GiGPO).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[setting(inner, example = "{ weight = 1.0, similarity = 0.9 }")]
+    pub anchor: Option<AnchorPlan>,
+}
+
+/// Rewards less the average reward of the seat over the steps so far.
+#[maverl::advantage(name = "moving_average")]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
+#[serde(default, deny_unknown_fields)]
+#[settings(level = "step")]
+pub struct MovingAveragePlan {
+    /// Momentum of the average.
+    #[setting(default = 0.9, range = 0.0..1.0)]
+    pub momentum: f64,
+    /// Rows of one unit, which have the mean of its rewards: all of an episode with `task`, each by itself otherwise.
+    #[setting(default = GroupBy::TaskSeat)]
+    pub by: GroupBy,
+    /// Advantages among turns that were given the same prompt, which are added (GiGPO).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[setting(inner, example = "{ weight = 1.0, similarity = 0.9 }")]
+    pub anchor: Option<AnchorPlan>,
+}
+
+/// Advantages among turns that were given the same prompt.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
+#[serde(default, deny_unknown_fields)]
+#[settings(level = "step")]
+pub struct AnchorPlan {
+    /// Weight of these advantages; 0 is none.
+    #[setting(default = 1.0, range = 0.0..)]
+    pub weight: f64,
+    /// Least similarity of prompts that are compared: 1 is equal, token by token.
+    #[setting(default = 1.0, range = above(0.0)..=1.0)]
+    pub similarity: f64,
+    /// Discount of later rewards, per turn.
+    #[setting(default = 0.95, range = 0.0..=1.0)]
+    pub discount: f64,
+}
+
+/// Reward of a group that others are compared with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum GroupBaseline {
+    /// The mean of the group.
+    #[default]
+    Mean,
+    /// The mean of the others of the group.
+    LeaveOneOut,
+    /// The second best, for the best of the group; the others have no advantage.
+    SecondBest,
+}
+
+/// The advantage of a group of one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Singleton {
+    /// 0: nothing to compare with.
+    #[default]
+    Zero,
+    /// The reward itself, as the reference implementation of Dr. MAS does.
+    Raw,
+}
