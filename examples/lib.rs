@@ -4,6 +4,7 @@
 //! - `single`, `act`, `refine`, `vote`, `debate`, `chain`, `pair`, `summary`, `mixture`, `manager`, `tree`,
 //!   `self_play`, `tools`, `code`, `workflow`, `workflow_cycle`: the built-in orchestras, in built-in environments.
 //! - `two_environments`: a mixture of two environments, easy tasks first.
+//! - `program`: the team of `search_orchestra` as a Python program that speaks OpenAI's protocol.
 //! - `search_orchestra`: three agents learn to search and answer, from the built-in model and questions.
 //! - `learners`: trains every preset for a minute, and reports the improvement of each.
 //! - `environments`: trains each of the configurations for a minute, and reports solved tasks before and after.

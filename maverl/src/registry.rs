@@ -122,6 +122,14 @@ pub struct AgentEntry {
     pub build: fn(&Value) -> Result<Arc<dyn Any + Send + Sync>, String>,
 }
 
+/// Function that validates an orchestra's options: warnings, or errors.
+#[doc(hidden)]
+pub type Look = fn(&Value, &Path) -> Result<Vec<String>, Vec<String>>;
+
+/// Function that creates an orchestra from its options and starts it.
+#[doc(hidden)]
+pub type Start = fn(&Value, &Path) -> Result<Arc<dyn DynOrchestra>, String>;
+
 /// A declared orchestra.
 #[derive(Clone, Copy)]
 #[doc(hidden)]
@@ -133,9 +141,9 @@ pub struct OrchestraEntry {
     /// Creates the orchestra from its options.
     pub build: fn(&Value) -> Result<Arc<dyn DynOrchestra>, String>,
     /// See [`Orchestra::validate`](crate::orchestra::Orchestra::validate); paths in options are relative to the directory.
-    pub look: fn(&Value, &Path) -> Result<Vec<String>, Vec<String>>,
+    pub look: Look,
     /// Creates and starts the orchestra; paths in options are relative to the directory.
-    pub start: fn(&Value, &Path) -> Result<Arc<dyn DynOrchestra>, String>,
+    pub start: Start,
 }
 
 impl OrchestraEntry {

@@ -642,8 +642,8 @@ const MAVERL_API: &[(&str, &str)] = &[
     ("ballot.rs", "Ballot Ties alike"),
     (
         "credit.rs",
-        "Advantage Baseline Clip Clipped CudaKernel GaeParams GaeSteps Gdpo Grouping KernelSource Moments PolicyToken \
-         RaggedRows Relative RewardColumn Rewarded RewardedStep Segments Singleton Surrogate Term gae moments relative \
+        "Advantage Baseline Clip Clipped CudaKernel GaeParams GaeSteps Gdpo GroupBy Grouping KernelSource KnownBaseline Moments \
+         PolicyToken RaggedRows Relative RewardColumn Rewarded RewardedStep Segments Singleton Surrogate Term gae moments relative \
          returns whiten",
     ),
     ("env/mod.rs", "EnvError Environment EnvironmentName Session code math nli search tools"),
@@ -658,7 +658,7 @@ const MAVERL_API: &[(&str, &str)] = &[
     ("eval.rs", "Comparison EvalReport EvalSpec Interval Side Solved System paired"),
     (
         "orchestra/mod.rs",
-        "Ask Chat ChatBackend Conversation Includes Orchestra OrchestraName Response SeatCount SeatOf Team",
+        "Ask AskLimits Chat ChatBackend Conversation Includes Orchestra OrchestraName Response SeatCount SeatOf Team",
     ),
     ("registry.rs", "Registry RegistryError"),
     ("reward.rs", "Rewards"),

@@ -4,9 +4,12 @@
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
-use super::tables::TABLES;
-use super::{AdvantagePlan, Config};
+use super::tables::{Declared, TABLES};
+use super::{AdvantagePlan, AnchorPlan, Config};
 use crate::settings::{Bound, Key, Range, TableKind, Tagged};
+
+/// A table that several kinds of estimators have.
+static ANCHOR: Declared = Declared::of::<AnchorPlan>("algorithm.advantage.anchor", "`anchor`");
 
 /// The schema of a configuration, whatever is linked.
 pub(crate) fn schema() -> Value {
@@ -14,7 +17,7 @@ pub(crate) fn schema() -> Value {
     AdvantagePlan::KINDS.iter().for_each(|kind| (kind.define)(&mut generator));
     let mut schema = generator.into_root_schema_for::<Config>().to_value();
     tidy(&mut schema);
-    for table in &TABLES {
+    for table in TABLES.iter().chain([&ANCHOR]) {
         let defaults = (table.defaults)();
         for key in table.keys {
             let place = format!("{}/properties/{}", definition(table.name), key.name);

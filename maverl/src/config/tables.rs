@@ -39,7 +39,7 @@ pub(crate) struct Declared {
 }
 
 impl Declared {
-    const fn of<T: Table>(header: &'static str, title: &'static str) -> Self {
+    pub(super) const fn of<T: Table>(header: &'static str, title: &'static str) -> Self {
         Self { header, title, name: T::NAME, kind: None, keys: T::KEYS, defaults: T::defaults }
     }
 

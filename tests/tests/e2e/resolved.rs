@@ -195,6 +195,8 @@ fn library() -> (Lab, PathBuf) {
     let lab = lab();
     lab.write("replies.jsonl", "{\"reply\": \"yes\"}\n");
     lab.write("corpus.jsonl", "{\"title\": \"Oslo\", \"text\": \"The capital of Norway.\"}\n");
+    fs::create_dir(lab.path("programs")).unwrap();
+    lab.write("programs/search.py", "");
     let base = lab.path("").canonicalize().unwrap();
     (lab, base)
 }

@@ -1,5 +1,6 @@
 //! Operations on the CPU: the kernels of `maverl-kernels` over slices of f32.
 
+mod buffers;
 mod linear;
 
 use std::borrow::Cow;
@@ -13,6 +14,7 @@ use maverl_kernels::matmul::{PackedWeight, Precision};
 use maverl_kernels::rope::{RopeTable, rope, rope_bwd};
 use maverl_kernels::{embedding, mlp, norm};
 
+pub use buffers::Buffers;
 pub(in crate::model) use linear::project;
 
 use super::{Done, Ops, Targets, Turn};
@@ -40,28 +42,6 @@ pub struct Cpu {
 impl Default for Cpu {
     fn default() -> Self {
         Self { precision: Precision::F32 }
-    }
-}
-
-/// Buffers that are not in use.
-#[derive(Debug, Default)]
-pub struct Buffers {
-    free: Vec<Vec<f32>>,
-}
-
-impl Buffers {
-    /// Returns a buffer of `len` numbers of arbitrary content. Its capacity is at most half as large again.
-    pub(in crate::model) fn take(&mut self, len: usize) -> Vec<f32> {
-        let fits = |buffer: &Vec<f32>| (len..=len + len / 2).contains(&buffer.capacity());
-        let best = self.free.iter().enumerate().filter(|(_, buffer)| fits(buffer));
-        match best.min_by_key(|(_, buffer)| buffer.capacity()) {
-            Some((at, _)) => {
-                let mut buffer = self.free.swap_remove(at);
-                buffer.resize(len, 0.0);
-                buffer
-            }
-            None => vec![0.0; len],
-        }
     }
 }
 

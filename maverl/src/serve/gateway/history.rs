@@ -177,7 +177,7 @@ mod tests {
         ChatMessage::new("assistant", text)
     }
 
-    fn calls(id: &str, arguments: Value) -> ChatMessage {
+    fn calls(id: &str, arguments: &Value) -> ChatMessage {
         let call = json!([{"id": id, "function": {"name": "add", "arguments": arguments}}]);
         ChatMessage::new("assistant", Value::Null).with("tool_calls", call)
     }
@@ -202,11 +202,11 @@ mod tests {
     #[test]
     fn a_reply_that_a_client_wrote_in_its_own_way_is_recognized() {
         let mut history = History::default();
-        add(&mut history, &[user("hi")], &calls("call_1", json!({"x": 1, "y": [2]})), "first");
-        let again = calls("other", json!({"y": [2], "x": 1})).with("content", "  ");
+        add(&mut history, &[user("hi")], &calls("call_1", &json!({"x": 1, "y": [2]})), "first");
+        let again = calls("other", &json!({"y": [2], "x": 1})).with("content", "  ");
         let messages = [user(" hi\n"), again, ChatMessage::tool("add", "3")];
         assert_eq!(found(&history, &messages), ("first".to_owned(), 2, true));
-        let other = [user("hi"), calls("call_1", json!({"x": 2, "y": [2]})), user("go on")];
+        let other = [user("hi"), calls("call_1", &json!({"x": 2, "y": [2]})), user("go on")];
         assert_eq!(found(&history, &other), (String::new(), 0, false));
     }
 
