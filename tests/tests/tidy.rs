@@ -646,7 +646,10 @@ const MAVERL_API: &[(&str, &str)] = &[
          PolicyToken RaggedRows Relative RewardColumn Rewarded RewardedStep Segments Singleton Surrogate Term gae moments relative \
          returns whiten",
     ),
-    ("env/mod.rs", "EnvError Environment EnvironmentName Session code math nli search tools"),
+    (
+        "env/mod.rs",
+        "EnvError Environment EnvironmentName REPORT Session code math nli reported search tools",
+    ),
     ("env/code/mod.rs", "CodeEnvironment"),
     ("env/math/mod.rs", "AnswerVerdict MathEnvironment compare"),
     ("env/nli.rs", "Label NliEnvironment"),
@@ -669,7 +672,7 @@ const MAVERL_API: &[(&str, &str)] = &[
         "EstimatorRecord GroupRecord Missing RunDirError RunLocation SampleRecord StepSamples read_ended_rollouts \
          read_rollouts read_samples",
     ),
-    ("settings.rs", "Settings"),
+    ("settings.rs", "NoKeys OpenKind Settings TableKind Tagged TaggedConfig"),
     ("task.rs", "Action Observation Score Task"),
     ("testing.rs", "generated_steps right_derivative same_advantages"),
     (

@@ -3,7 +3,7 @@
 //! - [`Listener`] accepts connections, bounds what clients can hold, and drains.
 //! - [`Guard`] checks keys, `Host` and `Origin`.
 //! - [`Metrics`] are Prometheus text at `/metrics`.
-//! - [`base`] adds the routes that every server has.
+//! - [`base()`] adds the routes that every server has.
 
 mod base;
 mod body;
