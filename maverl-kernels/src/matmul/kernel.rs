@@ -26,7 +26,8 @@ impl<'a> Places<'a> {
     ///
     /// # Safety
     ///
-    /// The rows are in one allocation. While the result lives, no other reference to them exists.
+    /// Each row has [`PANEL`] elements, and all are in one allocation. While the result lives, no other reference to them
+    /// exists.
     pub(super) unsafe fn new(start: *mut f32, stride: usize, rows: usize) -> Self {
         Self { start, stride, rows, borrow: PhantomData }
     }

@@ -14,7 +14,7 @@ pub(super) fn config(problems: &mut Problems<'_>) -> Config {
     repaired(&mut value, &[], read, problems).unwrap_or_default()
 }
 
-/// What `read` makes of a table at a place. What is wrong is reported and taken out.
+/// Reads a table at a place with `read`. Wrong values are reported and taken out; `None` if nothing can be read then.
 pub(super) fn repaired<T>(
     value: &mut Value,
     table: &[String],

@@ -95,7 +95,7 @@ pub(super) struct Course<'e> {
     options: &'e ProgramOptions,
     state: Arc<EpisodeState>,
     seats: Vec<Seat>,
-    /// What the program is told of the episode.
+    /// Description of the episode that the program reads.
     told: &'e Value,
     /// Digest of the request that finished the episode.
     finished: &'e OnceLock<Hash>,

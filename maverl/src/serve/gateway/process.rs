@@ -34,7 +34,7 @@ pub(super) struct Process {
     parting: Duration,
 }
 
-/// What an ended program left.
+/// Exit status and output of an ended program.
 #[derive(Debug)]
 pub(super) struct Left {
     pub(super) status: ExitStatus,
