@@ -36,7 +36,7 @@ pub fn batches(
     let batch = |policy: usize| Batch {
         rows: rows_of(policy),
         objective: Objective::PolicyGradient,
-        surrogate: plan.algorithm.declared.custom_surrogate(),
+        surrogate: plan.algorithm.custom_surrogate(),
         minibatches: plan.algorithm.minibatches,
         epochs: plan.algorithm.epochs,
         aggregation: plan.algorithm.aggregation.into(),

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use super::diagnostic::{Problems, path};
 use crate::config::{
-    AdvantagePlan, Config, GroupBaseline, PairLoss, Preset, Ratio, Surrogate, Trunk, UpdateOrder,
+    AdvantagePlan, Config, GroupBaseline, PairLoss, Preset, Ratio, SurrogatePlan, Trunk,
+    UpdateOrder,
 };
 use crate::plan::{AlgorithmPlan, SeatPlan};
 
@@ -53,7 +54,8 @@ pub(super) fn check(
         }
     }
     for seat in seats.iter().filter(|seat| seat.trained) {
-        if seat.loss.surrogate == Surrogate::Cispo && seat.loss.ratio != Ratio::Token {
+        let cispo = matches!(seat.loss.surrogate, SurrogatePlan::Cispo(_));
+        if cispo && seat.loss.ratio != Ratio::Token {
             let message = format!(
                 "`{}` is trained with the surrogate \"cispo\" and a ratio of the reply",
                 seat.seat

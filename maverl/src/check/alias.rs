@@ -7,7 +7,7 @@ const NAMES: &str = include_str!("alias.txt");
 const VALUES: &str = include_str!("value.txt");
 
 /// Keys of `[algorithm]` that were there before, and what has their meaning.
-const MOVED: [(&str, &str); 13] = [
+const MOVED: [(&str, &str); 23] = [
     ("estimator", "`algorithm.advantage.kind`"),
     ("baseline", "`algorithm.advantage.baseline`, or a `kind` of `[algorithm.advantage]`"),
     ("group_by", "`algorithm.advantage.by`"),
@@ -20,13 +20,23 @@ const MOVED: [(&str, &str); 13] = [
     ("anchor_similarity", "`algorithm.advantage.anchor.similarity`"),
     ("discount", "`algorithm.advantage.anchor.discount`"),
     ("critic", "`[algorithm.advantage]` with `kind = \"critic\"` or `kind = \"mixer\"`"),
+    ("surrogate", "`algorithm.loss.surrogate`"),
+    ("gate", "`algorithm.loss.surrogate.gate`"),
+    ("clip_low", "`algorithm.loss.surrogate.clip_low`"),
+    ("clip_high", "`algorithm.loss.surrogate.clip_high`"),
+    ("clip_dual", "`algorithm.loss.surrogate.clip_dual`"),
+    ("correction_cap", "`algorithm.loss.correction.cap`"),
+    ("shaping_weight", "`algorithm.shaping.weight`"),
+    ("happo", "`algorithm.update_order`, a table with `factor` and `clip`"),
+    ("future_discount", "`algorithm.future_rewards.discount`"),
+    ("observation_weight", "`algorithm.train_on.observation_weight`"),
     ("mixer", "`[algorithm.advantage]` with `kind = \"mixer\"`"),
 ];
 
 /// Returns what has the meaning of a key that was there before.
 pub(super) fn moved(path: &[String]) -> Option<&'static str> {
     let (name, table) = path.split_last()?;
-    let here = table == ["algorithm"];
+    let here = table == ["algorithm"] || table.last().is_some_and(|last| last == "loss");
     MOVED.iter().find(|(moved, _)| here && moved == name).map(|(_, ours)| *ours)
 }
 
@@ -119,7 +129,7 @@ mod tests {
             ("learning_rate", "`learning_rate` is `models.small.optim.lr` here"),
             ("learningRate", "`learningRate` is `models.small.optim.lr` here"),
             ("num_generations", "`num_generations` is `task.group_size` here"),
-            ("clip_ratio_high", "`clip_ratio_high` is `algorithm.loss.clip_high` here"),
+            ("clip_ratio_high", "`clip_ratio_high` is `algorithm.loss.surrogate.clip_high` here"),
             ("n_samples_per_prompt", "`n_samples_per_prompt` is `task.group_size` here"),
         ];
         for (name, expected) in cases {

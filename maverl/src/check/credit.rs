@@ -1,4 +1,4 @@
-//! Declared estimators and surrogates: their names, their settings, and what has no effect beside them.
+//! Declared estimators and surrogates: their names and settings.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,89 +6,96 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::choice;
-use super::diagnostic::{Problems, key, list, path, suggestion, within};
-use crate::config::{AdvantagePlan, Config};
-use crate::plan::{AlgorithmPlan, Chosen, Instance, LossPlan};
+use super::diagnostic::{Problems, key, path, within};
+use crate::config::{AdvantagePlan, Config, CriticPlan, LossConfig, SurrogatePlan};
+use crate::plan::{AlgorithmPlan, Chosen, Instance, SeatPlan};
 use crate::registry::{Declaration, Registry};
-use crate::settings::{OpenKind, Settings, Tagged, TaggedConfig};
+use crate::settings::{Settings, TableKind, Tagged, TaggedConfig};
 
 /// Builds the declared estimator and surrogate of the algorithm, if it names some.
 pub(super) fn settle(
     config: &Config,
     registry: &Registry,
-    algorithm: &mut AlgorithmPlan,
+    (algorithm, seats): (&mut AlgorithmPlan, &mut [SeatPlan]),
     problems: &mut Problems<'_>,
 ) {
-    let given = &config.algorithm;
     let advantages = entries(&registry.advantages, |entry| (&entry.declaration, entry.build));
-    let kind = given.advantage.kind.as_deref();
-    let own = |kind: &str| AdvantagePlan::KINDS.iter().any(|own| own.name == kind);
-    if kind.is_some_and(|kind| !own(kind)) {
-        let declared = instance("advantage", Some(&given.advantage), &advantages, problems);
-        if let Some(declared) = declared {
+    let given = &config.algorithm.advantage;
+    if !is_own(AdvantagePlan::KINDS, given.kind.as_deref()) {
+        let at = path(["algorithm", "advantage"]);
+        if let Some(declared) = instance(&at, given, &advantages, problems) {
+            critic(&at, &declared.chosen, problems);
             algorithm.advantage = AdvantagePlan::Declared(declared);
             algorithm.critic = algorithm.advantage.critic();
         }
     }
     let surrogates = entries(&registry.surrogates, |entry| (&entry.declaration, entry.build));
-    algorithm.declared.surrogate =
-        instance("surrogate", given.surrogate.as_ref(), &surrogates, problems);
-    algorithm.surrogate = algorithm.declared.surrogate.as_ref().map(OpenKind::written);
+    let given = &config.algorithm.loss.surrogate;
+    if !is_own(SurrogatePlan::KINDS, given.kind.as_deref()) {
+        let at = path(["algorithm", "loss", "surrogate"]);
+        if let Some(declared) = instance(&at, given, &surrogates, problems) {
+            algorithm.loss.surrogate = SurrogatePlan::Declared(declared);
+            for seat in seats {
+                seat.loss.surrogate = algorithm.loss.surrogate.clone();
+            }
+        }
+    }
 }
 
-/// Reports tables that cannot have an effect. Gives warnings of keys that have none beside them.
-pub(super) fn check(
-    config: &Config,
-    algorithm: &AlgorithmPlan,
-    problems: &mut Problems<'_>,
-) -> Vec<String> {
+/// Reports a setting `critic` of a declared estimator that describes no critic: none would be trained for it.
+fn critic(at: &[String], chosen: &Chosen, problems: &mut Problems<'_>) {
+    let Some(given) = chosen.options.get("critic").filter(|given| !given.is_null()) else { return };
+    if let Err(error) = serde_json::from_value::<CriticPlan>(given.clone()) {
+        let message =
+            format!("the setting `critic` of `{}` is not that of a critic: {error}", chosen.name);
+        let help =
+            "give the field the type `maverl::config::CriticPlan`, or another name".to_owned();
+        problems.value(&within(at, "critic"), message, help);
+    }
+}
+
+/// Reports estimators where nothing is estimated, and agents with another surrogate than a declared one, which holds for the
+/// run.
+pub(super) fn check(config: &Config, algorithm: &AlgorithmPlan, problems: &mut Problems<'_>) {
     let unset = config.algorithm.name.parts().advantage;
     let unset = AdvantagePlan::resolve(&unset, AdvantagePlan::default());
+    let supervised = algorithm.preset.is_supervised();
     let tables = [
-        ("advantage", algorithm.advantage != unset),
-        ("surrogate", algorithm.declared.surrogate.is_some()),
+        ("algorithm.advantage", algorithm.advantage != unset),
+        (
+            "algorithm.loss.surrogate",
+            matches!(algorithm.loss.surrogate, SurrogatePlan::Declared(_)),
+        ),
     ];
-    for (table, _) in tables.iter().filter(|(_, given)| *given && algorithm.preset.is_supervised())
-    {
-        let message =
-            format!("`algorithm.{table}` has no effect: given replies have no advantages");
-        problems.conflict(&path(["algorithm", table]), message, "remove it".to_owned());
+    for (table, _) in tables.into_iter().filter(|(_, given)| *given && supervised) {
+        let at: Vec<String> = table.split('.').map(str::to_owned).collect();
+        let message = format!("`{table}` has no effect: given replies have no advantages");
+        problems.conflict(&at, message, "remove it".to_owned());
     }
-    match algorithm.declared.surrogate {
-        Some(_) => idle_bounds(config),
-        None => Vec::new(),
-    }
-}
-
-/// Bounds of the ratio that have another value than without them, and no effect beside a declared surrogate.
-fn idle_bounds(config: &Config) -> Vec<String> {
-    let whole = &config.algorithm.loss;
-    let preset = LossPlan::from(&config.algorithm.name.parts().loss);
-    let mut warnings =
-        changed_bounds(&path(["algorithm", "loss"]), &LossPlan::from(whole), &preset);
+    let run = config.algorithm.loss.surrogate.kind.as_deref();
+    let mut agree = |loss: Option<&LossConfig>, table: Vec<String>| {
+        let own = loss.and_then(|loss| loss.surrogate.kind.as_deref());
+        let declared = [own, run].iter().any(|kind| !is_own(SurrogatePlan::KINDS, *kind));
+        if let Some(name) = own.filter(|_| declared && own != run) {
+            let at = within(&within(&table, "loss"), "surrogate");
+            let message =
+                format!("`{}` is {name:?}, and a declared surrogate holds for the run", key(&at));
+            let help = "set `algorithm.loss.surrogate`, and remove those of agents".to_owned();
+            problems.conflict(&at, message, help);
+        }
+    };
     for (name, agent) in &config.agents {
-        let own = agent.loss.as_ref().map(|loss| LossPlan::from(&loss.over(whole)));
-        let at = path(["agents", name, "loss"]);
-        warnings
-            .extend(own.iter().flat_map(|own| changed_bounds(&at, own, &LossPlan::from(whole))));
+        let at = path(["agents", name]);
+        agree(agent.loss.as_ref(), at.clone());
+        for (number, seat) in &agent.seats {
+            agree(seat.loss.as_ref(), within(&within(&at, "seats"), &number.to_string()));
+        }
     }
-    warnings
 }
 
-fn changed_bounds(table: &[String], given: &LossPlan, unset: &LossPlan) -> Vec<String> {
-    let keys = [
-        ("surrogate", given.surrogate != unset.surrogate),
-        ("gate", given.gate != unset.gate),
-        ("clip_low", given.clip_low != unset.clip_low),
-        ("clip_high", given.clip_high != unset.clip_high),
-        ("clip_dual", given.clip_dual != unset.clip_dual),
-    ];
-    let idle = keys.into_iter().filter(|(_, changed)| *changed);
-    idle.map(|(name, _)| idle_beside(&within(table, name), "surrogate")).collect()
-}
-
-fn idle_beside(path: &[String], table: &str) -> String {
-    format!("`{}` has no effect beside `[algorithm.{table}]`", key(path))
+/// Returns true for a kind of the table itself, or none.
+fn is_own(kinds: &[TableKind], kind: Option<&str>) -> bool {
+    kind.is_none_or(|kind| kinds.iter().any(|own| own.name == kind))
 }
 
 /// Declarations of one kind: documentation and constructor, by name.
@@ -104,29 +111,18 @@ fn entries<'r, E, T: ?Sized>(
     all.iter().map(|(name, entry)| (*name, of(entry))).collect()
 }
 
+/// Returns the declared instance of a table. A kind that does not exist is reported elsewhere.
 fn instance<T: ?Sized>(
-    table: &str,
-    given: Option<&TaggedConfig>,
+    at: &[String],
+    given: &TaggedConfig,
     entries: &Entries<'_, T>,
     problems: &mut Problems<'_>,
 ) -> Option<Instance<T>> {
-    let given = given?;
-    let at = path(["algorithm", table]);
-    let names = || entries.keys().copied();
-    let Some(name) = &given.kind else {
-        let message = format!("`{}` has no `kind`", key(&at));
-        problems.key(&at, message, format!("write `kind` with one of {}", list(names())));
-        return None;
-    };
-    let Some((declaration, build)) = entries.get(name.as_str()) else {
-        let message = format!("no {table} is called `{name}`");
-        let help = suggestion(name, names());
-        problems.value(&within(&at, "kind"), message, help);
-        return None;
-    };
+    let name = given.kind.as_deref()?;
+    let (declaration, build) = entries.get(name)?;
     let valid = |settings: &Value| build(settings).map(drop);
-    let options = choice::options(&at, &given.settings, declaration, valid, problems);
+    let options = choice::options(at, &given.settings, declaration, valid, problems);
     // Settings that cannot be built are reported.
     let value = build(&options).ok()?;
-    Some(Instance { chosen: Chosen { name: name.clone(), options }, value })
+    Some(Instance { chosen: Chosen { name: name.to_owned(), options }, value })
 }

@@ -7,6 +7,7 @@ use super::counts;
 use super::diagnostic::{Problems, path, suggestion, within};
 use crate::config::{Config, Named, Preset, TaskConfig, TrainOn};
 use crate::data::{self, Bounds, DataError, Demonstration};
+use crate::settings::Settings;
 use crate::task::Task;
 
 /// Training data.
@@ -88,7 +89,7 @@ fn training_data(config: &Config, base: &Path, problems: &mut Problems<'_>) -> L
         return Loaded::default();
     }
     let (file, bounds) = (base.join(data), Bounds::from(&config.task));
-    let learn = config.algorithm.train_on.unwrap_or_default();
+    let learn = TrainOn::resolve(&config.algorithm.train_on, TrainOn::default());
     let read = match config.algorithm.name {
         Preset::Dpo => data::preferences(&file, bounds).map(|rows| Loaded::rows(&rows)),
         preset @ (Preset::Sft | Preset::Spin) => data::demonstrations(&file, bounds).map(|rows| {

@@ -1,8 +1,7 @@
 //! Keys of the algorithm that were given another value than they would have, and change nothing beside the others.
 
 use crate::config::{
-    AdvantagePlan, AlgorithmConfig, Config, Correction, Credit, FutureRewards, HappoFactor, KlIn,
-    MixerNetwork, MixerPlan, Preset, Shaping, Surrogate, TrainOn, Trunk, UpdateOrder,
+    AdvantagePlan, AlgorithmConfig, Config, Credit, KlIn, MixerNetwork, MixerPlan, Preset, Trunk,
 };
 use crate::plan::{AlgorithmPlan, CriticPlan, LossPlan, SeatPlan};
 
@@ -71,29 +70,20 @@ fn when(idle: bool, why: &'static str) -> Option<&'static str> {
 
 fn estimates(given: &AlgorithmPlan, unset: &AlgorithmPlan) -> Vec<Key> {
     let supervised = when(given.preset.is_supervised(), "given replies have no advantages");
-    let sequence = supervised
-        .or(when(given.update_order == UpdateOrder::Together, "`update_order` is \"together\""));
     let taught = when(given.preset != Preset::Sft, "it is a key of `name = \"sft\"`");
     keys! { given, unset, "",
         shaping: supervised;
-        shaping_weight: supervised.or(when(given.shaping == Shaping::None, "`shaping` is \"none\""));
         whiten: supervised;
         resample: supervised;
         early_stop_kl: supervised.or(when(given.epochs == 1, "`epochs` is 1"));
         update_order: supervised;
-        happo.factor: sequence;
-        happo.clip: sequence.or(when(
-            given.happo.factor != HappoFactor::Clipped, "`happo.factor` is not \"clipped\""
-        ));
         future_rewards: supervised;
-        future_discount: supervised.or(when(given.future_rewards == FutureRewards::None, "`future_rewards` is \"none\""));
         influence: supervised;
         adaptive_kl.target: supervised;
         adaptive_kl.horizon: supervised.or(when(
             given.adaptive_kl.target == 0.0, "`adaptive_kl.target` is 0"
         ));
         train_on: taught;
-        observation_weight: taught.or(when(given.train_on != TrainOn::All, "`train_on` is not \"all\""));
         preference: when(
             !given.preset.compares_pairs(), "it is a table of `name = \"dpo\"` and `name = \"spin\"`"
         );
@@ -126,14 +116,9 @@ fn losses(given: &LossPlan, unset: &LossPlan, seats: &[SeatPlan]) -> Vec<Key> {
     };
     let free = all(|loss| loss.kl_coef == 0.0, "`loss.kl_coef` is 0");
     keys! { given, unset, "loss.",
-        gate: all(|loss| loss.surrogate != Surrogate::Sapo, "`surrogate` is not \"sapo\"");
-        clip_low: all(|loss| loss.surrogate == Surrogate::Sapo, "`surrogate` is \"sapo\"");
-        clip_high: all(|loss| loss.surrogate == Surrogate::Sapo, "`surrogate` is \"sapo\"");
-        clip_dual: all(|loss| loss.surrogate != Surrogate::Clip, "`surrogate` is not \"clip\"");
         kl: free;
         kl_in: free;
         kl_corrected: free.or(all(|loss| loss.kl_in == KlIn::Reward, "`loss.kl_in` is \"reward\""));
-        correction_cap: all(|loss| loss.correction == Correction::None, "`loss.correction` is \"none\"");
         overlong_penalty: all(|loss| loss.overlong_buffer == 0.0, "`loss.overlong_buffer` is 0");
     }
 }

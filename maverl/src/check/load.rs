@@ -5,7 +5,7 @@ use figment::value::{Dict, Value};
 
 use super::diagnostic::{Problems, key, within};
 use super::{tagged, wrong};
-use crate::config::Config;
+use crate::config::{Config, tables};
 
 /// The configuration of the merged layers. What is wrong is reported, taken out, and so has its default.
 pub(super) fn config(problems: &mut Problems<'_>) -> Config {
@@ -56,9 +56,14 @@ pub(crate) fn type_of(path: &[String]) -> Option<String> {
         let keys = path.iter().rev();
         keys.fold(Value::from("\0"), |inner, key| Dict::from([(key.clone(), inner)]).into())
     };
-    if let Some((kinds, key)) = tagged::kinds(path) {
+    if let Some((table, key)) = tagged::of(path) {
         let value = nested(key);
-        return kinds.iter().find_map(|kind| type_in((kind.read)(&value).err()));
+        return table.kinds.iter().find_map(|kind| type_in((kind.read)(&value).err()));
+    }
+    if let Some(table) = tables::tagged(path) {
+        let names: Vec<String> = table.names().iter().map(|name| format!("{name:?}")).collect();
+        let declared = if table.open { ", the name of a declared one" } else { "" };
+        return Some(format!("one of {}{declared}, or a table with `kind`", names.join(", ")));
     }
     type_in(nested(path).deserialize::<Config>().map_err(Box::new).err())
 }

@@ -146,16 +146,16 @@ fn plan(
     endpoint::check(&config, base, problems);
     let (members, endpoints) = endpoint::take(&config, seats?, problems);
     let assigned = policy::assign(&config, &members, &models, purpose, problems);
-    let (seats, mut policies, workers) = assigned?;
+    let (mut seats, mut policies, workers) = assigned?;
     if policy::samples(&config, purpose) {
         prompts::fit(&seats, (&policies, &workers), &models, &loaded.tasks, problems);
     }
     let mut algorithm = AlgorithmPlan::from(&config.algorithm);
-    credit::settle(&config, registry, &mut algorithm, problems);
+    credit::settle(&config, registry, (&mut algorithm, &mut seats), problems);
     if purpose == Purpose::Train {
         algorithm::check(&config, &algorithm, &seats, problems);
         critic::check(&algorithm, &mut policies, &workers, &models, problems);
-        warnings.extend(credit::check(&config, &algorithm, problems));
+        credit::check(&config, &algorithm, problems);
         policy::trainable(&config, &seats, problems);
         warnings.extend(training_warnings(&config, &algorithm, (&policies, &seats, loaded.rows)));
     }

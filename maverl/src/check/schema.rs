@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use crate::config::{AdvantagePlan, schema};
+use crate::config::schema;
+use crate::config::tables::{TAGGED, TaggedTable};
 use crate::registry::{Declaration, Registry};
-use crate::settings::Tagged;
 
 /// Returns the JSON Schema (draft 2020-12) of a configuration: every key with its type, default, range and description, and
 /// the settings of the linked agents, orchestras, environments, estimators and surrogates.
@@ -15,16 +15,15 @@ pub fn schema(registry: &Registry) -> Value {
     rename(&mut schema, "#/$defs/Named", "#/$defs/Environment");
     let environments = all(&registry.environments, |entry| &entry.declaration);
     let orchestras = all(&registry.orchestras, |entry| &entry.declaration);
-    let advantages = advantages(&schema, registry);
-    let surrogates = all(&registry.surrogates, |entry| &entry.declaration);
+    let tagged: Vec<Value> = TAGGED.iter().map(|table| kinds(table, &schema, registry)).collect();
     if let Some(Value::Object(definitions)) = schema.get_mut("$defs") {
         definitions.remove("Named");
         definitions.remove("TaggedConfig");
         definitions.insert("Environment".to_owned(), named("environment", &environments));
         definitions.insert("Orchestra".to_owned(), named("orchestra", &orchestras));
-        definitions.insert("Advantage".to_owned(), advantages);
-        definitions
-            .insert("DeclaredSurrogate".to_owned(), tagged("surrogate", "kind", &surrogates));
+        for (table, schema) in TAGGED.iter().zip(tagged) {
+            definitions.insert(table.definition.to_owned(), schema);
+        }
     }
     let agents = all(&registry.agents, |entry| &entry.declaration);
     let agents = agents.iter().map(|its| (its.name.to_owned(), agent(its))).collect();
@@ -34,11 +33,17 @@ pub fn schema(registry: &Registry) -> Value {
         ("/properties/orchestra/$ref", json!("#/$defs/Orchestra")),
         ("/properties/agents", names("Agents by their registered name.", &agents)),
         ("/properties/rewards", names("Reward functions by their registered name.", &rewards)),
-        ("/$defs/AlgorithmConfig/properties/advantage/$ref", json!("#/$defs/Advantage")),
-        ("/$defs/AlgorithmConfig/properties/surrogate/$ref", json!("#/$defs/DeclaredSurrogate")),
     ] {
         if let Some(found) = schema.pointer_mut(place) {
             *found = value;
+        }
+    }
+    for table in &TAGGED {
+        let (parent, key) = table.header.rsplit_once('.').unwrap_or_default();
+        let parent = if parent == "algorithm.loss" { "LossConfig" } else { "AlgorithmConfig" };
+        let place = format!("/$defs/{parent}/properties/{key}/$ref");
+        if let Some(found) = schema.pointer_mut(&place) {
+            *found = format!("#/$defs/{}", table.definition).into();
         }
     }
     schema
@@ -93,22 +98,32 @@ fn named(kind: &str, declarations: &[&Declaration]) -> Value {
     table
 }
 
-/// `[algorithm.advantage]`: an estimator and its settings; without a `kind`, which is then that of the preset, those of any.
-fn advantages(schema: &Value, registry: &Registry) -> Value {
-    let own = schema::kinds(schema, AdvantagePlan::KINDS);
-    let declared = all(&registry.advantages, |entry| &entry.declaration);
-    let others = declared
+/// A table with a `kind`: the name of a kind, or its table; a table without a `kind`, which is then inherited, has the keys of
+/// any.
+fn kinds(table: &TaggedTable, schema: &Value, registry: &Registry) -> Value {
+    let own = schema::kinds(schema, table.kinds);
+    let declared = match table.definition {
+        "Advantage" => all(&registry.advantages, |entry| &entry.declaration),
+        "Surrogate" => all(&registry.surrogates, |entry| &entry.declaration),
+        _ => Vec::new(),
+    };
+    let others: Vec<&Declaration> = declared
         .into_iter()
-        .filter(|its| AdvantagePlan::KINDS.iter().all(|kind| kind.name != its.name))
-        .map(|its| one("advantage", "kind", its));
+        .filter(|its| table.kinds.iter().all(|kind| kind.name != its.name))
+        .collect();
+    let names = table.names().into_iter().chain(others.iter().map(|its| its.name));
+    let names = json!({ "enum": names.collect::<Vec<_>>() });
     let mut every = Map::new();
     for properties in own.iter().filter_map(|table| table["properties"].as_object()) {
         let keys = properties.iter().filter(|(key, _)| *key != "kind");
         every.extend(keys.map(|(key, value)| (key.clone(), value.clone())));
     }
-    let mut tables: Vec<Value> = own.into_iter().chain(others).collect();
-    tables.push(json!({ "type": "object", "properties": every, "additionalProperties": false }));
-    json!({ "description": "Estimator of advantages, and its settings.", "anyOf": tables })
+    let unnamed = json!({ "type": "object", "properties": every, "additionalProperties": false });
+    let others = others.into_iter().map(|its| one(table.noun, "kind", its));
+    let tables: Vec<Value> =
+        [names].into_iter().chain(own).chain(others).chain([unnamed]).collect();
+    let description = format!("Kind of `{}`, and its settings.", table.header);
+    json!({ "description": description, "anyOf": tables })
 }
 
 /// A registered name under the key `tag`, and its settings beside it.

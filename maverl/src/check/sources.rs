@@ -1,5 +1,6 @@
 //! Sources of a configuration: the layers, merged by figment, and the text of every key.
 
+mod assignment;
 mod written;
 mod yaml;
 
@@ -11,10 +12,8 @@ use figment::value::{Dict, Map, Tag, Value};
 use figment::{Figment, Metadata, Profile, Provider};
 use toml_edit::{ImDocument, Item, TableLike};
 
-use super::file;
-
-/// Environment variables that begin like keys and are none.
-const RESERVED: &[&str] = &["MAVERL_FUZZ_CASES", "MAVERL_SIMD", "MAVERL_TEST_DATA"];
+use super::{file, tagged};
+use assignment::{is_key, read_assignment, read_variable};
 
 /// Sources of a configuration. Later fields override earlier ones.
 #[derive(Debug, Clone, Default)]
@@ -166,8 +165,10 @@ impl Layers {
         for assignment in &sources.set {
             add(read_assignment(assignment));
         }
-        let figment = (0..layers.len())
-            .fold(Figment::new(), |figment, index| figment.merge(Numbered(index, &layers[index])));
+        let figment = (0..layers.len()).fold(Figment::new(), |figment, index| {
+            let before = figment.find_value("").unwrap_or_else(|_| Dict::new().into());
+            figment.merge(Numbered(index, &layers[index], &before))
+        });
         let merged = figment.find_value("").unwrap_or_else(|_| Dict::new().into());
         (Self { layers, figment, merged }, unreadable)
     }
@@ -179,6 +180,12 @@ impl Layers {
     /// Returns the merged values of all layers; later layers override earlier ones.
     pub(super) fn merged(&self) -> &Value {
         &self.merged
+    }
+
+    /// Returns the merged value at a path.
+    pub(super) fn value(&self, path: &[String]) -> Option<&Value> {
+        let (value, depth) = find(&self.merged, path);
+        (depth == path.len()).then_some(value)
     }
 
     /// Returns true if any layer has a value for a key.
@@ -211,7 +218,7 @@ impl Layers {
 }
 
 /// Returns the innermost value on a path, and the number of keys that lead to it.
-fn find<'v>(value: &'v Value, path: &[String]) -> (&'v Value, usize) {
+pub(super) fn find<'v>(value: &'v Value, path: &[String]) -> (&'v Value, usize) {
     let mut found = (value, 0);
     for key in path {
         match found.0.as_dict().and_then(|dict| dict.get(key)) {
@@ -237,8 +244,8 @@ fn spans(table: &dyn TableLike, path: &[String]) -> Option<(Range<usize>, Range<
     Some((key.clone(), value.unwrap_or(key)))
 }
 
-/// A layer with the index that its values are tagged with.
-struct Numbered<'l>(usize, &'l Layer);
+/// A layer with the index that its values are tagged with, and the merged values of the layers before it.
+struct Numbered<'l>(usize, &'l Layer, &'l Value);
 
 impl Provider for Numbered<'_> {
     fn metadata(&self) -> Metadata {
@@ -246,12 +253,13 @@ impl Provider for Numbered<'_> {
     }
 
     fn data(&self) -> Result<Map<Profile, Dict>, figment::Error> {
-        let dict = match &self.1.content {
+        let mut dict = match &self.1.content {
             Content::File(document) => table_value(document.as_table()),
             Content::Yaml(node) => node.dict(),
             Content::Assignment { path, parsed, .. } => nested(path, parsed.clone()),
             Content::Nothing => Dict::new(),
         };
+        tagged::keep_kinds(&mut dict, self.2, &mut Vec::new());
         Ok(Profile::Default.collect(dict))
     }
 }
@@ -307,118 +315,5 @@ fn read_file(file: &File) -> (Layer, Option<Problem>) {
     match read {
         Ok(content) => (Layer { name, text: text.into(), content }, None),
         Err(problem) => unread(name, text, problem),
-    }
-}
-
-fn is_key(name: &str) -> bool {
-    name.starts_with("MAVERL_") && !RESERVED.contains(&name)
-}
-
-fn read_variable(name: &str, value: &str) -> (Layer, Option<Problem>) {
-    let path: Vec<String> =
-        name["MAVERL_".len()..].to_lowercase().split("__").map(str::to_owned).collect();
-    let text = format!("{name}={value}");
-    assigned("environment", text, path, 0..name.len(), name.len() + 1)
-}
-
-fn read_assignment(text: &str) -> (Layer, Option<Problem>) {
-    match split_assignment(text) {
-        Some((path, equals)) => assigned("--set", text.to_owned(), path, 0..equals, equals + 1),
-        None => {
-            let help = match text.split_once('=') {
-                Some(_) => "write `--set task.group_size=4`".to_owned(),
-                None => format!("write `--set {text}=VALUE`, without spaces around `=`"),
-            };
-            let what = "`--set` is given something that is not `key=value`".to_owned();
-            let problem = (Some(0..text.len()), what, Some(help));
-            let layer =
-                Layer { name: "--set".to_owned(), text: text.into(), content: Content::Nothing };
-            (layer, Some(problem))
-        }
-    }
-}
-
-fn assigned(
-    name: &str,
-    text: String,
-    path: Vec<String>,
-    key: Range<usize>,
-    start: usize,
-) -> (Layer, Option<Problem>) {
-    let value = start..text.len();
-    let (content, problem) = match written_value(&text[value.clone()]) {
-        Ok(parsed) => (Content::Assignment { path, key, value, parsed }, None),
-        Err(message) => {
-            let help = unquoted(&text);
-            (Content::Nothing, Some((Some(value), message, help)))
-        }
-    };
-    (Layer { name: name.to_owned(), text: text.into(), content }, problem)
-}
-
-/// Returns help for a value whose quotes a shell has removed.
-fn unquoted(assignment: &str) -> Option<String> {
-    let (_, value) = assignment.split_once('=')?;
-    let bare = value.starts_with(['[', '{']) && !value.contains(['"', '\'']);
-    (bare && value.contains(char::is_alphabetic)).then(|| {
-        "a shell takes quotes away: put the whole in single ones, as in `--set 'sampling.stop=[\"</a>\"]'`".to_owned()
-    })
-}
-
-/// Parses a value outside of a file: TOML, or else plain text.
-fn written_value(text: &str) -> Result<Value, String> {
-    match text.trim().parse::<toml_edit::Value>() {
-        Ok(value) => Ok(toml_value(&value)),
-        Err(error) if text.trim_start().starts_with(['"', '\'', '[', '{']) => {
-            Err(format!("the value is not TOML: {}", error.message().trim().replace('\n', "; ")))
-        }
-        Err(_) => Ok(text.trim().into()),
-    }
-}
-
-/// Returns the keys before the first `=` outside of quotes, and its position. Quotes are as in TOML; only dots separate
-/// keys.
-fn split_assignment(text: &str) -> Option<(Vec<String>, usize)> {
-    let mut path = vec![String::new()];
-    let mut quote = None;
-    for (at, c) in text.char_indices() {
-        let last = path.last_mut()?;
-        match (quote, c) {
-            (Some(open), _) if c == open => quote = None,
-            (None, '"' | '\'') => quote = Some(c),
-            (None, '.') => path.push(String::new()),
-            (None, '=') => {
-                let path: Vec<String> = path.iter().map(|key| key.trim().to_owned()).collect();
-                return path.iter().all(|key| !key.is_empty()).then_some((path, at));
-            }
-            _ => last.push(c),
-        }
-    }
-    None
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn assignments_are_split_at_dots_and_the_first_equals_sign_outside_of_quotes() {
-        let cases = [
-            ("steps=3", Some(("steps", 5))),
-            ("task.data=a=b.jsonl", Some(("task|data", 9))),
-            (
-                "agents.math/solver.sampling.temperature=0.5",
-                Some(("agents|math/solver|sampling|temperature", 39)),
-            ),
-            ("models.\"qwen2.5\".path=x", Some(("models|qwen2.5|path", 21))),
-            ("agents.'a=b'.model = \"m\"", Some(("agents|a=b|model", 19))),
-            ("steps", None),
-            (".steps=3", None),
-        ];
-        for (text, expected) in cases {
-            let expected =
-                expected.map(|(path, at)| (path.split('|').map(str::to_owned).collect(), at));
-            assert_eq!(split_assignment(text), expected, "{text}");
-        }
     }
 }

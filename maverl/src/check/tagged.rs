@@ -1,61 +1,131 @@
 //! Tables with a `kind`: each kind has keys of its own.
 
-use figment::value::Value;
+use figment::value::{Dict, Value};
 
 use super::diagnostic::{Problems, path, suggestion, within};
 use super::values::out_of_range;
-use super::{alias, load};
-use crate::config::{AdvantagePlan, Config};
+use super::{alias, load, sources};
+use crate::config::tables::{self, TaggedTable};
+use crate::config::{AlgorithmConfig, Config, LossConfig};
 use crate::registry::Registry;
-use crate::settings::{TableKind, Tagged, TaggedConfig};
+use crate::settings::TaggedConfig;
 
 /// Reports kinds that do not exist, and keys and values that are not those of their kind. They are taken out.
 pub(super) fn check(config: &mut Config, registry: &Registry, problems: &mut Problems<'_>) {
+    let mut tables = Tables { registry, problems };
     let parts = config.algorithm.name.parts();
-    let declared: Vec<&str> = registry.advantages.keys().copied().collect();
-    let at = path(["algorithm", "advantage"]);
-    let inherited = (&parts.advantage, &declared[..]);
-    table::<AdvantagePlan>(&mut config.algorithm.advantage, inherited, &at, problems);
-}
-
-/// The kinds of the table that a key is in, and the rest of its path; none if the key is in no table with a `kind`, or is
-/// the `kind`.
-pub(super) fn kinds(path: &[String]) -> Option<(&'static [TableKind], &[String])> {
-    let parts: Vec<&str> = path.iter().map(String::as_str).collect();
-    match parts.as_slice() {
-        ["algorithm", "advantage", key, ..] if *key != "kind" => {
-            Some((AdvantagePlan::KINDS, &path[2..]))
+    let at = path(["algorithm"]);
+    let AlgorithmConfig { advantage, shaping, update_order, future_rewards, train_on, .. } =
+        &mut config.algorithm;
+    for (key, written, inherited) in [
+        ("advantage", advantage, &parts.advantage),
+        ("shaping", shaping, &parts.shaping),
+        ("update_order", update_order, &parts.update_order),
+        ("future_rewards", future_rewards, &parts.future_rewards),
+        ("train_on", train_on, &parts.train_on),
+    ] {
+        tables.check(written, inherited, &within(&at, key));
+    }
+    tables.loss(&mut config.algorithm.loss, &parts.loss, &at);
+    let run = config.algorithm.loss.over(&parts.loss);
+    for (name, agent) in &mut config.agents {
+        let at = path(["agents", name]);
+        let mut own = run.clone();
+        if let Some(written) = &mut agent.loss {
+            tables.loss(written, &run, &at);
+            own = written.over(&run);
         }
-        _ => None,
+        for (number, seat) in &mut agent.seats {
+            if let Some(written) = &mut seat.loss {
+                let at = within(&within(&at, "seats"), &number.to_string());
+                tables.loss(written, &own, &at);
+            }
+        }
     }
 }
 
-/// Reports what is wrong in one table, and takes it out. The kind is inherited if none is written.
-fn table<T: Tagged>(
-    written: &mut TaggedConfig,
-    (inherited, declared): (&TaggedConfig, &[&str]),
-    at: &[String],
-    problems: &mut Problems<'_>,
-) {
-    let name = written.kind_or(&inherited.kind_or(T::default().kind()));
-    let Some(kind) = T::KINDS.iter().find(|kind| kind.name == name) else {
-        if !declared.contains(&name.as_str()) {
-            let at = within(at, "kind");
-            let known = T::KINDS.iter().map(|kind| kind.name).chain(declared.iter().copied());
-            let known: Vec<&str> = known.collect();
-            let message = format!("no {} is called `{name}`", at[at.len() - 2]);
-            let meant = alias::value("kind", &name).map(|name| format!("did you mean `{name}`?"));
-            problems.value(&at, message, meant.unwrap_or_else(|| suggestion(&name, known)));
-            *written = TaggedConfig::default();
-        }
-        return;
-    };
-    let given = problems.layers().merged().find_ref(&at.join(".")).cloned();
-    let Some(Value::Dict(tag, mut dict)) = given else { return };
-    dict.remove("kind");
-    let mut value = Value::Dict(tag, dict);
-    for wrong in load::repaired(&mut value, at, kind.read, problems).unwrap_or_default() {
-        out_of_range(&wrong, at, problems);
+/// The table with a `kind` that a key is in, and the rest of its path; none for the `kind` itself.
+pub(super) fn of(path: &[String]) -> Option<(&'static TaggedTable, &[String])> {
+    if path.last().is_some_and(|key| key == "kind") {
+        return None;
     }
-    written.settings = value.deserialize().unwrap_or_default();
+    (1..path.len()).find_map(|end| Some((tables::tagged(&path[..end])?, &path[end..])))
+}
+
+/// Adds the kind that an earlier layer names alone, as `shaping = "margin"` does, to a table of this layer without one:
+/// otherwise the table would replace the name.
+pub(super) fn keep_kinds(dict: &mut Dict, before: &Value, path: &mut Vec<String>) {
+    for (key, value) in dict {
+        let Value::Dict(_, inner) = value else { continue };
+        path.push(key.clone());
+        match sources::find(before, path) {
+            (Value::String(_, kind), depth)
+                if depth == path.len() && tables::tagged(path).is_some() =>
+            {
+                inner.entry("kind".to_owned()).or_insert_with(|| kind.clone().into());
+            }
+            _ => keep_kinds(inner, before, path),
+        }
+        path.pop();
+    }
+}
+
+/// Checks of tables, with the registered declarations and the problems so far.
+struct Tables<'c, 'l> {
+    registry: &'c Registry,
+    problems: &'c mut Problems<'l>,
+}
+
+impl Tables<'_, '_> {
+    /// Reports what is wrong in the loss of the table at a place.
+    fn loss(&mut self, written: &mut LossConfig, inherited: &LossConfig, at: &[String]) {
+        let at = within(at, "loss");
+        let surrogate = within(&at, "surrogate");
+        self.check(&mut written.surrogate, &inherited.surrogate, &surrogate);
+        self.check(&mut written.correction, &inherited.correction, &within(&at, "correction"));
+    }
+
+    /// Reports what is wrong in one table, and takes it out. The kind is inherited if none is written.
+    fn check(&mut self, written: &mut TaggedConfig, inherited: &TaggedConfig, at: &[String]) {
+        let Some(table) = tables::tagged(at) else { return };
+        let name = written.kind_or(&inherited.kind_or(table.kinds[0].name));
+        let Some(kind) = table.kinds.iter().find(|kind| kind.name == name) else {
+            if !self.declared(table).contains(&name.as_str()) {
+                self.unknown(table, &name, at);
+                *written = TaggedConfig::default();
+            }
+            return;
+        };
+        let given = self.problems.layers().value(at);
+        let Some(Value::Dict(tag, mut dict)) = given.cloned() else { return };
+        dict.remove("kind");
+        let mut value = Value::Dict(tag, dict);
+        for wrong in load::repaired(&mut value, at, kind.read, self.problems).unwrap_or_default() {
+            out_of_range(&wrong, at, self.problems);
+        }
+        written.settings = value.deserialize().unwrap_or_default();
+    }
+
+    /// Kinds that are declared elsewhere.
+    fn declared(&self, table: &TaggedTable) -> Vec<&'static str> {
+        match table.definition {
+            "Advantage" => self.registry.advantages.keys().copied().collect(),
+            "Surrogate" => self.registry.surrogates.keys().copied().collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Reports a kind that does not exist.
+    fn unknown(&mut self, table: &TaggedTable, name: &str, at: &[String]) {
+        let mut known = table.names();
+        known.extend(self.declared(table));
+        known.sort_unstable();
+        known.dedup();
+        let message = format!("no {} is called `{name}`", table.noun);
+        let meant = alias::value(at.last().map_or("", String::as_str), name)
+            .or_else(|| alias::value("kind", name))
+            .map(|name| format!("did you mean `{name}`?"));
+        let help = meant.unwrap_or_else(|| suggestion(name, known));
+        self.problems.value(&within(at, "kind"), message, help);
+    }
 }

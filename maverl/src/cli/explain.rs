@@ -13,7 +13,7 @@ use crate::table::{Table, paragraphs};
 
 #[derive(Args)]
 pub(super) struct ExplainArgs {
-    /// `algorithm`, or a key or table: its full name (`algorithm.loss.clip_low`) or the end of it (`clip_low`).
+    /// `algorithm`, or a key or table: its full name (`algorithm.loss.surrogate.clip_low`) or the end of it (`clip_low`).
     ///
     /// Default: all tables.
     #[arg(value_name = "KEY")]

@@ -21,24 +21,24 @@ pub struct Sampling {
     /// Divisor of the logits; 0 is greedy, for agents that are not trained.
     #[setting(default = 1.0, range = 0.0..)]
     pub temperature: f32,
-    /// Number of likeliest tokens that are kept; 0 keeps all. Trained agents: only with sft or dpo.
+    /// Number of most likely tokens that are kept; 0 keeps all. Trained agents: only with sft or dpo.
     #[setting(default = 0)]
     pub top_k: u32,
-    /// Mass of the likeliest tokens that are kept. Trained agents: only with sft or dpo.
+    /// Nucleus sampling: smallest set of most likely tokens with this total probability; 1 keeps all. Trained agents: only with sft or dpo.
     #[setting(default = 1.0, range = above(0.0)..=1.0)]
     pub top_p: f32,
-    /// Least probability of a token, of that of the likeliest. Trained agents: only with sft or dpo.
+    /// Minimum probability of a token, relative to that of the most likely token; 0 keeps all. Trained agents: only with sft or dpo.
     #[setting(default = 0.0, range = 0.0..=1.0)]
     pub min_p: f32,
-    /// Divisor of positive logits of tokens already there, factor of negative ones. Trained agents: only with sft or dpo.
+    /// Penalty on tokens that the prompt or the reply already contains: their positive logits are divided by it, negative ones multiplied; 1 disables it. Trained agents: only with sft or dpo.
     #[setting(default = 1.0, range = above(0.0)..)]
     pub repetition_penalty: f32,
-    /// Longest reply in tokens.
+    /// Maximum number of tokens of a reply.
     #[setting(default = 256, written = NonZeroUsize, range = 1..=REPLY)]
     pub max_tokens: usize,
-    /// Texts that end a reply (kept in it), beside the model's own stop ids.
+    /// Strings that end a reply and stay in it, in addition to the model's stop ids.
     pub stop: Vec<String>,
-    /// Token ids that end a reply, beside the model's own.
+    /// Token ids that end a reply, in addition to the model's.
     pub stop_ids: Vec<u32>,
 }
 
@@ -57,12 +57,12 @@ pub struct ModelConfig {
     /// Never update it.
     #[serde(default)]
     pub frozen: bool,
-    /// Precision of matrix products: `f32`, or `bf16`, which is faster where the processor has it. Weights,
+    /// Precision of matrix products. `bf16` is faster on processors with bf16 instructions. Weights,
     /// sums, gradients and moments are f32 in any case.
     #[serde(default)]
     pub dtype: Dtype,
-    /// In an update, keep the inputs of its layers alone and compute the layers again for the gradient: less memory, about
-    /// a third more time, the same result.
+    /// Activation checkpointing: keep the input of each layer only, and recompute the layer in the backward pass. It saves
+    /// memory and costs about a third more time; results are equal.
     #[serde(default)]
     #[setting(level = "run")]
     pub gradient_checkpointing: bool,
@@ -104,18 +104,18 @@ impl From<Dtype> for Precision {
 #[derive(Debug, Clone, PartialEq, Serialize, Settings)]
 #[settings(partial = "LoraConfig", level = "policy")]
 pub struct LoraPlan {
-    /// Rows of A and columns of B.
+    /// Rank of the update `B·A`.
     #[setting(default = 8, written = NonZeroUsize, range = 1..=65536)]
     pub rank: usize,
     /// Numerator of the scale `alpha / rank`.
     #[setting(default = 16.0, range = above(0.0)..)]
     pub alpha: f64,
-    /// Share of the inputs of A dropped in training; never in rollout.
+    /// Dropout probability of the inputs of A in training; rollout has no dropout.
     #[setting(default = 0.0, range = 0.0..1.0)]
     pub dropout: f32,
-    /// Linear maps that it corrects, or a list: ["q_proj", "v_proj"].
+    /// Linear layers with an adapter, or a list: ["q_proj", "v_proj"].
     pub target_modules: TargetModules,
-    /// Scale of `alpha / sqrt(rank)` instead.
+    /// Use the scale `alpha / sqrt(rank)` (rsLoRA).
     #[setting(default = false)]
     pub rslora: bool,
 }
@@ -192,7 +192,7 @@ impl<'de> Deserialize<'de> for TargetModules {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Settings)]
 #[settings(partial = "OptimConfig", level = "policy")]
 pub struct OptimPlan {
-    /// AdamW step size.
+    /// Learning rate.
     #[setting(default = 1e-6, range = above(0.0)..)]
     pub lr: f64,
     /// Decay rates of the moments.
@@ -207,14 +207,14 @@ pub struct OptimPlan {
     /// Global gradient norm is clipped to this.
     #[setting(default = 1.0, range = above(0.0)..)]
     pub grad_clip: f64,
-    /// Schedule of the step size over `steps`.
+    /// Learning rate schedule over `steps`.
     pub schedule: Schedule,
-    /// Steps over which the step size rises from 0.
+    /// Warm-up: steps over which the learning rate rises from 0.
     #[setting(default = 0)]
     pub warmup_steps: u64,
 }
 
-/// Schedule of the step size after warm-up.
+/// Learning rate schedule after warm-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Schedule {

@@ -6,12 +6,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::advantage::AdvantagePlan;
-use super::critic::{CriticPlan, FutureRewards, HappoFactor, UpdateOrder};
-use super::instance::DeclaredPlan;
+use super::critic::CriticPlan;
 use super::loss::{Aggregation, LossPlan, ReferencePlan};
 use super::preset::Preset;
 use super::tables::MANY;
-use crate::settings::{Settings, TaggedConfig};
+use crate::settings::Settings;
 
 /// Conversion of rewards to updates: a preset's name, and any part of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Settings)]
@@ -24,40 +23,34 @@ pub struct AlgorithmPlan {
     #[setting(table)]
     pub advantage: AdvantagePlan,
     /// Shaping of a turn's reward by the rewards of earlier rounds.
+    #[setting(table)]
     pub shaping: Shaping,
-    /// Weight of the shaping.
-    #[setting(default = 0.5, range = 0.0..)]
-    pub shaping_weight: f64,
-    /// Give the advantages of a step's tokens mean 0 and deviation 1.
+    /// Normalize the advantages of a step's tokens to mean 0 and standard deviation 1.
     #[setting(default = false)]
     pub whiten: bool,
-    /// Times that tasks whose episodes all earned the same are replaced by others.
+    /// Dynamic sampling (DAPO): maximum number of times that tasks whose episodes all have the same reward are replaced by other tasks.
     #[setting(default = 0)]
     pub resample: u32,
-    /// Coefficients of the loss, for every agent.
+    /// Loss of every agent without one of its own.
     #[setting(table)]
     pub loss: LossPlan,
     /// Aggregation of token losses.
     pub aggregation: Aggregation,
-    /// Optimizer steps a batch is split into, per epoch.
+    /// Minibatches per epoch, each with one optimizer step.
     #[setting(default = 1, written = NonZeroUsize, range = 1..=MANY)]
     pub minibatches: usize,
     /// Passes over a batch.
     #[setting(default = 1, written = NonZeroUsize, range = 1..=MANY)]
     pub epochs: usize,
-    /// Mean KL to the policy that sampled beyond which no further epoch begins; 0 is never.
+    /// Mean KL to the sampling policy above which the remaining epochs of a step are skipped; 0 disables it.
     #[setting(default = 0.0, range = 0.0..)]
     pub early_stop_kl: f64,
     /// Order of policy updates.
-    pub update_order: UpdateOrder,
-    /// Weights of the advantages of policies that are updated one after the other.
     #[setting(table)]
-    pub happo: HappoPlan,
-    /// Later rewards that a turn is worth too.
+    pub update_order: UpdateOrder,
+    /// Later rewards that are added to the reward of a turn.
+    #[setting(table)]
     pub future_rewards: FutureRewards,
-    /// Discount of later rewards, per round.
-    #[setting(default = 0.3, range = 0.0..=1.0)]
-    pub future_discount: f64,
     /// Rewards for following, resisting, provoking and persuading other agents.
     #[setting(table)]
     pub influence: InfluencePlan,
@@ -67,30 +60,22 @@ pub struct AlgorithmPlan {
     /// Renewal of the reference policy.
     #[setting(table)]
     pub reference: ReferencePlan,
-    /// Steps after which two agents exchange their policies; 0 is never.
+    /// Steps after which two agents exchange their policies (CORY); 0 disables it.
     #[setting(default = 0)]
     pub swap_every: u64,
-    /// Steps for which one policy learns alone before the next, by name, does; 0: all learn in each.
+    /// Alternating training: only one policy is updated for so many steps, then the next in order of name; 0 updates all in every step.
     #[setting(default = 0)]
     pub train_cycle: u64,
     /// Tokens of a conversation that supervised training trains on.
+    #[setting(table)]
     pub train_on: TrainOn,
-    /// Weight of an observation, of 1 for it and a reply, with `train_on = "all"`.
-    #[setting(default = 0.5, range = 0.0..=1.0)]
-    pub observation_weight: f64,
     /// Loss of a pair of replies.
     #[setting(table)]
     pub preference: PreferencePlan,
-    /// Surrogate declared with `#[surrogate]`, in place of `loss.surrogate`.
-    #[setting(optional)]
-    pub surrogate: Option<TaggedConfig>,
-    /// The surrogate that this table names.
-    #[setting(skip)]
-    pub declared: DeclaredPlan,
     /// Critics that the estimator needs.
     #[setting(skip)]
     pub critic: Option<CriticPlan>,
-    /// Flat steps (no group has spread) in a row after which the run stops.
+    /// Consecutive flat steps (no group has two different rewards) after which the run stops.
     #[setting(always, default = 10, level = "run")]
     pub max_flat_steps: u64,
 }
@@ -106,40 +91,115 @@ impl From<&AlgorithmConfig> for AlgorithmPlan {
 }
 
 /// Shaping of a turn's reward by the rewards of earlier rounds.
+#[derive(Debug, Clone, Copy, PartialEq, Settings)]
+pub enum Shaping {
+    /// No shaping.
+    #[setting(default)]
+    None,
+    /// Reward for exceeding the mean reward of earlier rounds.
+    Margin(ShapingPlan),
+    /// Reward for agreeing with the mean reward of earlier rounds.
+    Quality(ShapingPlan),
+}
+
+/// Shaping of rewards.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
+#[serde(default, deny_unknown_fields)]
+#[settings(level = "step")]
+pub struct ShapingPlan {
+    /// Weight of the shaping.
+    #[setting(default = 0.5, range = 0.0..)]
+    pub weight: f64,
+}
+
+/// Order of policy updates in a step.
+#[derive(Debug, Clone, Copy, PartialEq, Settings)]
+pub enum UpdateOrder {
+    /// All at once.
+    #[setting(default)]
+    Together,
+    /// One after the other, in an order drawn for each step.
+    Random(SequencePlan),
+    /// One after the other, by name.
+    Fixed(SequencePlan),
+}
+
+impl UpdateOrder {
+    /// Settings of an order in which policies are updated one after the other.
+    pub const fn sequence(&self) -> Option<SequencePlan> {
+        match self {
+            Self::Together => None,
+            Self::Random(plan) | Self::Fixed(plan) => Some(*plan),
+        }
+    }
+}
+
+/// Sequential updates: advantages of a policy are multiplied by a factor of the policies that were updated before (HAPPO).
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
+#[serde(default, deny_unknown_fields)]
+#[settings(level = "step")]
+pub struct SequencePlan {
+    /// Factor of an advantage from the policies that were updated before.
+    pub factor: HappoFactor,
+    /// Largest distance of the factor from 1; without it, the factor is not clipped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[setting(range = 0.0..=1.0, example = "0.2")]
+    pub clip: Option<f64>,
+}
+
+/// Factor of an advantage from the policies that were updated before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Shaping {
-    /// Not at all.
+pub enum HappoFactor {
+    /// Probability ratio of the replies, after the update to before.
+    Exact,
+    /// Its geometric mean over tokens.
     #[default]
+    Length,
+}
+
+/// Later rewards that are added to the reward of a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Settings)]
+pub enum FutureRewards {
+    /// None: the return of a turn is its reward.
+    #[setting(default)]
     None,
-    /// By how much better it is.
-    Margin,
-    /// By how much it agrees.
-    Quality,
+    /// The mean reward of the team in later rounds.
+    Team(FuturePlan),
+    /// The agent's own rewards in later rounds.
+    Own(FuturePlan),
+}
+
+/// Weights of later rewards.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
+#[serde(default, deny_unknown_fields)]
+#[settings(level = "step")]
+pub struct FuturePlan {
+    /// Discount of later rewards, per round.
+    #[setting(default = 0.3, range = 0.0..=1.0)]
+    pub discount: f64,
 }
 
 /// Tokens of a conversation that supervised training trains on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Settings)]
 pub enum TrainOn {
     /// The assistant's last reply (behavior cloning).
-    #[default]
+    #[setting(default)]
     Assistant,
     /// User messages after a reply of the assistant (a world model).
     Observations,
-    /// Both.
-    All,
+    /// The last reply and those user messages.
+    All(ObservationPlan),
 }
 
-/// Weights of the advantages of policies that are updated one after the other.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Settings)]
-#[settings(partial = "HappoConfig", level = "step")]
-pub struct HappoPlan {
-    /// Factor of an advantage from the policies that were updated before.
-    pub factor: HappoFactor,
-    /// Largest distance of a clipped factor from 1.
-    #[setting(default = 0.2, range = 0.0..=1.0)]
-    pub clip: f64,
+/// Weight of user messages that are trained on beside replies.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
+#[serde(default, deny_unknown_fields)]
+#[settings(level = "step")]
+pub struct ObservationPlan {
+    /// Weight of a token of an observation; a token of a reply has 1 less this weight.
+    #[setting(default = 0.5, range = 0.0..=1.0)]
+    pub observation_weight: f64,
 }
 
 /// Rewards for the effect of agents on each other (MAPoRL).
@@ -178,13 +238,13 @@ pub struct AdaptiveKlPlan {
 pub struct PreferencePlan {
     /// Loss of a pair.
     pub loss: PairLoss,
-    /// Strength of the KL constraint to the reference: less is weaker.
+    /// Strength of the KL constraint to the reference; smaller values allow larger deviations.
     #[setting(default = 0.1, range = above(0.0)..)]
     pub beta: f64,
-    /// Share of pairs taken to be the wrong way round, with `sigmoid` and `robust`.
+    /// Assumed probability that a pair is labeled the wrong way round; only with `sigmoid` and `robust`.
     #[setting(default = 0.0, range = 0.0..0.5)]
     pub label_smoothing: f64,
-    /// Compare with nothing instead of the reference.
+    /// Omit the reference's log-probabilities from the margin.
     #[setting(default = false)]
     pub reference_free: bool,
 }

@@ -21,32 +21,33 @@ pub struct CriticPlan {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(inner, example = "{ rank = 8 }")]
     pub lora: Option<LoraConfig>,
-    /// Input before a reply.
+    /// Text that values are predicted from: the prompt of the agent, or all messages of the episode before it.
     pub input: CriticInput,
     /// Owner of a critic.
     pub scope: CriticScope,
     /// Granularity of values.
     pub granularity: Granularity,
-    /// End of an advantage, which counts what comes before it.
+    /// End of the sum of rewards and values that an advantage is made of: the turn, the last turn of the seat, or the last
+    /// turn of the team.
     pub bootstrap: Bootstrap,
-    /// Discount from one place to the next.
+    /// Discount from token to token, or from turn to turn with `granularity = "turn"`.
     #[setting(default = 1.0, range = 0.0..=1.0)]
     pub gamma: f64,
-    /// GAE lambda: 0 is one step, 1 is to the end.
+    /// GAE lambda: 0 is the one-step advantage, 1 the Monte Carlo advantage.
     #[setting(default = 0.95, range = 0.0..=1.0)]
     pub lambda: f64,
-    /// Clip of value updates; 0 is no clip.
+    /// Largest change of a value in an update (PPO's value clipping); 0 disables it.
     #[setting(default = 0.2, range = 0.0..)]
     pub clip: f64,
-    /// Error of a value beyond which it counts linearly; 0 is never.
+    /// Threshold of the Huber loss of values; 0 is the squared error.
     #[setting(default = 0.0, range = 0.0..)]
     pub huber: f64,
-    /// Coefficient of the value loss in a shared trunk; 0 keeps it out.
+    /// Coefficient of the value loss, with `trunk = "shared"`; with 0, it does not change the trunk.
     #[setting(default = 0.1, range = 0.0..)]
     pub value_coef: f64,
     /// Normalization of value targets.
     pub normalize: Normalize,
-    /// Steps in which critics learn, and policies not yet.
+    /// First steps, in which only critics are updated.
     pub warmup_steps: u64,
     /// Optimizer of critics: any key of `optim`.
     #[setting(inner, default = optim(), example = "{ lr = 1e-5 }")]
@@ -60,10 +61,10 @@ pub struct CriticPlan {
 pub struct MixerPlan {
     /// Mixer of the agents' values into a value of the team.
     pub network: MixerNetwork,
-    /// Hidden units of a monotone mixer.
+    /// Hidden units of the mixing network; only with `network = "monotone"`.
     #[setting(default = 32, range = 1..=WIDTH)]
     pub width: NonZeroUsize,
-    /// Share of an agent in the advantage of the team.
+    /// Credit of an agent: how its advantage is derived from that of the team.
     pub credit: Credit,
     /// Trunk under the value heads.
     pub trunk: MixerTrunk,
@@ -71,23 +72,23 @@ pub struct MixerPlan {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(inner, example = "{ rank = 8 }")]
     pub lora: Option<LoraConfig>,
-    /// Input before a reply.
+    /// Text that values are predicted from: the prompt of the agent, or all messages of the episode before it.
     pub input: CriticInput,
     /// Owner of a critic.
     pub scope: CriticScope,
-    /// Discount from token to token, with `credit = "tokens"`.
+    /// Discount from token to token; only with `credit = "tokens"`.
     #[setting(default = 1.0, range = 0.0..=1.0)]
     pub gamma: f64,
-    /// GAE lambda, with `credit = "tokens"`.
+    /// GAE lambda; only with `credit = "tokens"`.
     #[setting(default = 0.95, range = 0.0..=1.0)]
     pub lambda: f64,
-    /// Clip of value updates; 0 is no clip.
+    /// Largest change of a value in an update (PPO's value clipping); 0 disables it.
     #[setting(default = 0.2, range = 0.0..)]
     pub clip: f64,
-    /// Error of a value beyond which it counts linearly; 0 is never.
+    /// Threshold of the Huber loss of values; 0 is the squared error.
     #[setting(default = 0.0, range = 0.0..)]
     pub huber: f64,
-    /// Steps in which mixer and critics learn, and policies not yet.
+    /// First steps, in which only mixer and critics are updated.
     pub warmup_steps: u64,
     /// Optimizer of critics and mixer: any key of `optim`.
     #[setting(inner, default = optim(), example = "{ lr = 1e-5 }")]
@@ -250,43 +251,4 @@ impl Credit {
     pub const fn knows_replies(self) -> bool {
         matches!(self, Self::Difference | Self::Without | Self::Tokens)
     }
-}
-
-/// Whose policy is updated when.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum UpdateOrder {
-    /// All at once.
-    #[default]
-    Together,
-    /// One after the other, in an order drawn for each step; each knows what those before did.
-    Random,
-    /// One after the other, by name.
-    Fixed,
-}
-
-/// Factor of an advantage from the policies that were updated before.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum HappoFactor {
-    /// The ratio of the probabilities of what they said, after to before.
-    Exact,
-    /// Its geometric mean over tokens.
-    #[default]
-    Length,
-    /// The ratio, within `1 ± happo.clip`.
-    Clipped,
-}
-
-/// Whose later scores a turn is worth too.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum FutureRewards {
-    /// Nobody's: a turn is worth its reward.
-    #[default]
-    None,
-    /// The mean over the team.
-    Team,
-    /// The agent's own.
-    Own,
 }

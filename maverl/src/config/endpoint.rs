@@ -30,13 +30,13 @@ pub struct EndpointConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(level = "step", example = "\"replies.jsonl\"")]
     pub script: Option<String>,
-    /// Seconds after which an attempt has failed.
+    /// Timeout of an attempt, in seconds.
     #[setting(default = 60.0, range = above(0.0)..=1e9)]
     pub timeout_s: f64,
-    /// Further attempts where a server is busy, failing or out of reach.
+    /// Retries if the server is busy, fails or is unreachable.
     #[setting(default = 3)]
     pub retries: u32,
-    /// Requests at once.
+    /// Maximum number of concurrent requests.
     #[setting(default = 16, range = 1..=MANY)]
     pub max_requests: NonZeroUsize,
     /// Price of a million prompt tokens.

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-use crate::credit::Surrogate;
 use crate::settings::{OpenKind, TaggedConfig};
 
 /// A registered name with its options, defaults filled in.
@@ -16,13 +15,6 @@ pub struct Chosen {
     pub name: String,
     /// An object.
     pub options: Value,
-}
-
-/// Parts of an algorithm that are declared with attributes, of this crate or of others.
-#[derive(Debug, Clone, PartialEq, Default, Serialize)]
-pub struct DeclaredPlan {
-    /// The surrogate in place of those of the rows.
-    pub surrogate: Option<Instance<dyn Surrogate>>,
 }
 
 /// A declared estimator or surrogate with its settings, ready to be called. Two are equal if name and settings are.

@@ -3,73 +3,117 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::instance::Instance;
+use crate::credit::Surrogate;
 use crate::settings::Settings;
 
-/// Coefficients of the loss of a row.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Settings)]
+/// Loss of a row: the surrogate, and the terms beside it.
+#[derive(Debug, Clone, PartialEq, Serialize, Settings)]
 #[settings(partial = "LossConfig", level = "row")]
 pub struct LossPlan {
     /// Surrogate loss of a token.
-    pub surrogate: Surrogate,
+    #[setting(table)]
+    pub surrogate: SurrogatePlan,
     /// Unit of the importance ratio.
     pub ratio: Ratio,
-    /// Steepness of SAPO's gate for positive and negative advantages.
-    #[setting(default = (1.0, 1.05), range = above(0.0)..)]
-    pub gate: (f64, f64),
-    /// Lower clip of the ratio: 1 - this.
-    #[setting(default = 0.2, range = above(0.0)..=1.0)]
-    pub clip_low: f32,
-    /// Upper clip of the ratio: 1 + this.
-    #[setting(default = 0.2, range = above(0.0)..)]
-    pub clip_high: f32,
-    /// Bound of the surrogate for negative advantages (dual clip), above 1.
-    #[setting(default = 3.0, range = above(1.0)..)]
-    pub clip_dual: f32,
     /// Coefficient of the KL to the reference.
     #[setting(default = 0.0, range = 0.0..)]
     pub kl_coef: f32,
     /// Estimator of the KL.
     pub kl: Kl,
-    /// Weigh the KL of a token by its ratio.
+    /// Multiply the KL of a token by its importance ratio (DeepSeek-V3.2).
     #[setting(default = false)]
     pub kl_corrected: bool,
-    /// Place where the KL counts.
+    /// Term that includes the KL: the loss of a token, or the reward of a turn.
     pub kl_in: KlIn,
     /// Correction of differences between the log-probs of sampler and trainer.
-    pub correction: Correction,
-    /// Largest ratio of the trainer's to the sampler's probability, and one over the smallest.
-    #[setting(default = 2.0, range = above(1.0)..)]
-    pub correction_cap: f64,
-    /// Coefficient of the pull towards the policy that sampled.
+    #[setting(table)]
+    pub correction: CorrectionPlan,
+    /// Coefficient of the drift penalty towards the sampling policy (CPGD).
     #[setting(default = 0.0, range = 0.0..)]
     pub drift_coef: f32,
     /// Coefficient of the entropy bonus.
     #[setting(default = 0.0, range = 0.0..)]
     pub entropy_coef: f32,
-    /// Subtracted from the reward of a turn whose reply is malformed or truncated.
+    /// Penalty on the reward of a turn whose reply is malformed or truncated.
     #[setting(default = 0.1, range = 0.0..)]
     pub invalid_reply_penalty: f64,
-    /// Share of `max_tokens`, at the end, in which a reply loses reward with its length; 0 is none.
+    /// Soft overlong penalty (DAPO): the last share of `max_tokens`, in which the penalty grows linearly; 0 disables it.
     #[setting(default = 0.0, range = 0.0..=1.0)]
     pub overlong_buffer: f64,
-    /// Penalty of a reply of `max_tokens`.
+    /// Penalty of a reply with `max_tokens` tokens.
     #[setting(default = 1.0, range = 0.0..)]
     pub overlong_penalty: f64,
 }
 
 /// Surrogate loss of a token.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Surrogate {
+#[derive(Debug, Clone, PartialEq, Settings)]
+pub enum SurrogatePlan {
     /// The clipped ratio (PPO).
-    #[default]
-    Clip,
-    /// The log-probability, weighted by the clipped ratio. arXiv:2506.13585
-    Cispo,
-    /// A soft gate of the ratio. arXiv:2511.20347
-    Sapo,
-    /// The clipped log-probability. arXiv:2505.12504
-    Cpgd,
+    #[setting(default)]
+    Clip(ClipPlan),
+    /// The log-probability, weighted by the clipped ratio (CISPO).
+    Cispo(CispoPlan),
+    /// A soft gate of the ratio (SAPO).
+    Sapo(SapoPlan),
+    /// The clipped log-probability (CPGD).
+    Cpgd(CpgdPlan),
+    /// A surrogate declared with `#[surrogate]`.
+    #[setting(open)]
+    Declared(Instance<dyn Surrogate>),
+}
+
+/// The clipped ratio (PPO). arXiv:1707.06347, eq. 7; arXiv:1912.09729, eq. 8
+#[maverl::surrogate(name = "clip")]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
+#[serde(default, deny_unknown_fields)]
+#[settings(level = "row")]
+pub struct ClipPlan {
+    /// Lower clip of the ratio: 1 - this.
+    #[setting(default = 0.2, range = above(0.0)..=1.0)]
+    pub clip_low: f64,
+    /// Upper clip of the ratio: 1 + this.
+    #[setting(default = 0.2, range = above(0.0)..)]
+    pub clip_high: f64,
+    /// Bound of the loss for negative advantages (dual clip), above 1.
+    #[setting(default = 3.0, range = above(1.0)..)]
+    pub clip_dual: f64,
+}
+
+/// The log-probability, weighted by the clipped ratio (CISPO). arXiv:2506.13585
+#[maverl::surrogate(name = "cispo")]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
+#[serde(default, deny_unknown_fields)]
+#[settings(level = "row")]
+pub struct CispoPlan {
+    /// Upper clip of the ratio: 1 + this.
+    #[setting(default = 4.0, range = above(0.0)..)]
+    pub clip_high: f64,
+}
+
+/// A soft gate of the ratio (SAPO). arXiv:2511.20347
+#[maverl::surrogate(name = "sapo")]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
+#[serde(default, deny_unknown_fields)]
+#[settings(level = "row")]
+pub struct SapoPlan {
+    /// Steepness of the gate for positive and negative advantages.
+    #[setting(default = (1.0, 1.05), range = above(0.0)..)]
+    pub gate: (f64, f64),
+}
+
+/// The clipped log-probability (CPGD). arXiv:2505.12504
+#[maverl::surrogate(name = "cpgd")]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
+#[serde(default, deny_unknown_fields)]
+#[settings(level = "row")]
+pub struct CpgdPlan {
+    /// Lower clip of the ratio: 1 - this.
+    #[setting(default = 0.2, range = above(0.0)..=1.0)]
+    pub clip_low: f64,
+    /// Upper clip of the ratio: 1 + this.
+    #[setting(default = 0.2, range = above(0.0)..)]
+    pub clip_high: f64,
 }
 
 /// Unit of the importance ratio.
@@ -125,18 +169,37 @@ pub enum KlIn {
 }
 
 /// Correction of tokens whose log-prob differs between sampler and trainer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Correction {
+#[derive(Debug, Clone, Copy, PartialEq, Settings)]
+pub enum CorrectionPlan {
     /// Nothing: the ratio is to the sampler's.
-    #[default]
+    #[setting(default)]
     None,
-    /// Each token counts its ratio, up to the cap.
-    Truncate,
-    /// A token whose ratio leaves `[1 / cap, cap]` does not count.
-    MaskTokens,
-    /// A row whose mean ratio leaves `[1 / cap, cap]` does not count.
-    MaskSequences,
+    /// Each token is weighted by its ratio, at most `cap`.
+    Truncate(CapPlan),
+    /// Tokens whose ratio is outside `[1 / cap, cap]` are masked.
+    MaskTokens(CapPlan),
+    /// Rows whose mean ratio is outside `[1 / cap, cap]` are masked.
+    MaskSequences(CapPlan),
+}
+
+impl CorrectionPlan {
+    /// The cap; the default one if nothing is corrected.
+    pub fn cap(&self) -> f64 {
+        match self {
+            Self::None => CapPlan::default().cap,
+            Self::Truncate(plan) | Self::MaskTokens(plan) | Self::MaskSequences(plan) => plan.cap,
+        }
+    }
+}
+
+/// Bounds of a correction.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
+#[serde(default, deny_unknown_fields)]
+#[settings(level = "row")]
+pub struct CapPlan {
+    /// Largest ratio of the trainer's to the sampler's probability; the smallest is its inverse.
+    #[setting(default = 2.0, range = above(1.0)..)]
+    pub cap: f64,
 }
 
 /// Policy that a KL and pairs of replies are compared with.

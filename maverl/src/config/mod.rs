@@ -26,19 +26,19 @@ pub use agent::{
     SamplingConfig, Schedule, TargetModules,
 };
 pub use algorithm::{
-    AdaptiveKlConfig, AdaptiveKlPlan, AlgorithmConfig, AlgorithmPlan, HappoConfig, HappoPlan,
-    InfluenceConfig, InfluencePlan, PairLoss, PreferenceConfig, PreferencePlan, RewardConfig,
-    Shaping, TrainOn,
+    AdaptiveKlConfig, AdaptiveKlPlan, AlgorithmConfig, AlgorithmPlan, FuturePlan, FutureRewards,
+    HappoFactor, InfluenceConfig, InfluencePlan, ObservationPlan, PairLoss, PreferenceConfig,
+    PreferencePlan, RewardConfig, SequencePlan, Shaping, ShapingPlan, TrainOn, UpdateOrder,
 };
 pub use critic::{
-    Bootstrap, Credit, CriticInput, CriticPlan, CriticScope, FutureRewards, Granularity,
-    HappoFactor, MixerNetwork, MixerPlan, MixerTrunk, Normalize, Trunk, UpdateOrder,
+    Bootstrap, Credit, CriticInput, CriticPlan, CriticScope, Granularity, MixerNetwork, MixerPlan,
+    MixerTrunk, Normalize, Trunk,
 };
 pub use endpoint::EndpointConfig;
-pub use instance::{Chosen, DeclaredPlan, Instance};
+pub use instance::{Chosen, Instance};
 pub use loss::{
-    Aggregation, Correction, Kl, KlIn, LossConfig, LossPlan, Ratio, ReferenceConfig, ReferencePlan,
-    Surrogate,
+    Aggregation, CapPlan, CispoPlan, ClipPlan, CorrectionPlan, CpgdPlan, Kl, KlIn, LossConfig,
+    LossPlan, Ratio, ReferenceConfig, ReferencePlan, SapoPlan, SurrogatePlan,
 };
 pub use preset::Preset;
 
@@ -62,7 +62,7 @@ pub struct Config {
     /// Training steps.
     #[setting(default = 100, level = "run")]
     pub steps: u64,
-    /// Directory that relative paths start from, relative to the file; the file's own unless set.
+    /// Base directory of relative paths in this file, itself relative to the file; the file's directory unless set.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(level = "run", example = "\"..\"")]
     pub base: Option<String>,
@@ -137,7 +137,7 @@ pub struct TaskConfig {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[setting(example = "{ question = \"query\" }")]
     pub keys: BTreeMap<String, String>,
-    /// Source of the ids of tasks.
+    /// Source of task ids.
     pub ids: Ids,
     /// MiB that a compressed data file may unpack to.
     #[setting(default = 1024, range = 1..=LARGE, level = "run")]
@@ -145,25 +145,25 @@ pub struct TaskConfig {
     /// MiB of a row.
     #[setting(default = 16, range = 1..=LARGE, level = "run")]
     pub max_row_mib: NonZeroU64,
-    /// Split trained on, where the data has splits.
+    /// Training split, where the data has splits.
     #[setting(default = "train")]
     pub split: String,
-    /// Tasks a step.
+    /// Tasks per step.
     #[setting(default = 16, range = 1..=MANY)]
     pub tasks_per_step: NonZeroUsize,
-    /// Episodes a task, compared with each other.
+    /// Episodes per task; group-relative advantages compare them.
     #[setting(default = 8, range = 1..=GROUP)]
     pub group_size: NonZeroU32,
-    /// Draw tasks in a new random order each epoch; else in file order.
+    /// Shuffle tasks in each epoch; otherwise they are in file order.
     #[setting(default = true)]
     pub shuffle: bool,
-    /// Use only the first so many tasks.
+    /// Maximum number of tasks; the first ones are used.
     #[setting(example = "1000")]
     pub limit: Option<NonZeroUsize>,
-    /// Leave out tasks of a higher `level`, here and where held-out tasks are from the same data.
+    /// Highest `level` of the tasks that are used, in training and for held-out tasks of the same data.
     #[setting(example = "2")]
     pub max_level: Option<u64>,
-    /// Steps after which tasks one `level` harder are drawn, too, beginning with the easiest; 0 draws all from the start.
+    /// Curriculum: training starts with the lowest `level` and adds the next one every so many steps; 0 uses all levels from the start.
     pub harder_every: u64,
     /// Several components at once, in the place of `data` and `[environment]`, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -187,7 +187,7 @@ pub struct ComponentConfig {
     pub keys: BTreeMap<String, String>,
     /// As that of `[task]`.
     pub ids: Ids,
-    /// Its tasks of a step, compared with those of other components.
+    /// Share of a step's tasks: this weight over the sum of all components' weights.
     #[setting(default = 1.0, range = above(0.0)..)]
     pub weight: f64,
     /// As `[environment]`.
@@ -227,10 +227,10 @@ pub enum DataFormat {
 #[serde(default, deny_unknown_fields)]
 #[settings(level = "run")]
 pub struct RolloutConfig {
-    /// Episodes under way at once.
+    /// Maximum number of concurrent episodes.
     #[setting(default = 512)]
     pub max_episodes: NonZeroUsize,
-    /// Seconds after which an episode ends unscored.
+    /// Time limit of an episode in seconds; after it, the episode ends unscored.
     #[setting(default = 600.0, range = above(0.0).., level = "step")]
     pub timeout_s: f64,
     /// Behavior when a prompt does not fit the context.
@@ -258,21 +258,21 @@ pub enum Overflow {
 #[serde(default, deny_unknown_fields)]
 #[settings(level = "run")]
 pub struct EvalConfig {
-    /// Evaluate on the validation split every so many steps; 0 never.
+    /// Steps between evaluations on the validation split; 0 disables them.
     pub every: u64,
-    /// Split validated on during training, where the data has splits.
+    /// Split of evaluations during training, where the data has splits.
     #[setting(default = "validation")]
     pub split: String,
     /// Split of the evaluations before and after training and of `maverl eval`.
     #[setting(default = "test")]
     pub test_split: String,
-    /// Another file to evaluate on than the training data.
+    /// File of held-out tasks, in place of the splits of the training data.
     #[setting(example = "\"questions.jsonl\"")]
     pub data: Option<String>,
-    /// Play at most so many tasks.
+    /// Maximum number of tasks of an evaluation.
     #[setting(default = 512)]
     pub tasks: NonZeroUsize,
-    /// Episodes a task: k of avg@k and pass@k.
+    /// Episodes per task: k of avg@k and pass@k.
     #[setting(default = 1, range = 1..=GROUP)]
     pub samples: NonZeroU32,
     /// Temperature of every agent instead of its own; 0 is greedy.
@@ -322,13 +322,13 @@ impl EvalConfig {
 #[serde(default, deny_unknown_fields)]
 #[settings(level = "run")]
 pub struct CheckpointConfig {
-    /// Write one every so many steps; 0 only at the end.
+    /// Steps between checkpoints; 0 writes one at the end only.
     #[setting(default = 10)]
     pub every: u64,
-    /// Keep so many of the newest.
+    /// Number of checkpoints that are kept, the newest ones.
     #[setting(default = 2)]
     pub keep: NonZeroUsize,
-    /// Also keep the best by validation.
+    /// Also keep the checkpoint with the best validation result.
     #[setting(default = true)]
     pub best: bool,
 }
@@ -341,20 +341,20 @@ pub struct RuntimeConfig {
     /// Threads of the numeric kernels; 0 is one per core. Results do not depend on it.
     #[setting(range = 0..=1024)]
     pub threads: usize,
-    /// Requests in a worker group at once.
+    /// Maximum number of concurrent requests of a worker group.
     #[setting(default = 512, range = 1..=MANY)]
     pub max_requests: NonZeroUsize,
     /// Prompt tokens computed between two decode steps.
     #[setting(default = 4096, range = 1..=LARGE)]
     pub prefill_tokens: NonZeroUsize,
-    /// MiB of keys and values that a worker group may hold. Where they do not suffice, requests wait or are computed again
-    /// later; results do not depend on it.
+    /// MiB of the KV cache of a worker group. If it is full, requests wait or are preempted and recomputed; results do not
+    /// depend on it.
     #[setting(default = 4096, range = 1..=LARGE)]
     pub kv_mib: NonZeroUsize,
-    /// Compute what prompts have in common once. Results do not depend on it.
+    /// Compute the keys and values of a common prefix of prompts once. Results do not depend on it.
     #[setting(default = true)]
     pub prefix_cache: bool,
-    /// Tokens of a training micro-batch.
+    /// Maximum number of tokens of a training micro-batch.
     #[setting(default = 4096, range = 1..=LARGE, level = "step")]
     pub micro_batch_tokens: NonZeroUsize,
 }

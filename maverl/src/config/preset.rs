@@ -7,8 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::algorithm::{AlgorithmConfig, InfluenceConfig};
-use super::critic::{FutureRewards, UpdateOrder};
-use super::loss::{Aggregation, Kl, LossConfig, Ratio, ReferenceConfig, Surrogate};
+use super::loss::{Aggregation, Kl, LossConfig, Ratio, ReferenceConfig};
 use crate::settings::TaggedConfig;
 
 /// A choice of parts with a paper behind it.
@@ -301,10 +300,12 @@ impl Preset {
             | Self::Marft
             | Self::Vdn
             | Self::Qmix => whitened,
-            Self::Happo => AlgorithmConfig { update_order: Some(UpdateOrder::Random), ..whitened },
+            Self::Happo => {
+                let update_order = TaggedConfig::new("random", &json!({}));
+                AlgorithmConfig { update_order, ..whitened }
+            }
             Self::Maporl => AlgorithmConfig {
-                future_rewards: Some(FutureRewards::Team),
-                future_discount: Some(0.3),
+                future_rewards: TaggedConfig::new("team", &json!({ "discount": 0.3 })),
                 influence: InfluenceConfig {
                     follow: Some(0.0),
                     resist: Some(0.0),
@@ -332,9 +333,10 @@ impl Preset {
     /// The coefficients of the loss among its parts.
     fn loss(self) -> LossConfig {
         let none = LossConfig::default();
+        let set = |kind: &str, settings: Value| TaggedConfig::new(kind, &settings);
         match self {
             Self::Dapo => LossConfig {
-                clip_high: Some(0.28),
+                surrogate: set("clip", json!({ "clip_high": 0.28 })),
                 overlong_buffer: Some(0.2),
                 overlong_penalty: Some(1.0),
                 ..none
@@ -343,18 +345,17 @@ impl Preset {
             Self::Rloo => LossConfig { ratio: Some(Ratio::Product), ..none },
             Self::Gspo | Self::Luspo => LossConfig {
                 ratio: Some(Ratio::Sequence),
-                clip_low: Some(3e-4),
-                clip_high: Some(4e-4),
+                surrogate: set("clip", json!({ "clip_low": 3e-4, "clip_high": 4e-4 })),
                 ..none
             },
             Self::Cispo => {
-                LossConfig { surrogate: Some(Surrogate::Cispo), clip_high: Some(4.0), ..none }
+                LossConfig { surrogate: set("cispo", json!({ "clip_high": 4.0 })), ..none }
             }
             Self::Sapo => {
-                LossConfig { surrogate: Some(Surrogate::Sapo), gate: Some((1.0, 1.05)), ..none }
+                LossConfig { surrogate: set("sapo", json!({ "gate": [1.0, 1.05] })), ..none }
             }
             Self::Cpgd => {
-                LossConfig { surrogate: Some(Surrogate::Cpgd), drift_coef: Some(0.001), ..none }
+                LossConfig { surrogate: set("cpgd", json!({})), drift_coef: Some(0.001), ..none }
             }
             _ => none,
         }

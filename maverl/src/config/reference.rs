@@ -111,7 +111,7 @@ pub(crate) fn described(path: &[String]) -> Vec<String> {
         path.drain(2..4);
     }
     let inherited = match path.as_slice() {
-        [agents, _, table, _] if agents == "agents" => Some((table, 3)),
+        [agents, _, table, _, ..] if agents == "agents" => Some((table, 3)),
         [_, advantage, table, _] if advantage == "advantage" => Some((table, 3)),
         _ => None,
     };
@@ -134,10 +134,13 @@ pub(crate) fn written_in(item: &Item) -> Vec<String> {
         return vec!["the file itself, before any table".to_owned()];
     }
     let mut tables = vec![header(own)];
-    let same = SAME.iter().find(|(_, home)| home.iter().eq(own.iter()));
-    if let Some((name, _)) = same {
-        tables.push(format!("[agents.\"TEAM/ROLE\".{name}]"));
-        tables.push(format!("[agents.\"TEAM/ROLE\".seats.N.{name}]"));
+    let same = SAME.iter().find(|(_, home)| {
+        own.len() >= home.len() && home.iter().zip(own).all(|(home, own)| home == own)
+    });
+    if let Some((name, home)) = same {
+        let inner: String = own[home.len()..].iter().map(|part| format!(".{part}")).collect();
+        tables.push(format!("[agents.\"TEAM/ROLE\".{name}{inner}]"));
+        tables.push(format!("[agents.\"TEAM/ROLE\".seats.N.{name}{inner}]"));
         if ["optim", "lora"].contains(name) {
             tables.push(format!("[algorithm.advantage.{name}]"));
         }

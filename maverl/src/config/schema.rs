@@ -4,9 +4,9 @@
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
-use super::tables::{Declared, TABLES};
-use super::{AdvantagePlan, AnchorPlan, Config};
-use crate::settings::{Bound, Key, Range, TableKind, Tagged};
+use super::tables::{Declared, TABLES, TAGGED};
+use super::{AnchorPlan, Config};
+use crate::settings::{Bound, Key, Range, TableKind};
 
 /// A table that several kinds of estimators have.
 static ANCHOR: Declared = Declared::of::<AnchorPlan>("algorithm.advantage.anchor", "`anchor`");
@@ -14,7 +14,9 @@ static ANCHOR: Declared = Declared::of::<AnchorPlan>("algorithm.advantage.anchor
 /// The schema of a configuration, whatever is linked.
 pub(crate) fn schema() -> Value {
     let mut generator = SchemaSettings::draft2020_12().into_generator();
-    AdvantagePlan::KINDS.iter().for_each(|kind| (kind.define)(&mut generator));
+    for kind in TAGGED.iter().flat_map(|table| table.kinds) {
+        (kind.define)(&mut generator);
+    }
     let mut schema = generator.into_root_schema_for::<Config>().to_value();
     tidy(&mut schema);
     for table in TABLES.iter().chain([&ANCHOR]) {
@@ -121,7 +123,7 @@ mod tests {
     fn a_key_has_its_type_default_range_and_description() {
         let schema = schema();
         let at = |place: &str| schema.pointer(place).cloned().unwrap_or_default();
-        let clip = at("/$defs/LossConfig/properties/clip_low");
+        let clip = at("/$defs/ClipPlan/properties/clip_low");
         let expected = json!({
             "description": "Lower clip of the ratio: 1 - this. Level: row.",
             "type": "number",

@@ -5,9 +5,10 @@ use serde_json::Value;
 use super::reference::{described, generic, parts};
 use super::{
     AdaptiveKlConfig, AdvantagePlan, AgentConfig, AlgorithmConfig, CheckpointConfig,
-    ComponentConfig, Config, EndpointConfig, EvalConfig, HappoConfig, InfluenceConfig, LoraConfig,
-    LossConfig, ModelConfig, OptimConfig, PreferenceConfig, ReferenceConfig, RewardConfig,
-    RolloutConfig, RuntimeConfig, SamplingConfig, TaskConfig,
+    ComponentConfig, Config, CorrectionPlan, EndpointConfig, EvalConfig, FutureRewards,
+    InfluenceConfig, LoraConfig, LossConfig, ModelConfig, OptimConfig, PreferenceConfig,
+    ReferenceConfig, RewardConfig, RolloutConfig, RuntimeConfig, SamplingConfig, Shaping,
+    SurrogatePlan, TaskConfig, TrainOn, UpdateOrder,
 };
 use crate::settings::{Key, Table, TableKind, Tagged};
 
@@ -62,8 +63,63 @@ impl Declared {
     }
 }
 
+/// A table whose `kind` decides which keys it has.
+pub(crate) struct TaggedTable {
+    /// Its header in the reference, without brackets.
+    pub(crate) header: &'static str,
+    /// Name of its definition in the schema.
+    pub(crate) definition: &'static str,
+    /// Noun for what its `kind` names.
+    pub(crate) noun: &'static str,
+    /// Its kinds, the default one first.
+    pub(crate) kinds: &'static [TableKind],
+    /// True if other crates declare further kinds.
+    pub(crate) open: bool,
+}
+
+impl TaggedTable {
+    const fn of<T: Tagged>(
+        header: &'static str,
+        definition: &'static str,
+        noun: &'static str,
+    ) -> Self {
+        Self { header, definition, noun, kinds: T::KINDS, open: false }
+    }
+
+    const fn open(self) -> Self {
+        Self { open: true, ..self }
+    }
+
+    /// Names of its kinds.
+    pub(crate) fn names(&self) -> Vec<&'static str> {
+        self.kinds.iter().map(|kind| kind.name).collect()
+    }
+
+    /// Its place in a configuration.
+    pub(crate) fn place(&self) -> Vec<String> {
+        parts(self.header)
+    }
+}
+
+/// Every table with a `kind`.
+pub(crate) static TAGGED: [TaggedTable; 7] = [
+    TaggedTable::of::<AdvantagePlan>("algorithm.advantage", "Advantage", "advantage").open(),
+    TaggedTable::of::<SurrogatePlan>("algorithm.loss.surrogate", "Surrogate", "surrogate").open(),
+    TaggedTable::of::<CorrectionPlan>("algorithm.loss.correction", "Correction", "correction"),
+    TaggedTable::of::<Shaping>("algorithm.shaping", "Shaping", "shaping"),
+    TaggedTable::of::<UpdateOrder>("algorithm.update_order", "UpdateOrder", "update order"),
+    TaggedTable::of::<FutureRewards>("algorithm.future_rewards", "FutureRewards", "future reward"),
+    TaggedTable::of::<TrainOn>("algorithm.train_on", "TrainOn", "selection of tokens"),
+];
+
+/// The table with a `kind` at a place, whatever its agents and so on are called.
+pub(crate) fn tagged(path: &[String]) -> Option<&'static TaggedTable> {
+    let path = described(path);
+    TAGGED.iter().find(|table| table.place() == path)
+}
+
 /// Every table of declared settings.
-pub(crate) static TABLES: [Declared; 27] = [
+pub(crate) static TABLES: [Declared; 40] = [
     Declared::of::<Config>("", "the file itself (before any table)"),
     Declared::of::<TaskConfig>("task", "`[task]`"),
     Declared::of::<ComponentConfig>("task.mixture.quiz", "`[task.mixture.NAME]`"),
@@ -80,10 +136,23 @@ pub(crate) static TABLES: [Declared; 27] = [
     Declared::kind("algorithm.advantage", &AdvantagePlan::KINDS[3]),
     Declared::kind("algorithm.advantage", &AdvantagePlan::KINDS[4]),
     Declared::kind("algorithm.advantage", &AdvantagePlan::KINDS[5]),
+    Declared::kind("algorithm.shaping", &Shaping::KINDS[1]),
+    Declared::kind("algorithm.shaping", &Shaping::KINDS[2]),
+    Declared::kind("algorithm.update_order", &UpdateOrder::KINDS[1]),
+    Declared::kind("algorithm.update_order", &UpdateOrder::KINDS[2]),
+    Declared::kind("algorithm.future_rewards", &FutureRewards::KINDS[1]),
+    Declared::kind("algorithm.future_rewards", &FutureRewards::KINDS[2]),
+    Declared::kind("algorithm.train_on", &TrainOn::KINDS[2]),
     Declared::of::<LossConfig>("algorithm.loss", "`[algorithm.loss]` (or an agent's `loss`)"),
+    Declared::kind("algorithm.loss.surrogate", &SurrogatePlan::KINDS[0]),
+    Declared::kind("algorithm.loss.surrogate", &SurrogatePlan::KINDS[1]),
+    Declared::kind("algorithm.loss.surrogate", &SurrogatePlan::KINDS[2]),
+    Declared::kind("algorithm.loss.surrogate", &SurrogatePlan::KINDS[3]),
+    Declared::kind("algorithm.loss.correction", &CorrectionPlan::KINDS[1]),
+    Declared::kind("algorithm.loss.correction", &CorrectionPlan::KINDS[2]),
+    Declared::kind("algorithm.loss.correction", &CorrectionPlan::KINDS[3]),
     Declared::of::<AdaptiveKlConfig>("algorithm.adaptive_kl", "`[algorithm.adaptive_kl]`"),
     Declared::of::<ReferenceConfig>("algorithm.reference", "`[algorithm.reference]`"),
-    Declared::of::<HappoConfig>("algorithm.happo", "`[algorithm.happo]`"),
     Declared::of::<InfluenceConfig>("algorithm.influence", "`[algorithm.influence]`"),
     Declared::of::<PreferenceConfig>("algorithm.preference", "`[algorithm.preference]`"),
     Declared::of::<RewardConfig>("rewards.brevity", "`[rewards.NAME]`"),
@@ -133,6 +202,7 @@ fn name(place: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::Settings;
 
     #[test]
     fn keys_of_level_run_may_change_and_no_others() {
@@ -160,11 +230,35 @@ mod tests {
             "models.small.optim.lr",
             "agents.\"a/b\".sampling.temperature",
             "agents.\"a/b\".options.threads",
-            "algorithm.loss.clip_low",
+            "algorithm.loss.kl_coef",
+            "algorithm.loss.surrogate.clip_low",
+            "algorithm.shaping.weight",
             "algorithm.advantage.optim.lr",
             "nothing",
         ] {
             assert!(!may_change(&parts(name)), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_first_kind_of_a_table_is_its_default_and_every_kind_with_keys_is_declared() {
+        let defaults = [
+            AdvantagePlan::default().written(),
+            SurrogatePlan::default().written(),
+            CorrectionPlan::default().written(),
+            Shaping::default().written(),
+            UpdateOrder::default().written(),
+            FutureRewards::default().written(),
+            TrainOn::default().written(),
+        ];
+        for (table, default) in TAGGED.iter().zip(defaults) {
+            assert_eq!(default.kind.as_deref(), Some(table.kinds[0].name), "{}", table.header);
+            for kind in table.kinds.iter().filter(|kind| !kind.keys.is_empty()) {
+                let declared = |other: &Declared| {
+                    other.header == table.header && other.kind == Some(kind.name)
+                };
+                assert!(TABLES.iter().any(declared), "{} {}", table.header, kind.name);
+            }
         }
     }
 

@@ -18,15 +18,12 @@ fn uncommented(text: &str) -> String {
     text.lines().map(uncomment).collect()
 }
 
-/// The reference with its examples. Tables with a `kind` are of the first kind that is shown.
+/// The reference with its examples. Tables with a `kind` are of the default kind.
 fn with_examples() -> String {
     let reference = reference();
-    let mut seen = Vec::new();
-    let blocks = reference.trim_end().split("\n\n").filter(|block| {
-        let first = !seen.contains(&header(block));
-        seen.push(header(block));
-        first
-    });
+    let tagged = |block: &str| tables::TAGGED.iter().any(|table| table.header == header(block));
+    let other = |block: &&str| block.starts_with("#[") && tagged(block);
+    let blocks = reference.trim_end().split("\n\n").filter(|block| !other(block));
     uncommented(&blocks.collect::<Vec<_>>().join("\n\n"))
 }
 
@@ -130,27 +127,36 @@ fn what_is_left_out_is_inherited() {
 fn rows(mark: &str, table: &tables::Declared, schema: &serde_json::Value) -> String {
     let mut text = String::new();
     if let Some(kind) = table.kind {
-        let kinds = tables::TABLES.iter().filter(|other| other.header == table.header);
-        let kinds: Vec<&str> = kinds.filter_map(|table| table.kind).collect();
+        let place = table.place();
+        let (tagged, key) = (tables::tagged(&place).unwrap(), tables::key(&place).unwrap());
         let code = format!("{mark}kind = {kind:?}");
-        text += &format!("{code:<35} # step: kind: {}, or a declared one\n", kinds.join(", "));
+        text += &format!("{code:<35} # {}: kind: {}\n", key.level, kinds(tagged));
     }
     let defaults = (table.defaults)();
     let properties = schema.pointer(&(schema::definition(table.name) + "/properties")).unwrap();
     for key in table.keys {
         let code = match (key.example, &defaults[key.name]) {
             (Some(example), _) => format!("#{} = {example}", key.name),
-            (None, default) if key.table || default.is_null() => continue,
+            // A kind without keys is written by its name.
+            (None, default) if default.is_null() || key.table && !default.is_string() => continue,
             (None, default) => format!("{mark}{} = {}", key.name, value(default)),
         };
+        let place = [table.place().as_slice(), &[key.name.to_owned()]].concat();
         let names = names(&schema["$defs"], &properties[key.name]);
-        let names = match names.len() {
-            1..=6 => format!(": {}", names.join(", ")),
-            _ => String::new(),
+        let names = match (tables::tagged(&place), names.len()) {
+            (Some(tagged), _) => format!(": {}", kinds(tagged)),
+            (None, 1..=6) => format!(": {}", names.join(", ")),
+            (None, _) => String::new(),
         };
         text += &format!("{code:<35} # {}: {}{names}\n", key.level, key.meaning());
     }
     text
+}
+
+/// Kinds of a table.
+fn kinds(table: &tables::TaggedTable) -> String {
+    let declared = if table.open { ", or a declared one" } else { "" };
+    format!("{}{declared}", table.names().join(", "))
 }
 
 /// A default as TOML.

@@ -1,7 +1,8 @@
 //! The options of the engine for a plan: every conversion from the types of a configuration to those of `maverl-engine`.
 
 use maverl_engine::loss::{
-    self, BuiltinSurrogate, LossOptions, Preference, PreferenceOptions, ValueLimits,
+    self, BuiltinSurrogate, Clipped, LossOptions, PolicyToken, Preference, PreferenceOptions,
+    ValueLimits,
 };
 use maverl_engine::runtime::{
     self, AdapterSpec, CriticSpec, CustomSurrogate, LoraSpec, OptimOptions, PolicySpec,
@@ -9,13 +10,14 @@ use maverl_engine::runtime::{
 };
 
 use super::{
-    AdapterPlan, CriticPlan, DeclaredPlan, LoraConfig, LossPlan, OptimPlan, Plan, PreferencePlan,
+    AdapterPlan, AlgorithmPlan, CriticPlan, LoraConfig, LossPlan, OptimPlan, Plan, PreferencePlan,
     Sampling, WorkerPlan,
 };
 use crate::config::{
-    Aggregation, Correction, Kl, KlIn, LoraPlan, Normalize, PairLoss, Ratio, RuntimeConfig,
-    Surrogate, TargetModules, Trunk,
+    Aggregation, CispoPlan, ClipPlan, CorrectionPlan, CpgdPlan, Kl, KlIn, LoraPlan, Normalize,
+    PairLoss, Ratio, RuntimeConfig, SapoPlan, SurrogatePlan, TargetModules, Trunk,
 };
+use crate::credit::Surrogate;
 
 impl Plan {
     /// Returns the worker groups of the plan, as [`Runtime::start`](runtime::Runtime::start) takes them.
@@ -70,13 +72,16 @@ impl From<&RuntimeConfig> for RuntimeOptions {
     }
 }
 
-impl DeclaredPlan {
+impl AlgorithmPlan {
     /// Returns the declared surrogate as batches hold it.
     pub(crate) fn custom_surrogate(&self) -> Option<CustomSurrogate> {
-        self.surrogate.as_ref().map(|declared| CustomSurrogate {
-            name: declared.chosen.name.clone(),
-            value: declared.value.clone(),
-        })
+        match &self.loss.surrogate {
+            SurrogatePlan::Declared(declared) => Some(CustomSurrogate {
+                name: declared.chosen.name.clone(),
+                value: declared.value.clone(),
+            }),
+            _ => None,
+        }
     }
 }
 
@@ -166,28 +171,66 @@ impl From<&LossPlan> for LossOptions {
     /// A KL in the reward is no part of the loss.
     fn from(plan: &LossPlan) -> Self {
         Self {
-            surrogate: BuiltinSurrogate::from(plan),
+            surrogate: BuiltinSurrogate::from(&plan.surrogate),
             ratio: plan.ratio.into(),
             kl_coef: if plan.kl_in == KlIn::Loss { plan.kl_coef } else { 0.0 },
             kl: plan.kl.into(),
             kl_corrected: plan.kl_corrected,
             drift_coef: plan.drift_coef,
             entropy_coef: plan.entropy_coef,
-            correction: plan.correction.into(),
-            correction_cap: plan.correction_cap,
+            correction: loss::Correction::from(plan.correction),
+            correction_cap: plan.correction.cap(),
         }
     }
 }
 
-impl From<&LossPlan> for BuiltinSurrogate {
-    fn from(plan: &LossPlan) -> Self {
-        let (low, high) = (plan.clip_low, plan.clip_high);
-        match plan.surrogate {
-            Surrogate::Clip => Self::Clip { low, high, dual: plan.clip_dual },
-            Surrogate::Cispo => Self::Cispo { high },
-            Surrogate::Sapo => Self::Sapo { gate: plan.gate },
-            Surrogate::Cpgd => Self::Cpgd { low, high },
+impl From<&SurrogatePlan> for BuiltinSurrogate {
+    /// A declared surrogate is used in place of those of the rows.
+    fn from(plan: &SurrogatePlan) -> Self {
+        match plan {
+            SurrogatePlan::Clip(plan) => Self::from(*plan),
+            SurrogatePlan::Cispo(plan) => Self::from(*plan),
+            SurrogatePlan::Sapo(plan) => Self::from(*plan),
+            SurrogatePlan::Cpgd(plan) => Self::from(*plan),
+            SurrogatePlan::Declared(_) => Self::default(),
         }
+    }
+}
+
+/// Loss of built-in surrogates, from their settings.
+macro_rules! built_in {
+    ($($plan:ident),*) => {$(
+        impl Surrogate for $plan {
+            fn loss(&self, token: &PolicyToken) -> Clipped {
+                BuiltinSurrogate::from(*self).loss(token)
+            }
+        }
+    )*};
+}
+
+built_in!(ClipPlan, CispoPlan, SapoPlan, CpgdPlan);
+
+impl From<ClipPlan> for BuiltinSurrogate {
+    fn from(ClipPlan { clip_low, clip_high, clip_dual }: ClipPlan) -> Self {
+        Self::Clip { low: clip_low as f32, high: clip_high as f32, dual: clip_dual as f32 }
+    }
+}
+
+impl From<CispoPlan> for BuiltinSurrogate {
+    fn from(CispoPlan { clip_high }: CispoPlan) -> Self {
+        Self::Cispo { high: clip_high as f32 }
+    }
+}
+
+impl From<SapoPlan> for BuiltinSurrogate {
+    fn from(SapoPlan { gate }: SapoPlan) -> Self {
+        Self::Sapo { gate }
+    }
+}
+
+impl From<CpgdPlan> for BuiltinSurrogate {
+    fn from(CpgdPlan { clip_low, clip_high }: CpgdPlan) -> Self {
+        Self::Cpgd { low: clip_low as f32, high: clip_high as f32 }
     }
 }
 
@@ -235,13 +278,13 @@ impl From<Kl> for loss::Kl {
     }
 }
 
-impl From<Correction> for loss::Correction {
-    fn from(correction: Correction) -> Self {
-        match correction {
-            Correction::None => Self::None,
-            Correction::Truncate => Self::Truncate,
-            Correction::MaskTokens => Self::MaskTokens,
-            Correction::MaskSequences => Self::MaskSequences,
+impl From<CorrectionPlan> for loss::Correction {
+    fn from(plan: CorrectionPlan) -> Self {
+        match plan {
+            CorrectionPlan::None => Self::None,
+            CorrectionPlan::Truncate(_) => Self::Truncate,
+            CorrectionPlan::MaskTokens(_) => Self::MaskTokens,
+            CorrectionPlan::MaskSequences(_) => Self::MaskSequences,
         }
     }
 }

@@ -9,8 +9,8 @@ mod summary;
 pub(crate) mod weights;
 
 pub use crate::config::{
-    AdaptiveKlPlan, AlgorithmPlan, Chosen, CriticPlan, DeclaredPlan, HappoPlan, InfluencePlan,
-    Instance, LossPlan, OptimPlan, PreferencePlan, ReferencePlan, Sampling,
+    AdaptiveKlPlan, AlgorithmPlan, Chosen, CriticPlan, InfluencePlan, Instance, LossPlan,
+    OptimPlan, PreferencePlan, ReferencePlan, Sampling,
 };
 pub use crate::model::{LoraConfig, ModelSource};
 pub use activations::{activation_bytes, packed_bytes};

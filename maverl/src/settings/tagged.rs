@@ -1,22 +1,70 @@
 //! Tables with a `kind`, which decides which keys they have.
 
 use figment::value::Value as Figment;
+use std::fmt;
+
 use schemars::{JsonSchema, SchemaGenerator};
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{DeserializeOwned, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use super::{Key, OutOfRange, Settings, Table, json};
 
-/// A table with a `kind`, as users write it. `kind` is inherited if it is left out, and so are keys of the same kind.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+/// A table with a `kind`, as users write it. `kind` is inherited if it is left out, and so are keys of the same kind. The
+/// name of a kind alone stands for a table without other keys: `"none"` is `{ kind = "none" }`.
+#[derive(Debug, Clone, PartialEq, Default, JsonSchema)]
 pub struct TaggedConfig {
     /// Name of the kind.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     /// Its keys, checked against the type that declares the kind.
-    #[serde(flatten)]
+    #[schemars(flatten)]
     pub settings: Map<String, Value>,
+}
+
+/// Reads the table form.
+#[derive(Serialize, Deserialize)]
+struct Whole {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    kind: Option<String>,
+    #[serde(flatten)]
+    settings: Map<String, Value>,
+}
+
+impl<'de> Deserialize<'de> for TaggedConfig {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+
+        impl<'de> Visitor<'de> for Either {
+            type Value = TaggedConfig;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the name of a kind, or a table with `kind`")
+            }
+
+            fn visit_str<E>(self, kind: &str) -> Result<TaggedConfig, E> {
+                Ok(TaggedConfig { kind: Some(kind.to_owned()), settings: Map::new() })
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<TaggedConfig, A::Error> {
+                let Whole { kind, settings } = Whole::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(TaggedConfig { kind, settings })
+            }
+        }
+
+        deserializer.deserialize_any(Either)
+    }
+}
+
+impl Serialize for TaggedConfig {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match &self.kind {
+            Some(kind) if self.settings.is_empty() => serializer.serialize_str(kind),
+            kind => {
+                Whole { kind: kind.clone(), settings: self.settings.clone() }.serialize(serializer)
+            }
+        }
+    }
 }
 
 impl TaggedConfig {
@@ -230,8 +278,12 @@ mod tests {
     #[test]
     fn what_is_written_out_is_the_same_table() {
         for gate in [Gate::Open, limit(3.0, 0.0, 1.5)] {
-            let written = toml::to_string(&gate.written()).unwrap();
-            assert_eq!(Gate::resolve(&table(&written), Gate::default()), gate, "{written}");
+            // A kind without keys is written by its name, which is no document of its own.
+            let written =
+                toml::to_string(&Map::from_iter([("gate".to_owned(), json(&gate.written()))]));
+            let read: toml::Table = written.clone().unwrap().parse().unwrap();
+            let read: TaggedConfig = read["gate"].clone().try_into().unwrap();
+            assert_eq!(Gate::resolve(&read, Gate::default()), gate, "{written:?}");
             assert_eq!(json(&gate), json(&gate.written()));
         }
     }

@@ -127,12 +127,13 @@ impl Learner {
         for (policy, batch) in &mut critics {
             batch.lr = at.rate("critic", self.policies[*policy].name()).unwrap_or(batch.lr);
         }
-        let mut metrics = match at.plan.algorithm.update_order {
-            UpdateOrder::Together => self.update_together(at.plan, policies, critics).await?,
-            order => {
-                let order = self.sequence(at.plan.seed, order, at.step);
+        let mut metrics = match at.plan.algorithm.update_order.sequence() {
+            None => self.update_together(at.plan, policies, critics).await?,
+            Some(settings) => {
+                let order = self.sequence(at.plan, at.step);
+                let compound = Compound::new(settings);
                 let rows = (samples, record);
-                self.update_in_turn(at.plan, rows, policies, critics, order).await?
+                self.update_in_turn(at.plan, rows, policies, critics, (order, compound)).await?
             }
         };
         metrics.extend(self.state.seek(at.plan, &metrics));
@@ -195,10 +196,11 @@ impl Learner {
     }
 
     /// Returns the order in which policies are updated in a step.
-    fn sequence(&self, seed: u64, order: UpdateOrder, step: u64) -> Vec<usize> {
+    fn sequence(&self, plan: &Plan, step: u64) -> Vec<usize> {
         let mut policies: Vec<usize> = (0..self.policies.len()).collect();
-        if order == UpdateOrder::Random {
-            SplitMix64::new(derive_seed(derive_seed(seed, ORDER), step)).shuffle(&mut policies);
+        if matches!(plan.algorithm.update_order, UpdateOrder::Random(_)) {
+            let seed = derive_seed(derive_seed(plan.seed, ORDER), step);
+            SplitMix64::new(seed).shuffle(&mut policies);
         }
         policies
     }
@@ -211,11 +213,9 @@ impl Learner {
         (samples, record): (&[Sample], &mut StepSamples),
         batches: Vec<(usize, Batch)>,
         values: Vec<(usize, ValueBatch)>,
-        sequence: Vec<usize>,
+        (sequence, mut compound): (Vec<usize>, Compound),
     ) -> Result<Metrics, TrainError> {
-        let algorithm = &plan.algorithm;
         let mut metrics = Metrics::default();
-        let mut compound = Compound::new(algorithm.happo.factor, algorithm.happo.clip);
         let mut batches: BTreeMap<usize, Batch> = batches.into_iter().collect();
         let mut values: BTreeMap<usize, ValueBatch> = values.into_iter().collect();
         for index in sequence {

@@ -164,8 +164,8 @@ fn demonstration_rows(
             rows.push(observation(tokenizer, &shown.prompt[..=at], loss)?);
         }
     }
-    if algorithm.train_on == TrainOn::All {
-        let weight = algorithm.observation_weight as f32;
+    if let TrainOn::All(plan) = algorithm.train_on {
+        let weight = plan.observation_weight as f32;
         for (i, row) in rows.iter_mut().enumerate() {
             let weight = if i < replies { 1.0 - weight } else { weight };
             row.weights = vec![weight; row.completion.len()];

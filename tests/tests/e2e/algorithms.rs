@@ -247,7 +247,7 @@ fn a_run_learns_by_an_estimator_and_a_surrogate_of_a_crate_outside() {
         "eval.before_and_after=false",
         "algorithm.advantage.kind=\"duo/margin\"",
         "algorithm.advantage.scale=2.0",
-        "algorithm.surrogate.kind=\"duo/soft\"",
+        "algorithm.loss.surrogate.kind=\"duo/soft\"",
     ];
     let run = lab.train("declared", &set);
     let resolved = String::from_utf8(run.bytes("resolved.toml")).unwrap();

@@ -121,7 +121,7 @@ fn a_head_on_the_policy_and_an_adapter_are_critics_too() {
 #[test]
 fn the_first_policy_of_a_sequence_is_weighed_by_one_and_the_second_by_what_the_first_changed() {
     let lab = lab();
-    let set = ["steps=1", "algorithm.update_order=\"fixed\"", "algorithm.happo.factor=\"exact\""];
+    let set = ["steps=1", "algorithm.update_order={ kind = 'fixed', factor = 'exact' }"];
     let row = &train(&lab, "happo", "happo", &set).steps()[0];
     let of = |policy: &str, name: &str| number(row, &format!("policy/{policy}/factor_{name}"));
     assert_eq!((of("second", "min"), of("second", "max")), (1.0, 1.0));

@@ -26,11 +26,11 @@ pub fn apply_future_rewards(samples: &mut [Sample], algorithm: &AlgorithmPlan) {
             scores.iter().map(|round| round.iter().map(|&score| score > RIGHT).collect()).collect();
         let worth = match algorithm.future_rewards {
             FutureRewards::None => scores,
-            FutureRewards::Team => {
-                discounted_scores(&scores, algorithm.future_discount, ScoreShare::All)
+            FutureRewards::Team(future) => {
+                discounted_scores(&scores, future.discount, ScoreShare::All)
             }
-            FutureRewards::Own => {
-                discounted_scores(&scores, algorithm.future_discount, ScoreShare::Individual)
+            FutureRewards::Own(future) => {
+                discounted_scores(&scores, future.discount, ScoreShare::Individual)
             }
         };
         let bonuses = influence_bonus(&right, &algorithm.influence);
@@ -63,6 +63,7 @@ mod tests {
     use super::*;
     use crate::algo::samples;
     use crate::algo::testing::{assert_close, episode, plan, turn};
+    use crate::config::FuturePlan;
 
     /// Two seats that speak in turn, with these rewards `[rounds][seats]`.
     fn played(scores: &[[f64; 2]]) -> Vec<Sample> {
@@ -94,14 +95,14 @@ mod tests {
         let want = [0.892086, 0.172662, 0.230769, 1.0, 1.0, 1.0];
         assert_close(
             "marl.md 8.1, all",
-            &shaped(&scores, FutureRewards::Team, [0.0; 4]),
+            &shaped(&scores, FutureRewards::Team(FuturePlan::default()), [0.0; 4]),
             &want,
             1e-6,
         );
         let want = [0.784173, 0.280576, 0.230769, 1.0, 1.0, 1.0];
         assert_close(
             "marl.md 8.1, own",
-            &shaped(&scores, FutureRewards::Own, [0.0; 4]),
+            &shaped(&scores, FutureRewards::Own(FuturePlan::default()), [0.0; 4]),
             &want,
             1e-6,
         );
@@ -116,8 +117,8 @@ mod tests {
         let mut samples = played(&[[1.0, 0.0], [0.5, 1.0]]);
         samples.pop();
         let before: Vec<f64> = samples.iter().map(|sample| sample.reward).collect();
-        let algorithm =
-            AlgorithmPlan { future_rewards: FutureRewards::Team, ..plan(&[]).algorithm };
+        let future_rewards = FutureRewards::Team(FuturePlan::default());
+        let algorithm = AlgorithmPlan { future_rewards, ..plan(&[]).algorithm };
         apply_future_rewards(&mut samples, &algorithm);
         assert_eq!(samples.iter().map(|sample| sample.reward).collect::<Vec<_>>(), before);
     }

@@ -59,15 +59,15 @@ pub fn quality(reward: f64, earlier: f64, alpha: f64) -> f64 {
 /// The k-th turn of a seat is of round k. `q` is the mean reward of all turns of earlier rounds; those of the first round
 /// stay as they are. It takes rewards of turns to differ: where the score of the episode is all there is, a margin is 0.
 pub fn shaped_rewards(episodes: &[Episode], samples: &mut [Sample], algorithm: &AlgorithmPlan) {
-    let shape = match algorithm.shaping {
+    let (shape, weight): (fn(f64, f64, f64) -> f64, f64) = match algorithm.shaping {
         Shaping::None => return,
-        Shaping::Margin => margin,
-        Shaping::Quality => quality,
+        Shaping::Margin(plan) => (margin, plan.weight),
+        Shaping::Quality(plan) => (quality, plan.weight),
     };
     let earlier: Vec<Vec<Option<f64>>> = episodes.iter().map(earlier).collect();
     for sample in samples {
         if let Some(earlier) = earlier[sample.episode][sample.turn] {
-            sample.reward = shape(sample.reward, earlier, algorithm.shaping_weight);
+            sample.reward = shape(sample.reward, earlier, weight);
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::algo::testing::{assert_close, episode, matrix, numbers, plan, rl_math
 use crate::algo::{TaskKey, samples};
 use crate::config::{
     AdvantagePlan, AnchorPlan, GreedyPlan, GroupBaseline, GroupPlan, MovingAveragePlan, RewardPlan,
-    Shaping, Singleton,
+    Shaping, ShapingPlan, Singleton,
 };
 use crate::credit::GroupBy;
 use crate::plan::{Chosen, InfluencePlan, Instance};
@@ -523,8 +523,8 @@ fn rewards_are_shaped_by_those_of_earlier_rounds() {
     };
     assert_eq!(shaped(Shaping::None), [0.5, 0.0, 1.0, 0.0]);
     // marl.md 8.8: Q = 0.25.
-    assert_eq!(shaped(Shaping::Margin), [0.5, 0.0, 1.375, -0.125]);
-    assert_eq!(shaped(Shaping::Quality), [0.5, 0.0, 1.125, -0.375]);
+    assert_eq!(shaped(Shaping::Margin(ShapingPlan::default())), [0.5, 0.0, 1.375, -0.125]);
+    assert_eq!(shaped(Shaping::Quality(ShapingPlan::default())), [0.5, 0.0, 1.125, -0.375]);
 }
 
 #[test]

@@ -1,7 +1,10 @@
 //! Presets and their parts.
 
 use super::*;
-use crate::config::{AdvantagePlan, GroupBy, GroupPlan, Ratio};
+use crate::config::{
+    AdvantagePlan, ClipPlan, GroupBy, GroupPlan, HappoFactor, Ratio, SequencePlan, Shaping,
+    ShapingPlan, SurrogatePlan, UpdateOrder,
+};
 
 #[test]
 fn what_cannot_be_trained_with_can_be_evaluated() {
@@ -28,11 +31,32 @@ fn a_preset_sets_its_parts_and_each_can_be_overridden() {
 
 #[test]
 fn agents_inherit_the_loss_of_the_preset() {
-    let plan = plan_of(&text("[algorithm]\nname = \"gspo\"\nloss = { clip_low = 0.1 }"));
+    let plan = plan_of(&text("[algorithm]\nname = \"gspo\"\nloss.surrogate = { clip_low = 0.1 }"));
     let loss = &plan.seats[0].loss;
-    assert_eq!((loss.ratio, loss.clip_low, loss.clip_high), (Ratio::Sequence, 0.1, 4e-4));
+    let clip = ClipPlan { clip_low: 0.1, clip_high: 4e-4, clip_dual: 3.0 };
+    assert_eq!((loss.ratio, &loss.surrogate), (Ratio::Sequence, &SurrogatePlan::Clip(clip)));
     let resolved = toml::to_string(&plan.config).unwrap();
     assert_eq!(plan_of(&text(&resolved)), plan);
+}
+
+#[test]
+fn a_kind_may_be_written_by_its_name_alone_and_keys_of_another_layer_keep_it() {
+    let algorithm = |toml: &str, set: &[&str]| {
+        let sources = set.iter().fold(text(toml), |sources, set| sources.with(*set));
+        plan_of(&sources).algorithm
+    };
+    let margin = |weight| Shaping::Margin(ShapingPlan { weight });
+    let named = "[algorithm]\nname = \"grpo\"\nshaping = \"margin\"";
+    assert_eq!(algorithm(named, &[]).shaping, margin(0.5));
+    assert_eq!(algorithm(named, &["algorithm.shaping.weight=0.25"]).shaping, margin(0.25));
+    let table = "[algorithm]\nname = \"grpo\"\nshaping = { kind = \"margin\", weight = 2 }";
+    assert_eq!(algorithm(table, &[]).shaping, margin(2.0));
+    assert_eq!(algorithm(table, &["algorithm.shaping=none"]).shaping, Shaping::None);
+    let happo = "[algorithm]\nname = \"happo\"\nupdate_order = { clip = 0.1 }\n\
+                 [agents.\"search/verifier\"]\nworker_group = \"its\"";
+    let factor = HappoFactor::Length;
+    let random = UpdateOrder::Random(SequencePlan { factor, clip: Some(0.1) });
+    assert_eq!(algorithm(happo, &[]).update_order, random);
 }
 
 #[test]

@@ -46,7 +46,7 @@ fn unknown_estimators_and_settings_are_reported_with_the_nearest_name() {
         let told = told(&format!("[algorithm.advantage]\n{toml}"));
         assert!(parts.iter().all(|part| told.contains(part)), "{toml}\n{told}");
     }
-    let told = told("[algorithm.surrogate]\nkind = \"soft\"");
+    let told = told("[algorithm.loss.surrogate]\nkind = \"soft\"");
     assert!(told.contains("no surrogate is called `soft`"), "{told}");
 }
 
@@ -92,6 +92,31 @@ impl Advantage for Values {
             *out = values.iter().sum::<f64>() / values.len() as f64 * self.critic.gamma;
         }
     }
+}
+
+/// An estimator with a setting of this name that describes no critic.
+#[crate::advantage(name = "t/odd")]
+#[derive(crate::Settings)]
+struct Odd {
+    /// Name of a critic.
+    #[setting(default = "judge")]
+    critic: String,
+}
+
+impl Advantage for Odd {
+    fn estimate(&self, _: &Rewarded<'_>, out: &mut [f64]) {
+        out.fill(self.critic.len() as f64);
+    }
+}
+
+#[test]
+fn a_setting_that_is_called_critic_and_describes_none_is_refused() {
+    let mut entries = search_entries();
+    entries.push(Entry::advantage::<Odd>("t/odd", "Odd.", HERE));
+    let toml = "[algorithm.advantage]\nkind = \"t/odd\"";
+    let problems = super::super::check(&text(toml), &registry(&entries), Purpose::Train);
+    let told = render(&problems.unwrap_err(), GraphicalTheme::none());
+    assert!(told.contains("the setting `critic` of `t/odd` is not that of a critic"), "{told}");
 }
 
 #[test]

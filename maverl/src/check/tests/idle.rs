@@ -12,14 +12,9 @@ fn idle(toml: &str) -> Vec<String> {
 #[test]
 fn a_key_that_changes_nothing_is_told_with_the_reason() {
     let cases = [
-        (
-            "name = \"grpo\"\nhappo.factor = \"exact\"",
-            "happo.factor` has no effect: `update_order` is \"together\"",
-        ),
         ("name = \"grpo\"\nearly_stop_kl = 0.1", "early_stop_kl` has no effect: `epochs` is 1"),
         ("name = \"grpo\"\ntrain_on = \"all\"", "train_on` has no effect: it is a key of"),
         ("name = \"grpo\"\nloss.kl = \"k1\"", "loss.kl` has no effect: `loss.kl_coef` is 0"),
-        ("name = \"cispo\"\nloss.clip_dual = 5.0", "loss.clip_dual` has no effect: `surrogate`"),
         (
             "name = \"ippo\"\nadvantage.value_coef = 0.9",
             "advantage.value_coef` has no effect: `trunk`",

@@ -237,8 +237,8 @@ optim = { lr = inf, betas = [0.9, 1.0], eps = 0, grad_clip = 0, weight_decay = -
 [algorithm]
 advantage.eps = -1e-6
 [algorithm.loss]
-clip_dual = 1.0
-clip_low = -0.1
+surrogate.clip_dual = 1.0
+surrogate.clip_low = -0.1
 kl_coef = -1
 [rollout]
 timeout_s = 0
@@ -294,15 +294,15 @@ threads = 1025
  9 | advantage.eps = -1e-6
    :                 ^^^^^
    `----
-  x `algorithm.loss.clip_dual` is 1; expected a finite number above 1
-    ,-[run.toml:11:13]
- 11 | clip_dual = 1.0
-    :             ^^^
+  x `algorithm.loss.surrogate.clip_dual` is 1; expected a finite number above 1
+    ,-[run.toml:11:23]
+ 11 | surrogate.clip_dual = 1.0
+    :                       ^^^
     `----
-  x `algorithm.loss.clip_low` is -0.1; expected a number above 0 and at most 1
-    ,-[run.toml:12:12]
- 12 | clip_low = -0.1
-    :            ^^^^
+  x `algorithm.loss.surrogate.clip_low` is -0.1; expected a number above 0 and at most 1
+    ,-[run.toml:12:22]
+ 12 | surrogate.clip_low = -0.1
+    :                      ^^^^
     `----
   x `algorithm.loss.kl_coef` is -1; expected a finite number from 0
     ,-[run.toml:13:11]

@@ -151,7 +151,7 @@ fn names_of_other_trainers_are_answered_with_ours() {
         ("beta = 0.04", &["is a key of `[algorithm.preference]`", "`algorithm.loss.kl_coef`"]),
         (
             "[algorithm]\nepsilon = 0.2",
-            &["`algorithm.loss.clip_low` and `algorithm.loss.clip_high`"],
+            &["`algorithm.loss.surrogate.clip_low` and `algorithm.loss.surrogate.clip_high`"],
         ),
         ("max_completion_length = 10", &["`sampling.max_tokens`"]),
         ("numTrainEpochs = 3", &["is `steps`"]),
@@ -167,7 +167,10 @@ fn names_of_other_trainers_are_answered_with_ours() {
         ),
         (
             "[actor_rollout_ref.actor]\nclip_ratio_high = 0.28\n[actor_rollout_ref.rollout]\nn = 5",
-            &["`clip_ratio_high` is `algorithm.loss.clip_high`", "`n` is `task.group_size`"],
+            &[
+                "`clip_ratio_high` is `algorithm.loss.surrogate.clip_high`",
+                "`n` is `task.group_size`",
+            ],
         ),
         ("[trainer]\ntotal_epochs = 3\ntest_freq = 5", &["`test_freq` is `eval.every`"]),
         ("[models.a]\npath = \"builtin:tiny\"\ndtype = \"bfloat16\"", &["did you mean \"bf16\"?"]),
@@ -193,7 +196,27 @@ fn misspelled_and_misplaced_keys_are_answered_with_their_table() {
         ("[env]\nname = \"search\"", &["`environment`"]),
         ("max_token = 5", &["did you mean `max_tokens`, a key of `[sampling]`"]),
         ("[task]\nsteps = 3", &["`steps` is a key of the file itself (before any table)"]),
-        ("clip_low = 0.1", &["`clip_low` is a key of `[algorithm.loss]`"]),
+        ("entropy_coef = 0.1", &["`entropy_coef` is a key of `[algorithm.loss]`"]),
+        ("gate = [1, 2]", &["of `[algorithm.loss.surrogate]` with `kind = \"sapo\"`"]),
+        (
+            "[algorithm.loss]\nclip_low = 0.1",
+            &["did you mean `algorithm.loss.surrogate.clip_low`?"],
+        ),
+        (
+            "[agents.\"search/verifier\".loss]\nclip_high = 0.1",
+            &["did you mean `algorithm.loss.surrogate.clip_high`?"],
+        ),
+        (
+            "[agents.\"search/verifier\".loss]\nsurrogate = { kind = \"cispo\", clip_low = 0.1 }",
+            &["`clip_low` is a key of `[algorithm.loss.surrogate]` with `kind = \"clip\"`"],
+        ),
+        ("[algorithm]\nshaping_weight = 0.1", &["did you mean `algorithm.shaping.weight`?"]),
+        ("[algorithm]\nhappo.factor = \"exact\"", &["did you mean `algorithm.update_order`"]),
+        ("[algorithm]\nupdate_order = \"rnadom\"", &["no update order is called `rnadom`"]),
+        ("[algorithm]\nupdate_order = 3", &["the name of a kind, or a table with `kind`"]),
+        ("[algorithm]\nupdate_order = { clip = 0.1 }", &["unknown key"]),
+        ("[algorithm.loss.correction]\nkind = \"cut\"", &["no correction is called `cut`"]),
+        ("[algorithm.loss]\ncorrection = { kind = \"truncate\", cap = 1 }", &["is 1; expected"]),
         (
             "[agents.search.verifier]\nfrozen = true",
             &["quoted as a whole: `[agents.\"search/verifier\"]`"],

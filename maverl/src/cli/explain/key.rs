@@ -6,13 +6,13 @@ use super::super::{Failure, usage};
 use crate::check::{alias, type_of};
 use crate::config::reference::{self, Entry, Item};
 use crate::config::tables::{self, TABLES};
-use crate::config::{AdvantagePlan, Preset};
-use crate::registry::{AdvantageEntry, Declaration, Registry};
-use crate::settings::Tagged;
+use crate::config::{AdvantagePlan, Preset, SurrogatePlan};
+use crate::registry::{Declaration, Registry};
+use crate::settings::{TableKind, Tagged};
 use crate::table::{Table, paragraphs};
 
 /// Pages of the book, by the tables that they are about; the first that fits.
-const PAGES: [(&str, &str); 22] = [
+const PAGES: [(&str, &str); 24] = [
     ("task.mixture", "mixture.md"),
     ("task", "corpora.md"),
     ("orchestra", "teams.md"),
@@ -25,10 +25,12 @@ const PAGES: [(&str, &str); 22] = [
     ("endpoints", "endpoints.md"),
     ("agents", "sharing.md"),
     ("algorithm.preference", "algorithms/dpo.md"),
-    ("algorithm.happo", "algorithms/happo.md"),
+    ("algorithm.update_order", "algorithms/happo.md"),
+    ("algorithm.future_rewards", "algorithms/maporl.md"),
+    ("algorithm.train_on", "algorithms/sft.md"),
     ("algorithm.influence", "algorithms/maporl.md"),
     ("algorithm.advantage", "algorithms/index.md"),
-    ("algorithm.surrogate", "estimator.md"),
+    ("algorithm.loss.surrogate", "algorithms/surrogates.md"),
     ("algorithm", "algorithms/index.md"),
     ("rewards", "declare.md"),
     ("eval", "compare.md"),
@@ -142,6 +144,10 @@ fn key(item: &Item, entry: &Entry, width: usize) -> String {
     let mut lines = Table::plain(["", ""]).prose(&[1]);
     lines.row(["type", &kind(item)]);
     lines.row(["default", &default(item, entry)]);
+    let kinds = kinds(item);
+    if kinds.len() > 1 {
+        lines.row(["default by kind", &kinds.join(", ")]);
+    }
     if entry.example {
         lines
             .row(["example", &format!("{} = {}", item.path.last().map_or("", |k| k), entry.value)]);
@@ -157,6 +163,21 @@ fn key(item: &Item, entry: &Entry, width: usize) -> String {
     let lines = lines.draw(width.saturating_sub(2));
     let lines: Vec<String> = lines.lines().map(|line| format!("  {line}")).collect();
     format!("{name}\n{}\n\n{}", paragraphs(&format!("  {}", item.meaning), width), lines.join("\n"))
+}
+
+/// Lists the kinds of its table that have a key, each with its default.
+fn kinds(item: &Item) -> Vec<String> {
+    let Some((name, place)) = item.path.split_last() else { return Vec::new() };
+    let of = |table: &tables::Declared| {
+        let kind = table.kind.filter(|_| table.place() == place)?;
+        let key = table.keys.iter().find(|key| key.name == name)?;
+        let default = (table.defaults)().get(key.name).cloned().unwrap_or_default();
+        Some(format!(
+            "{kind} ({})",
+            if default.is_null() { "none".into() } else { default.to_string() }
+        ))
+    };
+    TABLES.iter().filter_map(of).collect()
 }
 
 /// Describes the type of a key, with its range.
@@ -231,14 +252,16 @@ fn options(name: &str, registry: &Registry) -> Vec<String> {
         add("environment", "[environment]".to_owned(), &entry.declaration);
     }
     // The keys of the built-in kinds are in the reference.
-    let declared = |entry: &&AdvantageEntry| {
-        AdvantagePlan::KINDS.iter().all(|kind| kind.name != entry.declaration.name)
+    let declared = |kinds: &[TableKind], declaration: &Declaration| {
+        kinds.iter().all(|kind| kind.name != declaration.name)
     };
-    for entry in registry.advantages.values().filter(declared) {
-        add("advantage", "[algorithm.advantage]".to_owned(), &entry.declaration);
+    let advantages = registry.advantages.values().map(|entry| &entry.declaration);
+    for its in advantages.filter(|its| declared(AdvantagePlan::KINDS, its)) {
+        add("advantage", "[algorithm.advantage]".to_owned(), its);
     }
-    for entry in registry.surrogates.values() {
-        add("surrogate", "[algorithm.surrogate]".to_owned(), &entry.declaration);
+    let surrogates = registry.surrogates.values().map(|entry| &entry.declaration);
+    for its in surrogates.filter(|its| declared(SurrogatePlan::KINDS, its)) {
+        add("surrogate", "[algorithm.loss.surrogate]".to_owned(), its);
     }
     for entry in registry.agents.values() {
         let name = entry.declaration.name;
@@ -280,16 +303,18 @@ mod tests {
     #[test]
     fn a_key_is_explained_with_type_default_level_and_use() {
         let expected = "\
-algorithm.loss.clip_high
+algorithm.loss.surrogate.clip_high
   upper clip of the ratio: 1 + this
 
-  type        a finite number above 0
-  default     0.2
-  level       row: every agent and every seat may have its own
-  written in  [algorithm.loss], [agents.\"TEAM/ROLE\".loss],
-              [agents.\"TEAM/ROLE\".seats.N.loss]
-  set with    --set algorithm.loss.clip_high=0.2,
-              MAVERL_ALGORITHM__LOSS__CLIP_HIGH
+  type             a finite number above 0
+  default          0.2
+  default by kind  clip (0.2), cispo (4.0), cpgd (0.2)
+  level            row: every agent and every seat may have its own
+  written in       [algorithm.loss.surrogate],
+                   [agents.\"TEAM/ROLE\".loss.surrogate],
+                   [agents.\"TEAM/ROLE\".seats.N.loss.surrogate]
+  set with         --set algorithm.loss.surrogate.clip_high=0.2,
+                   MAVERL_ALGORITHM__LOSS__SURROGATE__CLIP_HIGH
 ";
         let text = told("clip_high");
         assert!(text.starts_with(expected), "{text}");
