@@ -141,7 +141,7 @@ mod tests {
                 }
             )),
             settings::settings(quote!(
-                #[settings(partial = "S", level = "row", crate = other)]
+                #[settings(partial = "S", level = "agent", crate = other)]
                 struct Settled {
                     /// Words.
                     #[setting(default = 0.5, range = above(0.0)..=1.0)]

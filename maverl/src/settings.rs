@@ -81,7 +81,7 @@ pub struct Key {
 impl Key {
     /// A key with its documentation alone.
     pub const fn documented(name: &'static str, doc: &'static str) -> Self {
-        Self { name, doc, level: "step", range: None, table: false, example: None }
+        Self { name, doc, level: "team", range: None, table: false, example: None }
     }
 
     /// The first sentence of its documentation, as the reference has it: without a capital and a full stop.
@@ -296,7 +296,7 @@ mod tests {
 
     /// Settings of each kind.
     #[derive(Debug, Clone, PartialEq, Settings)]
-    #[settings(partial = "OuterConfig", level = "step")]
+    #[settings(partial = "OuterConfig", level = "team")]
     struct Outer {
         /// KL coefficient.
         #[setting(default = 0.5, range = above(0.0)..=1.0)]
@@ -314,7 +314,7 @@ mod tests {
 
     /// Settings of a table.
     #[derive(Debug, Clone, PartialEq, Settings)]
-    #[settings(partial = "InnerConfig", level = "row")]
+    #[settings(partial = "InnerConfig", level = "agent")]
     struct Inner {
         /// Upper limit.
         #[setting(default = 1.0, range = above(1.0)..)]
@@ -368,10 +368,10 @@ mod tests {
         let keys: Vec<(&str, &str, String)> =
             OuterConfig::KEYS.iter().map(|key| (key.name, key.level, key.meaning())).collect();
         let expected = [
-            ("coef", "step", "KL coefficient".to_owned()),
+            ("coef", "team", "KL coefficient".to_owned()),
             ("rates", "policy", "both rates".to_owned()),
-            ("parts", "step", "number of parts".to_owned()),
-            ("inner", "step", "a table".to_owned()),
+            ("parts", "team", "number of parts".to_owned()),
+            ("inner", "team", "a table".to_owned()),
         ];
         assert_eq!(keys, expected);
     }

@@ -34,7 +34,7 @@ mod tests {
         ))
         .to_string();
         for part in [
-            "there is no level `runs`; write \\\"row\\\", \\\"policy\\\", \\\"step\\\" or \\\"run\\\"",
+            "there is no level `runs`; write \\\"agent\\\", \\\"policy\\\", \\\"team\\\" or \\\"run\\\"",
             "unknown argument `partail`",
             "a range is `0.0..=1.0`",
             "the key `low` has no documentation",

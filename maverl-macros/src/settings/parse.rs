@@ -228,13 +228,13 @@ fn is_whole(number: &Expr) -> bool {
 }
 
 fn level_of(input: ParseStream<'_>) -> syn::Result<String> {
-    let level: LitStr = value(input, "level = \"row\"")?;
+    let level: LitStr = value(input, "level = \"agent\"")?;
     let text = level.value();
-    if ["row", "policy", "step", "run"].contains(&text.as_str()) {
+    if ["agent", "policy", "team", "run"].contains(&text.as_str()) {
         return Ok(text);
     }
     let message =
-        format!("there is no level `{text}`; write \"row\", \"policy\", \"step\" or \"run\"");
+        format!("there is no level `{text}`; write \"agent\", \"policy\", \"team\" or \"run\"");
     Err(syn::Error::new(level.span(), message))
 }
 

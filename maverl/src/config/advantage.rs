@@ -76,7 +76,7 @@ impl AdvantagePlan {
 #[maverl::advantage(name = "group")]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
 #[serde(default, deny_unknown_fields)]
-#[settings(level = "step")]
+#[settings(level = "team")]
 pub struct GroupPlan {
     /// Rows that are compared with each other.
     #[setting(default = GroupBy::TaskSeat)]
@@ -105,9 +105,9 @@ pub struct GroupPlan {
 #[maverl::advantage(name = "reward")]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
 #[serde(default, deny_unknown_fields)]
-#[settings(level = "step")]
+#[settings(level = "team")]
 pub struct RewardPlan {
-    /// Rows of one unit, which have the mean of its rewards: all of an episode with `task`, each by itself otherwise.
+    /// Unit of reward: with `task`, all turns of an episode have its mean reward; otherwise each turn has its own.
     #[setting(default = GroupBy::TaskSeat)]
     pub by: GroupBy,
     /// Advantages among turns that were given the same prompt, which are added (GiGPO).
@@ -120,9 +120,9 @@ pub struct RewardPlan {
 #[maverl::advantage(name = "greedy")]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
 #[serde(default, deny_unknown_fields)]
-#[settings(level = "step")]
+#[settings(level = "team")]
 pub struct GreedyPlan {
-    /// Rows of one unit, which have the mean of its rewards: all of an episode with `task`, each by itself otherwise.
+    /// Unit of reward: with `task`, all turns of an episode have its mean reward; otherwise each turn has its own.
     #[setting(default = GroupBy::TaskSeat)]
     pub by: GroupBy,
     /// Advantages among turns that were given the same prompt, which are added (GiGPO).
@@ -135,12 +135,12 @@ pub struct GreedyPlan {
 #[maverl::advantage(name = "moving_average")]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
 #[serde(default, deny_unknown_fields)]
-#[settings(level = "step")]
+#[settings(level = "team")]
 pub struct MovingAveragePlan {
     /// Momentum of the average.
     #[setting(default = 0.9, range = 0.0..1.0)]
     pub momentum: f64,
-    /// Rows of one unit, which have the mean of its rewards: all of an episode with `task`, each by itself otherwise.
+    /// Unit of reward: with `task`, all turns of an episode have its mean reward; otherwise each turn has its own.
     #[setting(default = GroupBy::TaskSeat)]
     pub by: GroupBy,
     /// Advantages among turns that were given the same prompt, which are added (GiGPO).
@@ -152,7 +152,7 @@ pub struct MovingAveragePlan {
 /// Advantages among turns that were given the same prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
 #[serde(default, deny_unknown_fields)]
-#[settings(level = "step")]
+#[settings(level = "team")]
 pub struct AnchorPlan {
     /// Weight of these advantages; 0 is none.
     #[setting(default = 1.0, range = 0.0..)]

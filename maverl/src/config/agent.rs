@@ -16,7 +16,7 @@ use crate::settings::Settings;
 
 /// Sampling of replies: `[sampling]` and `[agents.*.sampling]`.
 #[derive(Debug, Clone, PartialEq, Serialize, Settings)]
-#[settings(partial = "SamplingConfig", level = "row")]
+#[settings(partial = "SamplingConfig", level = "agent")]
 pub struct Sampling {
     /// Divisor of the logits; 0 is greedy, for agents that are not trained.
     #[setting(default = 1.0, range = 0.0..)]
@@ -70,7 +70,7 @@ pub struct ModelConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[setting(table)]
     pub lora: Option<LoraConfig>,
-    /// PEFT directory that adapters on it start from, relative to the file that names it.
+    /// PEFT adapter that new LoRA adapters of this model start from; relative to the file that names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[setting(example = "\"adapters/search\"")]
     pub adapter: Option<String>,
@@ -238,14 +238,14 @@ pub struct AgentConfig {
     pub model: Option<String>,
     /// Name of `[endpoints]`, which answers instead of a model and is never trained.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[setting(level = "row", example = "\"expert\"")]
+    #[setting(level = "agent", example = "\"expert\"")]
     pub endpoint: Option<String>,
-    /// Copy of the weights: agents with the same model and worker group share them; the model's name unless set.
+    /// Name of a copy of the weights, which agents with the same model and worker group share; the model's name unless set.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(example = "\"tiny\"")]
     pub worker_group: Option<String>,
-    /// Adapter: agents with the same model, worker group and adapter share it; the worker group's name unless set, where the
-    /// model has `lora`.
+    /// Name of an adapter, which agents with the same model, worker group and adapter share; the worker group's name unless
+    /// set, where the model has `lora`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(example = "\"tiny\"")]
     pub adapter: Option<String>,
@@ -255,7 +255,7 @@ pub struct AgentConfig {
     pub lora: Option<LoraConfig>,
     /// Never train on this agent's turns.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[setting(level = "row", example = "false")]
+    #[setting(level = "agent", example = "false")]
     pub frozen: Option<bool>,
     /// Keys of `optim`: allowed only where every agent of the policy agrees.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -267,20 +267,20 @@ pub struct AgentConfig {
     pub critic: Option<String>,
     /// Keys of `[sampling]`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[setting(table, level = "row", example = "{ temperature = 0.8 }")]
+    #[setting(table, level = "agent", example = "{ temperature = 0.8 }")]
     pub sampling: Option<SamplingConfig>,
     /// Keys of `[algorithm.loss]`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[setting(table, level = "row", example = "{ kl_coef = 0.01 }")]
+    #[setting(table, level = "agent", example = "{ kl_coef = 0.01 }")]
     pub loss: Option<LossConfig>,
     /// Fields of the agent's Rust type.
     #[serde(skip_serializing_if = "Map::is_empty")]
-    #[setting(table, level = "row", example = "{ style = \"short\" }")]
+    #[setting(table, level = "agent", example = "{ style = \"short\" }")]
     pub options: Map<String, Value>,
     /// Overrides for single seats, by number from 0.
     #[schemars(with = "BTreeMap<String, AgentConfig>")]
     #[serde(with = "seats", skip_serializing_if = "BTreeMap::is_empty")]
-    #[setting(table, level = "row")]
+    #[setting(table, level = "agent")]
     pub seats: BTreeMap<u32, AgentConfig>,
 }
 

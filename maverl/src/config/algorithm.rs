@@ -14,7 +14,7 @@ use crate::settings::Settings;
 
 /// Conversion of rewards to updates: a preset's name, and any part of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Settings)]
-#[settings(partial = "AlgorithmConfig", level = "step", by_hand)]
+#[settings(partial = "AlgorithmConfig", level = "team", by_hand)]
 pub struct AlgorithmPlan {
     /// Preset: `maverl explain algorithm` lists them and the parts they set.
     #[setting(always, key = "name")]
@@ -105,7 +105,7 @@ pub enum Shaping {
 /// Shaping of rewards.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
 #[serde(default, deny_unknown_fields)]
-#[settings(level = "step")]
+#[settings(level = "team")]
 pub struct ShapingPlan {
     /// Weight of the shaping.
     #[setting(default = 0.5, range = 0.0..)]
@@ -137,9 +137,10 @@ impl UpdateOrder {
 /// Sequential updates: advantages of a policy are multiplied by a factor of the policies that were updated before (HAPPO).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
 #[serde(default, deny_unknown_fields)]
-#[settings(level = "step")]
+#[settings(level = "team")]
 pub struct SequencePlan {
-    /// Factor of an advantage from the policies that were updated before.
+    /// HAPPO factor: product of the probability ratios of the policies updated before; `length` takes the geometric mean over
+    /// tokens.
     pub factor: HappoFactor,
     /// Largest distance of the factor from 1; without it, the factor is not clipped.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -173,7 +174,7 @@ pub enum FutureRewards {
 /// Weights of later rewards.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
 #[serde(default, deny_unknown_fields)]
-#[settings(level = "step")]
+#[settings(level = "team")]
 pub struct FuturePlan {
     /// Discount of later rewards, per round.
     #[setting(default = 0.3, range = 0.0..=1.0)]
@@ -195,7 +196,7 @@ pub enum TrainOn {
 /// Weight of user messages that are trained on beside replies.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
 #[serde(default, deny_unknown_fields)]
-#[settings(level = "step")]
+#[settings(level = "team")]
 pub struct ObservationPlan {
     /// Weight of a token of an observation; a token of a reply has 1 less this weight.
     #[setting(default = 0.5, range = 0.0..=1.0)]
@@ -204,7 +205,7 @@ pub struct ObservationPlan {
 
 /// Rewards for the effect of agents on each other (MAPoRL).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Settings)]
-#[settings(partial = "InfluenceConfig", level = "step")]
+#[settings(partial = "InfluenceConfig", level = "team")]
 pub struct InfluencePlan {
     /// Reward for following the others.
     #[setting(default = 0.0, range = 0.0..)]
@@ -222,7 +223,7 @@ pub struct InfluencePlan {
 
 /// Controller of `kl_coef` (1909.08593, section 2.2).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Settings)]
-#[settings(partial = "AdaptiveKlConfig", level = "step")]
+#[settings(partial = "AdaptiveKlConfig", level = "team")]
 pub struct AdaptiveKlPlan {
     /// KL to the reference policy that `kl_coef` is adapted to; 0 keeps `kl_coef` constant.
     #[setting(default = 0.0, range = 0.0..)]
@@ -234,7 +235,7 @@ pub struct AdaptiveKlPlan {
 
 /// Loss of a pair of replies (dpo).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Settings)]
-#[settings(partial = "PreferenceConfig", level = "step")]
+#[settings(partial = "PreferenceConfig", level = "team")]
 pub struct PreferencePlan {
     /// Loss of a pair.
     pub loss: PairLoss,
@@ -267,7 +268,7 @@ pub enum PairLoss {
 /// `[rewards.NAME]`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
 #[serde(default, deny_unknown_fields)]
-#[settings(level = "step")]
+#[settings(level = "team")]
 pub struct RewardConfig {
     /// Multiplies what the function gives.
     #[setting(default = 1.0, range = ..)]

@@ -13,7 +13,7 @@ use crate::settings::Settings;
 #[maverl::advantage(name = "critic")]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
 #[serde(default, deny_unknown_fields)]
-#[settings(level = "step")]
+#[settings(level = "team")]
 pub struct CriticPlan {
     /// Trunk under the value head.
     pub trunk: Trunk,
@@ -27,8 +27,7 @@ pub struct CriticPlan {
     pub scope: CriticScope,
     /// Granularity of values.
     pub granularity: Granularity,
-    /// End of the sum of rewards and values that an advantage is made of: the turn, the last turn of the seat, or the last
-    /// turn of the team.
+    /// End of GAE: the end of the turn, of the seat's last turn, or of the team's last turn.
     pub bootstrap: Bootstrap,
     /// Discount from token to token, or from turn to turn with `granularity = "turn"`.
     #[setting(default = 1.0, range = 0.0..=1.0)]
@@ -42,12 +41,12 @@ pub struct CriticPlan {
     /// Threshold of the Huber loss of values; 0 is the squared error.
     #[setting(default = 0.0, range = 0.0..)]
     pub huber: f64,
-    /// Coefficient of the value loss, with `trunk = "shared"`; with 0, it does not change the trunk.
+    /// Coefficient of the value loss in the trunk, with `trunk = "shared"`; with 0, it trains the head only.
     #[setting(default = 0.1, range = 0.0..)]
     pub value_coef: f64,
     /// Normalization of value targets.
     pub normalize: Normalize,
-    /// First steps, in which only critics are updated.
+    /// Critic warm-up: number of first steps that update critics only.
     pub warmup_steps: u64,
     /// Optimizer of critics: any key of `optim`.
     #[setting(inner, default = optim(), example = "{ lr = 1e-5 }")]
@@ -57,7 +56,7 @@ pub struct CriticPlan {
 /// Shares of the advantage of the team, whose value a mixer makes of those of the agents.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
 #[serde(default, deny_unknown_fields)]
-#[settings(level = "step")]
+#[settings(level = "team")]
 pub struct MixerPlan {
     /// Mixer of the agents' values into a value of the team.
     pub network: MixerNetwork,
@@ -88,7 +87,7 @@ pub struct MixerPlan {
     /// Threshold of the Huber loss of values; 0 is the squared error.
     #[setting(default = 0.0, range = 0.0..)]
     pub huber: f64,
-    /// First steps, in which only mixer and critics are updated.
+    /// Warm-up: number of first steps that update mixer and critics only.
     pub warmup_steps: u64,
     /// Optimizer of critics and mixer: any key of `optim`.
     #[setting(inner, default = optim(), example = "{ lr = 1e-5 }")]

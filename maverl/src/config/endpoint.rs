@@ -19,16 +19,16 @@ pub struct EndpointConfig {
     pub url: Option<String>,
     /// Name of the model on the server.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[setting(level = "step", example = "\"Qwen/Qwen2.5-7B-Instruct\"")]
+    #[setting(level = "team", example = "\"Qwen/Qwen2.5-7B-Instruct\"")]
     pub model: Option<String>,
     /// Environment variable that holds the server's key, which is written nowhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(example = "\"OPENAI_API_KEY\"")]
     pub key_env: Option<String>,
-    /// File of replies instead of a server: JSONL of `reply`, and which seat (`seat`) and prompt (`contains`) it is for; the
-    /// first line that fits is used.
+    /// File of replies instead of a server: JSONL with `reply`, and optionally `seat` and `contains` (text in the prompt);
+    /// the first matching line answers.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[setting(level = "step", example = "\"replies.jsonl\"")]
+    #[setting(level = "team", example = "\"replies.jsonl\"")]
     pub script: Option<String>,
     /// Timeout of an attempt, in seconds.
     #[setting(default = 60.0, range = above(0.0)..=1e9)]

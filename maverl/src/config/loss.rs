@@ -9,7 +9,7 @@ use crate::settings::Settings;
 
 /// Loss of a row: the surrogate, and the terms beside it.
 #[derive(Debug, Clone, PartialEq, Serialize, Settings)]
-#[settings(partial = "LossConfig", level = "row")]
+#[settings(partial = "LossConfig", level = "agent")]
 pub struct LossPlan {
     /// Surrogate loss of a token.
     #[setting(table)]
@@ -24,7 +24,7 @@ pub struct LossPlan {
     /// Multiply the KL of a token by its importance ratio (DeepSeek-V3.2).
     #[setting(default = false)]
     pub kl_corrected: bool,
-    /// Term that includes the KL: the loss of a token, or the reward of a turn.
+    /// Place of the KL: the loss of a token, or the reward of a turn.
     pub kl_in: KlIn,
     /// Correction of differences between the log-probs of sampler and trainer.
     #[setting(table)]
@@ -67,7 +67,7 @@ pub enum SurrogatePlan {
 #[maverl::surrogate(name = "clip")]
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
 #[serde(default, deny_unknown_fields)]
-#[settings(level = "row")]
+#[settings(level = "agent")]
 pub struct ClipPlan {
     /// Lower clip of the ratio: 1 - this.
     #[setting(default = 0.2, range = above(0.0)..=1.0)]
@@ -84,7 +84,7 @@ pub struct ClipPlan {
 #[maverl::surrogate(name = "cispo")]
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
 #[serde(default, deny_unknown_fields)]
-#[settings(level = "row")]
+#[settings(level = "agent")]
 pub struct CispoPlan {
     /// Upper clip of the ratio: 1 + this.
     #[setting(default = 4.0, range = above(0.0)..)]
@@ -95,7 +95,7 @@ pub struct CispoPlan {
 #[maverl::surrogate(name = "sapo")]
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
 #[serde(default, deny_unknown_fields)]
-#[settings(level = "row")]
+#[settings(level = "agent")]
 pub struct SapoPlan {
     /// Steepness of the gate for positive and negative advantages.
     #[setting(default = (1.0, 1.05), range = above(0.0)..)]
@@ -106,7 +106,7 @@ pub struct SapoPlan {
 #[maverl::surrogate(name = "cpgd")]
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
 #[serde(default, deny_unknown_fields)]
-#[settings(level = "row")]
+#[settings(level = "agent")]
 pub struct CpgdPlan {
     /// Lower clip of the ratio: 1 - this.
     #[setting(default = 0.2, range = above(0.0)..=1.0)]
@@ -175,36 +175,47 @@ pub enum CorrectionPlan {
     #[setting(default)]
     None,
     /// Each token is weighted by its ratio, at most `cap`.
-    Truncate(CapPlan),
+    Truncate(TruncatePlan),
     /// Tokens whose ratio is outside `[1 / cap, cap]` are masked.
-    MaskTokens(CapPlan),
-    /// Rows whose mean ratio is outside `[1 / cap, cap]` are masked.
-    MaskSequences(CapPlan),
+    MaskTokens(MaskPlan),
+    /// Rows whose geometric mean ratio is outside `[1 / cap, cap]` are masked.
+    MaskSequences(MaskPlan),
 }
 
 impl CorrectionPlan {
     /// The cap; the default one if nothing is corrected.
     pub fn cap(&self) -> f64 {
         match self {
-            Self::None => CapPlan::default().cap,
-            Self::Truncate(plan) | Self::MaskTokens(plan) | Self::MaskSequences(plan) => plan.cap,
+            Self::None => TruncatePlan::default().cap,
+            Self::Truncate(plan) => plan.cap,
+            Self::MaskTokens(plan) | Self::MaskSequences(plan) => plan.cap,
         }
     }
 }
 
-/// Bounds of a correction.
+/// Truncated importance sampling.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
 #[serde(default, deny_unknown_fields)]
-#[settings(level = "row")]
-pub struct CapPlan {
-    /// Largest ratio of the trainer's to the sampler's probability; the smallest is its inverse.
+#[settings(level = "agent")]
+pub struct TruncatePlan {
+    /// Upper bound of the ratio of the trainer's to the sampler's probability.
+    #[setting(default = 2.0, range = above(1.0)..)]
+    pub cap: f64,
+}
+
+/// Masks by the importance ratio.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
+#[serde(default, deny_unknown_fields)]
+#[settings(level = "agent")]
+pub struct MaskPlan {
+    /// Upper bound of the ratio of the trainer's to the sampler's probability; the lower bound is its inverse.
     #[setting(default = 2.0, range = above(1.0)..)]
     pub cap: f64,
 }
 
 /// Policy that a KL and pairs of replies are compared with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Settings)]
-#[settings(partial = "ReferenceConfig", level = "step")]
+#[settings(partial = "ReferenceConfig", level = "team")]
 pub struct ReferencePlan {
     /// Steps after which the reference becomes the current policy; 0 keeps the starting weights.
     #[setting(default = 0)]

@@ -37,8 +37,8 @@ pub use critic::{
 pub use endpoint::EndpointConfig;
 pub use instance::{Chosen, Instance};
 pub use loss::{
-    Aggregation, CapPlan, CispoPlan, ClipPlan, CorrectionPlan, CpgdPlan, Kl, KlIn, LossConfig,
-    LossPlan, Ratio, ReferenceConfig, ReferencePlan, SapoPlan, SurrogatePlan,
+    Aggregation, CispoPlan, ClipPlan, CorrectionPlan, CpgdPlan, Kl, KlIn, LossConfig, LossPlan,
+    MaskPlan, Ratio, ReferenceConfig, ReferencePlan, SapoPlan, SurrogatePlan, TruncatePlan,
 };
 pub use preset::Preset;
 
@@ -55,7 +55,7 @@ use tables::{GROUP, LARGE, MANY};
 /// A run, as a user writes it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
 #[serde(default, deny_unknown_fields)]
-#[settings(level = "step")]
+#[settings(level = "team")]
 pub struct Config {
     /// Seed that every other seed derives from.
     pub seed: u64,
@@ -126,23 +126,23 @@ pub struct Named {
 /// `[task]`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
 #[serde(default, deny_unknown_fields)]
-#[settings(level = "step")]
+#[settings(level = "team")]
 pub struct TaskConfig {
     /// `builtin:facts`, `builtin:arithmetic`, `builtin:nli`, `builtin:code`, `builtin:tools`, or a file relative to the one that names it.
     #[setting(default = "builtin:facts")]
     pub data: String,
     /// Format of the file, `auto` by its content.
     pub format: DataFormat,
-    /// Keys of rows: our name, and that of the file; a `.` leads into an object.
+    /// Renamed fields of the rows: `{ NAME = "name in the file" }`; `a.b` is a nested field.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[setting(example = "{ question = \"query\" }")]
     pub keys: BTreeMap<String, String>,
     /// Source of task ids.
     pub ids: Ids,
-    /// MiB that a compressed data file may unpack to.
+    /// Maximum size of an unpacked data file in MiB.
     #[setting(default = 1024, range = 1..=LARGE, level = "run")]
     pub max_mib: NonZeroU64,
-    /// MiB of a row.
+    /// Maximum size of a row in MiB.
     #[setting(default = 16, range = 1..=LARGE, level = "run")]
     pub max_row_mib: NonZeroU64,
     /// Training split, where the data has splits.
@@ -174,7 +174,7 @@ pub struct TaskConfig {
 /// `[task.mixture.NAME]`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
 #[serde(default, deny_unknown_fields)]
-#[settings(level = "step")]
+#[settings(level = "team")]
 pub struct ComponentConfig {
     /// As that of `[task]`.
     #[setting(default = "builtin:facts")]
@@ -231,10 +231,10 @@ pub struct RolloutConfig {
     #[setting(default = 512)]
     pub max_episodes: NonZeroUsize,
     /// Time limit of an episode in seconds; after it, the episode ends unscored.
-    #[setting(default = 600.0, range = above(0.0).., level = "step")]
+    #[setting(default = 600.0, range = above(0.0).., level = "team")]
     pub timeout_s: f64,
     /// Behavior when a prompt does not fit the context.
-    #[setting(level = "step")]
+    #[setting(level = "team")]
     pub overflow: Overflow,
     /// Share of unscored episodes in a step above which the run stops.
     #[setting(default = 0.5, range = 0.0..=1.0)]
@@ -272,7 +272,7 @@ pub struct EvalConfig {
     /// Maximum number of tasks of an evaluation.
     #[setting(default = 512)]
     pub tasks: NonZeroUsize,
-    /// Episodes per task: k of avg@k and pass@k.
+    /// Episodes per task, n: gives avg@n, and pass@k for k of 1, 2, 4, .. up to n.
     #[setting(default = 1, range = 1..=GROUP)]
     pub samples: NonZeroU32,
     /// Temperature of every agent instead of its own; 0 is greedy.
@@ -355,6 +355,6 @@ pub struct RuntimeConfig {
     #[setting(default = true)]
     pub prefix_cache: bool,
     /// Maximum number of tokens of a training micro-batch.
-    #[setting(default = 4096, range = 1..=LARGE, level = "step")]
+    #[setting(default = 4096, range = 1..=LARGE, level = "team")]
     pub micro_batch_tokens: NonZeroUsize,
 }

@@ -85,7 +85,7 @@ fn every_key_of_the_reference_has_a_level() {
     for line in reference().lines().filter(|line| line.contains(" = ")) {
         let (_, comment) = line.trim_start_matches('#').split_once('#').unwrap();
         let level = comment.trim_start().split(':').next().unwrap();
-        assert!(["row", "policy", "step", "run"].contains(&level), "{line}");
+        assert!(["agent", "policy", "team", "run"].contains(&level), "{line}");
     }
 }
 

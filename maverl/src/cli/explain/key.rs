@@ -41,9 +41,9 @@ const PAGES: [(&str, &str); 24] = [
 
 /// Meaning of each level.
 const LEVELS: [(&str, &str); 4] = [
-    ("row", "every agent and every seat may have its own"),
+    ("agent", "every agent and every seat may have its own"),
     ("policy", "one for all agents that share weights"),
-    ("step", "one for the run, as a step is made of the episodes of all agents"),
+    ("team", "one for all agents of the run"),
     ("run", "one for the run; no weight depends on it, and it may change when the run is resumed"),
 ];
 
@@ -309,7 +309,7 @@ algorithm.loss.surrogate.clip_high
   type             a finite number above 0
   default          0.2
   default by kind  clip (0.2), cispo (4.0), cpgd (0.2)
-  level            row: every agent and every seat may have its own
+  level            agent: every agent and every seat may have its own
   written in       [algorithm.loss.surrogate],
                    [agents.\"TEAM/ROLE\".loss.surrogate],
                    [agents.\"TEAM/ROLE\".seats.N.loss.surrogate]
