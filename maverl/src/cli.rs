@@ -87,6 +87,8 @@ enum Command {
     /// configuration; `config.json`, tokenizer, chat template and headers of the weights of each model (for models on the
     /// hub that are not in the cache, only `config.json`); configuration and header of each adapter; all tasks of the
     /// splits in use; and the corpus. It loads no weights, starts no environment and sends no request to a retriever.
+    /// A directory with `config.json` and tokenizer alone is planned with, and a warning: the run is for another machine,
+    /// which may have more memory.
     Check {
         #[command(flatten)]
         config: ConfigArgs,

@@ -3,7 +3,7 @@
 use super::Purpose;
 use super::diagnostic::{Problems, path};
 use crate::config::RuntimeConfig;
-use crate::plan::{Plan, WorkerSummary, bytes};
+use crate::plan::{Plan, WorkerPlan, WorkerSummary, bytes, weights};
 
 /// Share of the machine's memory above which a plan is reported as near the limit.
 const NEAR: f64 = 0.8;
@@ -47,7 +47,8 @@ impl Need {
     }
 }
 
-/// Reports a plan that needs more memory than available. Returns warnings about one near the limit.
+/// Reports a plan that needs more memory than available. Returns warnings about one near the limit, or beyond it where
+/// the run is planned for another machine: one of its models has no weights here.
 pub(super) fn check(
     plan: &Plan,
     purpose: Purpose,
@@ -57,6 +58,8 @@ pub(super) fn check(
     let machine = machine?;
     let summary = plan.summary();
     let need = Need::of(&summary.workers, purpose);
+    let bare = |worker: &WorkerPlan| weights::absent(&worker.source);
+    let elsewhere = purpose == Purpose::Plan && plan.workers.iter().any(bare);
     let (there, least, most) = (bytes(machine), bytes(need.sure), bytes(need.most()));
     if need.sure > machine {
         let largest = summary.workers.iter().max_by_key(|worker| worker.bytes())?;
@@ -64,6 +67,9 @@ pub(super) fn check(
             "the plan takes at least {least} of memory, and this machine has {there} to give; {} of it are activations",
             bytes(need.activations)
         );
+        if elsewhere {
+            return Some(message);
+        }
         let smaller =
             "train adapters (`lora`) or a smaller model, or put agents on one worker group";
         let help = match need.activations > need.sure / 2 {
@@ -86,7 +92,7 @@ pub(super) fn check(
             bytes(need.kv)
         );
         // A default-sized cache is seldom filled.
-        if plan.runtime.kv_mib == RuntimeConfig::default().kv_mib {
+        if elsewhere || plan.runtime.kv_mib == RuntimeConfig::default().kv_mib {
             return Some(format!("{message}; {lower}"));
         }
         problems.value(&path(["runtime", "kv_mib"]), message, lower);

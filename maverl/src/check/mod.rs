@@ -67,6 +67,9 @@ use sources::Layers;
 pub enum Purpose {
     /// Training: a policy must be trained, with settings that allow it.
     Train,
+    /// Training at another time or on another machine: as `Train`, but models may lack their weights. A plan with such
+    /// a model may need more memory than this machine has.
+    Plan,
     /// Evaluation on held-out tasks.
     Eval,
 }
@@ -139,7 +142,7 @@ fn plan(
     let data = (&config, &loaded);
     let mut warnings = choice::meet(components, flow.as_ref(), data, base, registry, problems);
     warnings.extend(data::doubts(&choice::named(&config, components), &loaded.tasks));
-    let models = models::open(&config, base, &mut warnings, problems);
+    let models = models::open(&config, base, purpose, &mut warnings, problems);
     let beside = choice::beside(&config, flow.as_ref()?, base, registry, problems);
     let choice::Orchestra { chosen: orchestra, members, .. } = flow?;
     let seats = team::seats(&config, &orchestra.name, &members, registry, problems);
@@ -152,7 +155,7 @@ fn plan(
     }
     let mut algorithm = AlgorithmPlan::from(&config.algorithm);
     credit::settle(&config, registry, (&mut algorithm, &mut seats), problems);
-    if purpose == Purpose::Train {
+    if purpose != Purpose::Eval {
         algorithm::check(&config, &algorithm, &seats, problems);
         critic::check(&algorithm, &mut policies, &workers, &models, problems);
         credit::check(&config, &algorithm, problems);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use super::Purpose;
 use super::adapter;
 use super::diagnostic::{Problems, path, suggestion};
 use super::missing::{self, Wanted};
@@ -29,6 +30,7 @@ pub(super) struct Opened {
 pub(super) fn open(
     config: &Config,
     base: &Path,
+    purpose: Purpose,
     warnings: &mut Vec<String>,
     problems: &mut Problems<'_>,
 ) -> Models {
@@ -47,8 +49,10 @@ pub(super) fn open(
             problems.value(&at, message, help);
             continue;
         }
-        match read(&source) {
+        let bare = purpose == Purpose::Plan && weights::absent(&source);
+        match read(&source, bare) {
             Ok((parameters, shape, tokenizer)) => {
+                warnings.extend(bare.then(|| without_weights(&source)));
                 warnings.extend(shape.warning().map(|warning| format!("{source}: {warning}")));
                 let tokenizer = tokenizer
                     .map(|tokenizer| tokenizer.with_template_kwargs(&model.chat_template_kwargs));
@@ -143,8 +147,20 @@ fn help(given: &str, source: &ModelSource) -> Option<String> {
     })
 }
 
-/// Returns the number of parameters of a model, its shape, and its tokenizer; or all problems of its files.
-fn read(source: &ModelSource) -> Result<(u64, HfConfig, Option<Tokenizer>), Vec<String>> {
+/// Returns the warning about a model that can be planned with, but not trained.
+fn without_weights(source: &ModelSource) -> String {
+    format!(
+        "{source} has no weights: its size is that of `config.json`, and `maverl train` needs `model.safetensors`, or \
+         `model.safetensors.index.json` with its shards"
+    )
+}
+
+/// Returns the number of parameters of a model, its shape, and its tokenizer; or all problems of its files. The number
+/// of a `bare` model, which has no weights, is that of its configuration.
+fn read(
+    source: &ModelSource,
+    bare: bool,
+) -> Result<(u64, HfConfig, Option<Tokenizer>), Vec<String>> {
     let mut wrong: Vec<String> = Vec::new();
     // Of two messages about a file, the longer one has the remedy.
     let mut note = |what: String| {
@@ -153,7 +169,11 @@ fn read(source: &ModelSource) -> Result<(u64, HfConfig, Option<Tokenizer>), Vec<
             wrong.push(what);
         }
     };
-    let parameters = weights::parameters(source).map_err(&mut note);
+    let counted = match source {
+        ModelSource::Directory(dir) if bare => weights::configured(dir, source),
+        _ => weights::parameters(source),
+    };
+    let parameters = counted.map_err(&mut note);
     let shape = shape(source).map_err(|error| note(error.to_string()));
     let tokenizer = tokenizer(source).map_err(|error| note(error.to_string()));
     if let (Ok(shape), Ok(Some(tokenizer))) = (&shape, &tokenizer)

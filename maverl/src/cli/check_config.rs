@@ -18,7 +18,7 @@ pub(super) fn command(
     registry: &Registry,
     json: bool,
 ) -> Result<ExitCode, Failure> {
-    match check(sources, registry, Purpose::Train) {
+    match check(sources, registry, Purpose::Plan) {
         Ok(plan) => print(&described(&plan, json)?),
         Err(problems) if json => {
             print(&serde_json::to_string_pretty(&json!({ "problems": problems }))?)?;

@@ -9,7 +9,7 @@ use safetensors::tensor::Metadata;
 use serde_json::Value;
 
 use super::ModelSource;
-use crate::model::{HfConfig, Snapshot, builtin};
+use crate::model::{HfConfig, builtin};
 
 /// Headers larger than this are damage, not headers.
 const MAX_HEADER: u64 = 100_000_000;
@@ -21,7 +21,7 @@ const MAX_HEADER: u64 = 100_000_000;
 /// Problem of the directory: a file that is missing or damaged.
 pub(crate) fn parameters(source: &ModelSource) -> Result<u64, String> {
     match source {
-        ModelSource::Hub(snapshot) => configured(snapshot),
+        ModelSource::Hub(snapshot) => configured(&snapshot.dir, source),
         ModelSource::Builtin(_) | ModelSource::Directory(_) => {
             Ok(headers(source)?.iter().map(size).sum())
         }
@@ -54,10 +54,29 @@ fn numbers(shape: &[usize]) -> u64 {
     shape.iter().map(|&n| n as u64).product()
 }
 
-fn configured(snapshot: &Snapshot) -> Result<u64, String> {
-    let path = snapshot.dir.join("config.json");
+/// True for a directory with configuration and tokenizer of a model, and no file of weights of any kind.
+pub(crate) fn absent(source: &ModelSource) -> bool {
+    let ModelSource::Directory(dir) = source else { return false };
+    let is_model = ["config.json", "tokenizer.json"].iter().all(|file| dir.join(file).is_file());
+    let kinds = ["safetensors", "bin", "gguf", "pt", "pth"];
+    let has_weights = |entry: std::fs::DirEntry| {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        name.ends_with(".safetensors.index.json")
+            || Path::new(&name).extension().is_some_and(|kind| kinds.iter().any(|k| kind == *k))
+    };
+    let mut files = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    is_model && !files.any(has_weights)
+}
+
+/// The number of parameters that the `config.json` in a model's directory describes.
+///
+/// # Errors
+///
+/// Problem of the file.
+pub(crate) fn configured(dir: &Path, source: &ModelSource) -> Result<u64, String> {
+    let path = dir.join("config.json");
     let text = std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-    let config = HfConfig::parse(&text).map_err(|error| format!("{snapshot}: {error}"))?;
+    let config = HfConfig::parse(&text).map_err(|error| format!("{source}: {error}"))?;
     Ok(config.tensors().iter().map(|(_, shape)| numbers(shape)).sum())
 }
 
@@ -179,6 +198,28 @@ mod tests {
             ("2.safetensors", &two),
         ]);
         assert_eq!(counted(dir.path()), Ok(19));
+    }
+
+    #[test]
+    fn weights_are_absent_only_where_a_model_has_no_file_of_them() {
+        let absent_in = |names: &[&str]| {
+            let files: Vec<_> = names.iter().map(|name| (*name, &b"{}"[..])).collect();
+            let dir = model(&files);
+            absent(&ModelSource::Directory(dir.path().to_owned()))
+        };
+        let bare = ["config.json", "tokenizer.json", "generation_config.json"];
+        assert!(absent_in(&bare));
+        assert!(!absent_in(&bare[..1]), "no tokenizer");
+        for weights in [
+            "model.safetensors",
+            "model.safetensors.index.json",
+            "model-00001-of-00002.safetensors",
+            "pytorch_model.bin",
+            "model.gguf",
+        ] {
+            assert!(!absent_in(&[&bare[..], &[weights]].concat()), "{weights}");
+        }
+        assert!(!absent(&ModelSource::Builtin("tiny".to_owned())));
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod metrics;
 mod models;
 mod numbers;
 mod programs;
+mod recipes;
 mod resolved;
 mod schema;
 mod sharing;

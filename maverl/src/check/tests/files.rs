@@ -80,6 +80,35 @@ fn everything_that_is_wrong_with_a_models_files_is_told_at_once() {
 }
 
 #[test]
+fn a_model_without_weights_is_planned_with_and_not_trained() {
+    use super::super::diagnostic::Problems;
+    use super::super::sources::Layers;
+
+    let lab = Lab::new();
+    let planned = |purpose| super::super::check(&lab.sources(MODEL), &search(), purpose);
+    let whole = planned(Purpose::Plan).unwrap();
+    assert_eq!(whole.warnings, planned(Purpose::Train).unwrap().warnings);
+    std::fs::remove_file(lab.path("model/model.safetensors")).unwrap();
+    let bare = planned(Purpose::Plan).unwrap();
+    let size = |plan: &Plan| plan.summary().workers[0].bytes();
+    assert_eq!(size(&bare), size(&whole));
+    assert!(bare.warnings[0].contains("model has no weights: its size is that of"), "{bare:?}");
+    let found = lab.problems(&search(), MODEL).concat();
+    assert!(found.contains("model has neither `model.safetensors` nor"), "{found}");
+
+    // Another machine may have the memory that this one lacks.
+    let sources = lab.sources(MODEL);
+    let (layers, _) = Layers::read(&sources);
+    let on_small = |purpose| {
+        let mut problems = Problems::new(&layers);
+        let warning = super::super::memory::check(&bare, purpose, Some(1), &mut problems);
+        (warning.is_some(), problems.finish(Some(())).is_ok())
+    };
+    assert_eq!(on_small(Purpose::Plan), (true, true));
+    assert_eq!(on_small(Purpose::Train), (false, false));
+}
+
+#[test]
 fn a_name_that_looks_like_one_on_the_hub_is_answered_with_how_that_is_written() {
     let help = |toml: &str| problems(&text(toml), &search());
     let found = help("[models.small]\npath = \"Qwen/Qwen2.5-0.5B\"");

@@ -1,0 +1,284 @@
+//! The recipes of published set-ups: accepted beside models without weights, and trained for two steps with small
+//! stand-ins for models and data.
+
+mod stand_ins;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use maverl::plan::{Plan, WorkerSummary};
+use maverl::registry::Registry;
+use maverl_tests::lab::Run;
+use maverl_tests::schema::Validator;
+use orchestras as _;
+use serde_json::Value;
+
+use stand_ins::Fixture;
+
+/// A recipe.
+struct Recipe {
+    /// Path below `recipes`.
+    name: String,
+    text: String,
+    table: toml::Table,
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+/// Returns the recipes below a directory, sorted.
+fn recipes(dir: &Path) -> Vec<Recipe> {
+    let mut found = BTreeMap::new();
+    let mut dirs = vec![dir.to_owned()];
+    while let Some(next) = dirs.pop() {
+        for entry in fs::read_dir(next).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                dirs.push(path);
+            } else if path.extension().is_some_and(|e| e == "toml") {
+                let name = path.strip_prefix(dir).unwrap().to_str().unwrap().to_owned();
+                found.insert(name, fs::read_to_string(path).unwrap());
+            }
+        }
+    }
+    let recipe = |(name, text): (String, String)| {
+        let table = text.parse().unwrap_or_else(|error| panic!("{name}: {error}"));
+        Recipe { name, text, table }
+    };
+    found.into_iter().map(recipe).collect()
+}
+
+impl Recipe {
+    fn get(&self, table: &str, key: &str) -> Option<&toml::Value> {
+        self.table.get(table)?.get(key)
+    }
+
+    fn algorithm(&self) -> &str {
+        self.get("algorithm", "name").and_then(toml::Value::as_str).unwrap()
+    }
+
+    /// True if programs are run in the sandbox.
+    fn runs_programs(&self) -> bool {
+        self.text.contains("name = \"code\"")
+    }
+
+    /// Returns the files and directories that the recipe reads and a hub has.
+    fn fetched(&self) -> Vec<&str> {
+        let models = self.table["models"].as_table().unwrap().values();
+        let paths = models.map(|model| model["path"].as_str().unwrap());
+        let data = ["task", "eval"].iter().filter_map(|table| self.get(table, "data"));
+        let data = data.map(|data| data.as_str().unwrap());
+        paths
+            .chain(data)
+            .filter(|path| ["models/", "data/"].iter().any(|at| path.starts_with(at)))
+            .collect()
+    }
+
+    /// Returns the comment that the file begins with.
+    fn header(&self) -> Vec<&str> {
+        self.text.lines().map_while(|line| line.strip_prefix('#')).map(str::trim).collect()
+    }
+
+    /// Panics unless the header has the parts of every header, and fetches what the recipe reads.
+    fn is_documented(&self) {
+        let (header, name) = (self.header(), &self.name);
+        for part in [
+            "Source: ",
+            "| source | value | here |",
+            "Differs:",
+            "Cost: ",
+            "Memory: ",
+            "Data:",
+            "Run, ",
+        ] {
+            assert!(header.iter().any(|line| line.starts_with(part)), "{name}: no {part:?}");
+        }
+        let run = format!("maverl train recipes/{name} --out runs/");
+        assert!(header.iter().any(|line| line.starts_with(&run)), "{name}: no {run:?}");
+        for path in self.fetched() {
+            let by = |line: &&&str| {
+                let Some((what, dir)) = line.split_once(" --local-dir ") else { return false };
+                let file = path.strip_prefix(dir).map(|file| file.trim_start_matches('/'));
+                what.starts_with("hf download ")
+                    && file.is_some_and(|file| {
+                        file.is_empty() || what.split(' ').any(|word| word == file)
+                    })
+            };
+            assert!(header.iter().find(by).is_some(), "{name}: nothing fetches {path}");
+        }
+    }
+
+    /// Returns the memory that the header states, in GiB.
+    fn memory(&self) -> f64 {
+        let stated =
+            self.header().into_iter().find_map(|line| line.strip_prefix("Memory: ")).unwrap();
+        stated
+            .split(' ')
+            .next()
+            .unwrap()
+            .parse()
+            .unwrap_or_else(|error| panic!("{}: {error}", self.name))
+    }
+
+    /// Returns settings that make the recipe small: the built-in model, two tasks of at most four episodes, and short
+    /// replies. A reward for length gives a signal to groups whose answers are all wrong.
+    fn small(&self) -> Vec<String> {
+        let mut set: Vec<String> = [
+            "steps=2",
+            "task.tasks_per_step=2",
+            "sampling.max_tokens=16",
+            "eval.before_and_after=false",
+            "eval.every=0",
+            "checkpoint.every=0",
+            "runtime.threads=1",
+        ]
+        .map(str::to_owned)
+        .into();
+        let models = self.table["models"].as_table().unwrap().keys();
+        set.extend(models.map(|name| format!("models.{name}.path=\"builtin:generalist\"")));
+        if ["sft", "dpo"].contains(&self.algorithm()) {
+            return set;
+        }
+        set.push("rewards.length.weight=0.1".to_owned());
+        let group = self.get("task", "group_size").and_then(toml::Value::as_integer);
+        set.extend(group.is_none_or(|size| size > 1).then(|| "task.group_size=4".to_owned()));
+        if self.get("environment", "retriever").is_some() {
+            set.push("environment.retriever=\"\"".to_owned());
+            set.push("environment.corpus=\"builtin:facts\"".to_owned());
+        }
+        set
+    }
+}
+
+#[test]
+fn every_recipe_is_accepted_beside_models_without_weights() {
+    let fixture = Fixture::new();
+    let registry = Registry::collect().unwrap();
+    let schema = Validator::new(maverl::check::schema(&registry));
+    let (mut refused, mut wrong) = (String::new(), String::new());
+    for recipe in &fixture.recipes {
+        recipe.is_documented();
+        schema.accepts(&recipe.text);
+        let plan = match fixture.planned(recipe, &registry) {
+            Ok(plan) => plan,
+            Err(_) if recipe.runs_programs() && !programs_run(&fixture, recipe) => continue,
+            Err(problems) => {
+                refused += &problems;
+                continue;
+            }
+        };
+        let warned = plan.warnings.iter().filter(|warning| warning.contains(" has no weights: "));
+        assert!(warned.count() > 0, "{}: {:?}", recipe.name, plan.warnings);
+        let (planned, stated) = (least_memory(&plan), recipe.memory());
+        if (planned - stated).abs() > 0.05 * planned {
+            wrong += &format!("{}\t{planned:.1}\n", recipe.name);
+        }
+    }
+    assert!(refused.is_empty(), "{refused}");
+    assert!(
+        wrong.is_empty(),
+        "recipes that state another memory than is planned, in GiB:\n{wrong}"
+    );
+}
+
+/// Returns the memory that a plan takes at least, in GiB: that of an update or of a rollout.
+fn least_memory(plan: &Plan) -> f64 {
+    let workers = plan.summary().workers;
+    let sum = |part: fn(&WorkerSummary) -> u64| -> u64 { workers.iter().map(part).sum() };
+    let kept = sum(|its| its.weight_bytes + its.reference_bytes + its.moment_bytes);
+    let update = sum(|its| its.gradient_bytes + its.activation_bytes);
+    (kept + update.max(sum(|its| its.packed_bytes))) as f64 / (1_u64 << 30) as f64
+}
+
+/// False, with a message, if the machine runs no programs, which is the only reason to refuse a recipe with them.
+fn programs_run(fixture: &Fixture, recipe: &Recipe) -> bool {
+    let example = root().join("examples/code.toml").display().to_string();
+    let runs = fixture.lab.run(&["check", &example]).code == Some(0);
+    if !runs {
+        eprintln!("{}: skipped, programs cannot be run here", recipe.name);
+    }
+    runs
+}
+
+#[test]
+fn the_command_line_accepts_a_recipe_without_weights_and_does_not_train_it() {
+    let fixture = Fixture::new();
+    let recipe = "recipes/drmas/math-qwen3-8b-separate.toml";
+    let checked = fixture.lab.run(&["check", recipe]).succeeded();
+    assert!(checked.stdout.contains("has no weights"), "{checked}");
+    let sources = ["--out", "run"];
+    fixture.lab.run(&[&["train", recipe], &sources[..]].concat()).failed().says(&["has neither"]);
+    assert!(!fixture.lab.path("run").exists());
+}
+
+#[test]
+fn a_recipe_with_an_unknown_key_or_a_missing_directory_is_refused() {
+    let fixture = Fixture::new();
+    let registry = Registry::collect().unwrap();
+    let recipe =
+        fixture.recipes.iter().find(|recipe| recipe.name == "cory/gsm8k-llama-2-7b.toml").unwrap();
+    fixture.planned(recipe, &registry).unwrap();
+    let name = format!("recipes/{}", recipe.name);
+    fixture.write(&name, &recipe.text.replace("swap_every", "swap_evry"));
+    assert!(
+        fixture
+            .planned(recipe, &registry)
+            .unwrap_err()
+            .contains("unknown key `algorithm.swap_evry`")
+    );
+    for (path, other) in
+        [("models/Llama-2-7b-chat-hf", "models/Llama-3"), ("data/gsm8k/", "data/gsm/")]
+    {
+        fixture.write(&name, &recipe.text.replace(path, other));
+        let refused = fixture.planned(recipe, &registry).unwrap_err();
+        assert!(refused.contains("there is no "), "{refused}");
+    }
+}
+
+#[test]
+fn every_recipe_trains_two_steps() {
+    let fixture = Fixture::new();
+    let begin = std::time::Instant::now();
+    for recipe in &fixture.recipes {
+        if recipe.runs_programs() && !programs_run(&fixture, recipe) {
+            continue;
+        }
+        let start = std::time::Instant::now();
+        let (path, out) =
+            (fixture.path(recipe).display().to_string(), recipe.name.replace('/', "-"));
+        let small = recipe.small();
+        let mut args = vec!["train", &path, "--out", &out];
+        args.extend(small.iter().flat_map(|set| ["--set", set]));
+        fixture.lab.run(&args).succeeded();
+        let run = Run(fixture.lab.path(&out));
+        assert_eq!(run.json("summary.json")["complete"], true, "{}", recipe.name);
+        let steps: Vec<Value> =
+            run.rows().into_iter().filter(|row| row.get("step").is_some()).collect();
+        let moved = |row: &Value| {
+            let norms = row.as_object().unwrap().iter();
+            let mut norms = norms
+                .filter(|(name, _)| name.starts_with("policy/") && name.ends_with("/grad_norm"));
+            norms.any(|(_, norm)| norm.as_f64().is_some_and(|norm| norm > 0.0))
+        };
+        assert!(steps.iter().any(moved), "{}: no policy has a gradient", recipe.name);
+        for row in &steps {
+            let unscored = row.get("rollout/unscored").and_then(Value::as_f64).unwrap_or_default();
+            assert_eq!(unscored, 0.0, "{}", recipe.name);
+        }
+        fs::remove_dir_all(&run.0).unwrap();
+        eprintln!("{}: {:.1} s", recipe.name, start.elapsed().as_secs_f64());
+    }
+    eprintln!("{:.1} s", begin.elapsed().as_secs_f64());
+}
+
+#[test]
+fn the_table_of_recipes_has_each_of_them_and_no_other() {
+    let table = fs::read_to_string(root().join("recipes/README.md")).unwrap();
+    let rows = table.lines().filter_map(|line| line.strip_prefix("| [")?.split("](").nth(1));
+    let mut named: Vec<&str> = rows.filter_map(|rest| rest.split(')').next()).collect();
+    named.sort_unstable();
+    let all = recipes(&root().join("recipes"));
+    assert_eq!(named, all.iter().map(|recipe| recipe.name.as_str()).collect::<Vec<_>>());
+}
