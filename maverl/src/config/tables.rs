@@ -6,8 +6,8 @@ use super::reference::{described, generic, parts};
 use super::{
     AdaptiveKlConfig, AdvantagePlan, AgentConfig, AlgorithmConfig, CheckpointConfig,
     ComponentConfig, Config, EndpointConfig, EvalConfig, HappoConfig, InfluenceConfig, LoraConfig,
-    LossConfig, ModelConfig, OptimConfig, PreferenceConfig, ReferenceConfig, RewardConfig,
-    RolloutConfig, RuntimeConfig, SamplingConfig, TaskConfig,
+    LossConfig, ModelConfig, OptimConfig, PreferenceConfig, RecordConfig, ReferenceConfig,
+    RewardConfig, RolloutConfig, RuntimeConfig, SamplingConfig, TaskConfig,
 };
 use crate::settings::{Key, Table, TableKind, Tagged};
 
@@ -63,7 +63,7 @@ impl Declared {
 }
 
 /// Every table of declared settings.
-pub(crate) static TABLES: [Declared; 27] = [
+pub(crate) static TABLES: [Declared; 28] = [
     Declared::of::<Config>("", "the file itself (before any table)"),
     Declared::of::<TaskConfig>("task", "`[task]`"),
     Declared::of::<ComponentConfig>("task.mixture.quiz", "`[task.mixture.NAME]`"),
@@ -90,6 +90,7 @@ pub(crate) static TABLES: [Declared; 27] = [
     Declared::of::<RolloutConfig>("rollout", "`[rollout]`"),
     Declared::of::<EvalConfig>("eval", "`[eval]`"),
     Declared::of::<CheckpointConfig>("checkpoint", "`[checkpoint]`"),
+    Declared::of::<RecordConfig>("record", "`[record]`"),
     Declared::of::<RuntimeConfig>("runtime", "`[runtime]`"),
 ];
 

@@ -13,6 +13,8 @@
 //!   progress.json                    what a running process does; replaced every second, absent after the end
 //!   rollouts/step-000012.jsonl.zst   every episode and turn of a step, token ids and log-probs included
 //!   samples/step-000012.jsonl.zst    every trained turn of a step, with the terms of its advantage
+//!   samples/step-000012.tokens.safetensors.zst   quantities of every trained token, in some steps
+//!   tokenizers/small.json.zst        tokenizer of each policy
 //!   evaluations/before.json          see `EvalReport`; its episodes are in `before.jsonl.zst`
 //!   checkpoints/step-000010/         see `Checkpoints`
 //!   summary.json  manifest.json      results; checksums of all files
@@ -28,6 +30,7 @@
 mod append;
 pub(crate) mod disk;
 pub(crate) mod error;
+mod evaluations;
 mod events;
 mod files;
 mod journal;
@@ -39,6 +42,8 @@ mod rows;
 mod samples;
 #[cfg(test)]
 pub(crate) mod tests;
+mod tokenizers;
+mod tokens;
 
 pub use error::RunDirError;
 pub use files::Missing;
@@ -62,6 +67,7 @@ pub use rows::{EpisodeRow, SeatCounts, TRAIN, scan_rollouts};
 #[doc(hidden)]
 pub use samples::Arithmetic;
 pub use samples::{EstimatorRecord, GroupRecord, SampleRecord, StepSamples, read_samples};
+pub use tokens::{TokenRecord, read_tokens};
 
 use std::fs;
 use std::io;
@@ -73,6 +79,7 @@ use self::disk::{
 };
 use self::error::{At, damaged};
 use self::files::Kind;
+use self::tokenizers::TOKENIZERS;
 use crate::config::Config;
 
 const CONFIG: &str = "config.toml";
@@ -269,7 +276,7 @@ fn resolved(config: &Config, dir: &Path) -> Result<String, RunDirError> {
 /// Writes the initial files of a run directory, durably, under a temporary name.
 fn stage(staged: &Path, origin: &Origin) -> Result<Manifest, RunDirError> {
     remove(staged)?;
-    for part in ["", "rollouts", "samples", "evaluations", "checkpoints"] {
+    for part in ["", "rollouts", "samples", TOKENIZERS, "evaluations", "checkpoints"] {
         let dir = staged.join(part);
         create_private_dir(&dir).at("make", &dir)?;
     }

@@ -8,11 +8,12 @@
 //! growing file, so a resumed run repeats exactly what followed. The rollouts of a step grow under a name of their own
 //! until all are there; all other files are written whole. Both can be written again.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use crate::checkpoint::{Checkpoint, Checkpoints, TrainerState, Which};
-use crate::config::{CheckpointConfig, EvalConfig};
+use crate::config::{CheckpointConfig, EvalConfig, RecordConfig};
 use crate::metrics::{Metrics, by_seat};
 use crate::run_dir::disk::{read_json, write_json};
 use crate::run_dir::{
@@ -36,6 +37,7 @@ pub(super) struct Settings {
     pub(super) max_flat_steps: u64,
     pub(super) eval: EvalConfig,
     pub(super) checkpoint: CheckpointConfig,
+    pub(super) record: RecordConfig,
     /// Every seat of the team.
     pub(super) seats: Vec<Seat>,
     /// Name that the environment gives to the share of solved episodes.
@@ -44,6 +46,8 @@ pub(super) struct Settings {
     pub(super) missing: Missing,
     /// The plan in numbers.
     pub(super) plan: serde_json::Value,
+    /// Tokenizer of each policy, as JSON.
+    pub(super) tokenizers: BTreeMap<String, String>,
 }
 
 /// A run in progress.
@@ -103,6 +107,7 @@ impl<W: Trainable> Run<W> {
         checkpoints.rewind(&state)?;
         journal.cut()?;
         dir.write_plan(&settings.plan)?;
+        dir.write_tokenizers(&settings.tokenizers)?;
         progress.opened(dir.path());
         let (saved, clock) = (state.step, Instant::now());
         let mut run = Self {
@@ -169,8 +174,11 @@ impl<W: Trainable> Run<W> {
         let mut rollouts = self.dir.begin_rollouts(step)?;
         let mut done = self.work.step(self.state.step, &mut rollouts).await?;
         let places = self.dir.list_rollouts(step, rollouts)?;
-        if let Some(samples) = &done.samples {
+        if let Some(samples) = done.samples.as_ref().filter(|_| self.settings.record.samples) {
             self.dir.write_samples(step, samples)?;
+        }
+        if let Some(tokens) = &done.tokens {
+            self.dir.write_tokens(step, tokens)?;
         }
         rows::index(&mut self.journal, (TRAIN, step), &done.episodes, &places)?;
         for (seat, totals) in by_seat(&done.episodes) {
@@ -207,9 +215,20 @@ impl<W: Trainable> Run<W> {
     /// Returns what evaluates.
     fn evaluator(&mut self) -> Evaluator<'_, W> {
         let Self { settings, work, dir, journal, state, progress, interrupt, .. } = self;
-        let Settings { eval, measure, .. } = settings;
+        let Settings { eval, measure, record, .. } = settings;
+        let records_episodes = record.evaluations;
         let progress = &**progress;
-        Evaluator { work, dir, journal, state, eval, measure, progress, interrupt }
+        Evaluator {
+            work,
+            dir,
+            journal,
+            state,
+            eval,
+            records_episodes,
+            measure,
+            progress,
+            interrupt,
+        }
     }
 
     async fn save(&mut self) -> Result<(), TrainError> {

@@ -9,6 +9,7 @@ use crate::train::estimator;
 use crate::train::learner::Learner;
 use crate::train::measure::Meter;
 use crate::train::players::Players;
+use crate::train::record;
 use crate::train::trainable::Stepped;
 use crate::train::unscored::left_out;
 use crate::trajectory::Episode;
@@ -50,7 +51,8 @@ pub(super) async fn learn(
     let updated = learner.update(at, &samples.rows, batches, &mut advantages.record).await?;
     let mut metrics = samples.metrics;
     metrics.extend(advantages.metrics);
-    metrics.extend(updated);
+    metrics.extend(updated.metrics);
+    let tokens = record::tokens(&samples.rows, &updated.columns);
     let (flat, samples) = (advantages.flat, Some(advantages.record));
-    Ok(Stepped { metrics, flat, samples, ..Stepped::default() })
+    Ok(Stepped { metrics, flat, samples, tokens, ..Stepped::default() })
 }

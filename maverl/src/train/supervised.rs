@@ -129,7 +129,7 @@ async fn learn(
             batches.push((policy, batch(plan, policy, objective, all, lr)));
         }
     }
-    let metrics = learner.update_together(plan, batches, Vec::new()).await?;
+    let metrics = learner.update_together(plan, batches, Vec::new()).await?.metrics;
     let timing = meter.stop(&[], &BTreeMap::new());
     Ok(Stepped { metrics, timing, ..Stepped::default() })
 }

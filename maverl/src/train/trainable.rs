@@ -3,7 +3,7 @@
 use crate::checkpoint::{Checkpoint, Draft};
 use crate::eval::EvalSpec;
 use crate::metrics::Metrics;
-use crate::run_dir::{RolloutWriter, StepSamples};
+use crate::run_dir::{RolloutWriter, StepSamples, TokenRecord};
 use crate::train::error::TrainError;
 use crate::trajectory::Episode;
 
@@ -41,4 +41,6 @@ pub(super) struct Stepped {
     pub(super) warnings_once: Vec<(&'static str, String)>,
     /// Samples that were trained on, with the terms of their advantages; `None` in supervised training.
     pub(super) samples: Option<StepSamples>,
+    /// Quantities of the tokens of the samples, if they are recorded in this step.
+    pub(super) tokens: Option<TokenRecord>,
 }

@@ -12,7 +12,7 @@ use crate::settings::Tagged;
 use crate::table::{Table, paragraphs};
 
 /// Pages of the book, by the tables that they are about; the first that fits.
-const PAGES: [(&str, &str); 22] = [
+const PAGES: [(&str, &str); 23] = [
     ("task.mixture", "mixture.md"),
     ("task", "corpora.md"),
     ("orchestra", "teams.md"),
@@ -33,6 +33,7 @@ const PAGES: [(&str, &str); 22] = [
     ("rewards", "declare.md"),
     ("eval", "compare.md"),
     ("checkpoint", "resume.md"),
+    ("record", "runs.md"),
     ("runtime", "memory.md"),
     ("", "configuring.md"),
 ];
