@@ -147,7 +147,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     // Pages about runs.
-    ("view", &["eval", "run_dir", "serve", "table", "task", "train", "trajectory"]),
+    ("view", &["eval", "model", "run_dir", "serve", "table", "task", "train", "trajectory"]),
 ];
 
 /// Top-level modules, which may use all others, and which no other may use.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::clock::CLOCK;
 use super::disk::{
     adopt, create_private_dir, entries, name, parent, remove, step_of, sweep, write_atomic,
     write_json,
@@ -49,7 +50,7 @@ impl Kind {
             Some("checkpoints") => Self::Checkpoint,
             Some("evaluations") if name.starts_with("before") => Self::Before,
             Some("evaluations") if name.starts_with("after") => Self::After,
-            Some("rollouts" | "samples" | "evaluations") => {
+            Some("rollouts" | "samples" | CLOCK | "evaluations") => {
                 step_of(Path::new(file)).map_or(Self::End, Self::Step)
             }
             _ => Self::End,
@@ -218,12 +219,12 @@ impl RunDir {
         let changed = self.announce(origin)?;
         self.vouch()?;
         self.make_dirs()?;
-        for part in ["", "rollouts", "samples", TOKENIZERS, "evaluations"] {
+        for part in ["", "rollouts", "samples", TOKENIZERS, CLOCK, "evaluations"] {
             sweep(&self.path.join(part))?;
         }
         remove(&self.summary())?;
         self.remove_progress()?;
-        for part in ["rollouts", "samples", "evaluations"] {
+        for part in ["rollouts", "samples", CLOCK, "evaluations"] {
             for path in entries(&self.path.join(part))? {
                 let file = format!("{part}/{}", name(&path));
                 if is_ours(&path) && !self.manifest.files.contains_key(&file) {
@@ -243,7 +244,7 @@ impl RunDir {
 
     /// Creates the directories that a run of an older version does not have.
     fn make_dirs(&self) -> Result<(), RunDirError> {
-        for part in ["samples", TOKENIZERS] {
+        for part in ["samples", TOKENIZERS, CLOCK] {
             let dir = self.path.join(part);
             if !dir.is_dir() {
                 create_private_dir(&dir).at("make", &dir)?;
@@ -352,6 +353,8 @@ mod tests {
             ("samples/step-000010.jsonl.zst", Kind::Step(10)),
             ("samples/step-000010.tokens.safetensors.zst", Kind::Step(10)),
             ("tokenizers/small.json.zst", Kind::End),
+            ("clock/step-000010.jsonl.zst", Kind::Step(10)),
+            ("spans.jsonl", Kind::End),
             ("episodes.jsonl", Kind::End),
             ("plan.json", Kind::End),
             ("evaluations/before-greedy.jsonl.zst", Kind::Before),

@@ -13,8 +13,19 @@ pub(super) const TOKENIZERS: &str = "tokenizers";
 const END: &str = ".json.zst";
 
 /// Returns the path of the tokenizer of a policy in a run directory.
-fn tokenizer(run: &Path, policy: &str) -> PathBuf {
+pub(crate) fn tokenizer(run: &Path, policy: &str) -> PathBuf {
     run.join(TOKENIZERS).join(file_name(policy) + END)
+}
+
+/// Reads a tokenizer.
+///
+/// # Errors
+///
+/// If the file cannot be read.
+#[cfg(feature = "view")]
+pub(crate) fn read_tokenizer(path: &Path) -> Result<Vec<u8>, RunDirError> {
+    let file = std::fs::File::open(path).at("open", path)?;
+    zstd::decode_all(file).at("read", path)
 }
 
 impl RunDir {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use futures::future::try_join_all;
 use maverl_kernels::sample::derive_seed;
@@ -19,6 +20,7 @@ use crate::train::batches::{self, Advantages, Batches, Samples, StepPlan};
 use crate::train::critic::{self, ValuePredictions};
 use crate::train::error::TrainError;
 use crate::train::mixer::{self, Mixer};
+use crate::train::spans::Span;
 use crate::train::state::AlgorithmState;
 use crate::train::{kl_penalty, measure};
 use crate::trajectory::Episode;
@@ -48,12 +50,15 @@ pub(super) struct Updated {
     pub(super) metrics: Metrics,
     /// Quantities of the tokens of each policy's batch, if they are recorded, by the index of the policy.
     pub(super) columns: BTreeMap<usize, TokenColumns>,
+    /// Times of the updates of each policy.
+    pub(super) spans: Vec<Span>,
 }
 
 impl Updated {
     fn extend(&mut self, other: Self) {
         self.metrics.extend(other.metrics);
         self.columns.extend(other.columns);
+        self.spans.extend(other.spans);
     }
 }
 
@@ -310,6 +315,7 @@ async fn update_policy(
     values: Option<ValueBatch>,
 ) -> Result<Updated, RuntimeError> {
     let (mut metrics, mut columns) = (Metrics::default(), BTreeMap::new());
+    let began = Instant::now();
     if let Some(batch) = &batch {
         metrics.extend(measure::batch(policy.name(), batch));
     }
@@ -338,5 +344,6 @@ async fn update_policy(
     if let Some(stats) = valued {
         metrics.extend(measure::critic(policy.name(), lr, &stats));
     }
-    Ok(Updated { metrics, columns })
+    let spans = vec![Span::since("update", began).of_policy(policy.name())];
+    Ok(Updated { metrics, columns, spans })
 }

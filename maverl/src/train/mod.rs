@@ -32,6 +32,7 @@ mod replay;
 mod rows;
 mod run;
 mod sink;
+mod spans;
 mod state;
 mod step;
 mod summary;

@@ -25,6 +25,7 @@ use crate::train::evaluations::{self, Evaluator};
 use crate::train::interrupt::Interrupt;
 use crate::train::progress::{Progress, StepLine};
 use crate::train::rows;
+use crate::train::spans::{self, Span};
 use crate::train::summary::{Evaluation, Report, RunSummary, SplitScore};
 use crate::train::trainable::{Stepped, Trainable};
 use crate::trajectory::Seat;
@@ -64,6 +65,8 @@ pub(super) struct Run<W> {
     interrupt: Interrupt,
     /// Start of the time that no row includes yet.
     clock: Instant,
+    /// Parts of that time.
+    spans: Vec<Span>,
 }
 
 /// A run that can start or resume, or one that is complete.
@@ -121,6 +124,7 @@ impl<W: Trainable> Run<W> {
             progress,
             interrupt,
             clock,
+            spans: Vec::new(),
         };
         match checkpoint {
             Some(checkpoint) => run.work.load(&checkpoint).await?,
@@ -161,7 +165,7 @@ impl<W: Trainable> Run<W> {
 
     /// Runs the remaining steps, until the run is asked to stop.
     async fn steps(&mut self) -> Result<(), TrainError> {
-        self.clock = Instant::now();
+        (self.clock, self.spans) = (Instant::now(), Vec::new());
         while self.state.step < self.settings.steps && !self.interrupt.raised() {
             self.interrupt.stopping_means(format!("finishing step {}", self.state.step + 1));
             self.step().await?;
@@ -174,12 +178,7 @@ impl<W: Trainable> Run<W> {
         let mut rollouts = self.dir.begin_rollouts(step)?;
         let mut done = self.work.step(self.state.step, &mut rollouts).await?;
         let places = self.dir.list_rollouts(step, rollouts)?;
-        if let Some(samples) = done.samples.as_ref().filter(|_| self.settings.record.samples) {
-            self.dir.write_samples(step, samples)?;
-        }
-        if let Some(tokens) = &done.tokens {
-            self.dir.write_tokens(step, tokens)?;
-        }
+        self.record(step, &done)?;
         rows::index(&mut self.journal, (TRAIN, step), &done.episodes, &places)?;
         for (seat, totals) in by_seat(&done.episodes) {
             self.state.agents.entry(seat).or_default().add(&totals);
@@ -197,7 +196,13 @@ impl<W: Trainable> Run<W> {
         }
         done.warnings.extend(self.state.warned.malformed.warning(&done.episodes));
         self.state.step = step;
+        let validating = Instant::now();
         let improved = self.evaluator().validate(&mut done).await?;
+        self.spans.append(&mut done.spans);
+        if done.timing.get("time/eval_s").is_some() {
+            self.spans.push(Span::since("validation", validating));
+        }
+        self.spans(step)?;
         let line = self.line(&done);
         self.progress.step(&line);
         rows::warn(&mut self.journal, &*self.progress, step, &done.warnings)?;
@@ -210,6 +215,28 @@ impl<W: Trainable> Run<W> {
             self.save().await?;
         }
         if flat { Err(too_flat(&self.dir, &self.state)) } else { Ok(()) }
+    }
+
+    /// Writes the records of a step.
+    fn record(&mut self, step: u64, done: &Stepped) -> Result<(), RunDirError> {
+        let record = &self.settings.record;
+        if let Some(samples) = done.samples.as_ref().filter(|_| record.samples) {
+            self.dir.write_samples(step, samples)?;
+        }
+        if let Some(tokens) = &done.tokens {
+            self.dir.write_tokens(step, tokens)?;
+        }
+        match record.clock && !done.clock.is_empty() {
+            true => self.dir.write_clock(step, &done.clock),
+            false => Ok(()),
+        }
+    }
+
+    /// Appends the times of the parts of a step.
+    fn spans(&mut self, step: u64) -> Result<(), RunDirError> {
+        let spans = std::mem::take(&mut self.spans);
+        let row = spans::row(step, spans, self.clock, Instant::now());
+        if self.settings.record.clock { self.journal.append_spans(&row) } else { Ok(()) }
     }
 
     /// Returns what evaluates.
@@ -233,6 +260,7 @@ impl<W: Trainable> Run<W> {
 
     async fn save(&mut self) -> Result<(), TrainError> {
         self.progress.work(&format!("step {}: writing a checkpoint", self.state.step));
+        let began = Instant::now();
         self.state.files = self.journal.sync()?;
         let draft = self.checkpoints.begin(self.state.step)?;
         self.work.save(&draft).await?;
@@ -242,6 +270,7 @@ impl<W: Trainable> Run<W> {
         let CheckpointConfig { keep, best, .. } = self.settings.checkpoint;
         self.checkpoints.prune(&self.state, keep.get(), best)?;
         self.saved = self.state.step;
+        self.spans.push(Span::since("checkpoint", began));
         Ok(())
     }
 

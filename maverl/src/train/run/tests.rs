@@ -11,7 +11,7 @@ use crate::run_dir::RolloutWriter;
 use crate::run_dir::disk::{entries, name};
 use crate::run_dir::tests::{episode, origin};
 use crate::run_dir::{
-    EpisodeRow, MANIFEST, Manifest, SampleRecord, StepSamples, TokenRecord, read_episode,
+    EpisodeRow, MANIFEST, Manifest, SampleRecord, SpanRow, StepSamples, TokenRecord, read_episode,
     read_rollouts, read_samples, read_tokens,
 };
 use crate::train::progress::Silent;
@@ -244,6 +244,20 @@ async fn a_run_writes_what_it_did() {
     }
     assert_eq!(read_samples(&dir.samples(1)).unwrap().samples.len(), 1);
     assert_eq!(read_tokens(&dir.tokens(3)).unwrap().offsets, [0, 1]);
+    let timing = fs::read_to_string(report.dir.join("timing.jsonl")).unwrap();
+    let timing =
+        timing.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let seconds: BTreeMap<u64, f64> = timing
+        .filter_map(|row| Some((row["step"].as_u64()?, row[STEP_SECONDS].as_f64()?)))
+        .collect();
+    let spans = fs::read_to_string(report.dir.join("spans.jsonl")).unwrap();
+    assert_eq!(spans.lines().count(), 7);
+    for line in spans.lines() {
+        let row: SpanRow = serde_json::from_str(line).unwrap();
+        let whole = row.spans.iter().filter(|span| span.1.is_none() && span.0 != "validation");
+        let (whole, expected) = (whole.map(|span| span.3).sum::<f64>(), seconds[&row.step]);
+        assert!((whole - expected).abs() < 0.01 * expected + 1e-3, "{whole}, {expected}: {line}");
+    }
     assert!(!dir.tokens(2).exists());
     let warnings = fs::read_to_string(report.dir.join("warnings.jsonl")).unwrap();
     assert_eq!(warnings.matches("stirred in step").count(), 1, "{warnings}");
