@@ -138,6 +138,8 @@ enum Command {
     View(view::ViewArgs),
     /// Print an episode of a run: turns, actions, rewards and advantages.
     Show(view::ShowArgs),
+    /// Write a part of a run for other programs: CSV, JSON lines, Parquet, Chrome trace.
+    Extract(view::ExtractArgs),
     /// Complete a prompt, and print the text as it is generated.
     ///
     /// The engine is that of rollout: the same weights, prompt ids, sampling and seed give the same completion.
@@ -293,6 +295,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Replay(args) => replay::replay(&args),
         Command::View(args) => view::view(&args),
         Command::Show(args) => view::show(&args),
+        Command::Extract(args) => view::extract(&args),
         Command::Generate(args) => generate::generate(&args),
         Command::Score(args) => score::score(&args),
         Command::Grade(args) => grade::grade(&args),

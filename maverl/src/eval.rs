@@ -56,6 +56,22 @@ pub struct Solved {
     pub score_mean: f64,
 }
 
+/// Outcome of the episodes of one task.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct TaskScore {
+    /// Source of the task.
+    pub source: String,
+    /// Id of the task.
+    pub id: String,
+    /// Number of scored episodes.
+    pub episodes: u32,
+    /// Number of episodes that solved the task.
+    pub solved: u32,
+    /// Mean reward of the score.
+    pub score: f64,
+}
+
 /// Results of an evaluation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -77,6 +93,9 @@ pub struct EvalReport {
     pub sources: BTreeMap<String, Solved>,
     /// Statistics by seat.
     pub agents: BTreeMap<Seat, SeatSummary>,
+    /// Outcome of each task with a scored episode, by source and id.
+    #[serde(default)]
+    pub tasks: Vec<TaskScore>,
 }
 
 /// Specification of an evaluation.
@@ -116,6 +135,11 @@ impl EvalReport {
         for (&(source, _), &counts) in &tally {
             sources.entry(source.to_owned()).or_default().push(counts);
         }
+        let outcome = |(&(source, id), &(episodes, solved, reward)): (&(&str, &str), &_)| {
+            let (source, id) = (source.to_owned(), id.to_owned());
+            TaskScore { source, id, episodes, solved, score: reward / f64::from(episodes) }
+        };
+        let tasks = tally.iter().map(outcome).collect();
         let all: Vec<(u32, u32, f64)> = tally.into_values().collect();
         let of = |counts: &[(u32, u32, f64)]| Solved::of(counts, spec.samples);
         Some(Self {
@@ -133,6 +157,7 @@ impl EvalReport {
                 .iter()
                 .map(|(seat, totals)| (seat.clone(), totals.summary()))
                 .collect(),
+            tasks,
         })
     }
 

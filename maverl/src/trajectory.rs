@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use maverl_kernels::sample::derive_seed;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -70,6 +71,13 @@ impl TryFrom<String> for Seat {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct TurnPath(pub Vec<u32>);
+
+impl TurnPath {
+    /// Returns the seed of the request of this turn in an episode with a seed.
+    pub(crate) fn seed(&self, episode: u64) -> u64 {
+        self.0.iter().fold(episode, |seed, &step| derive_seed(seed, u64::from(step)))
+    }
+}
 
 impl fmt::Display for TurnPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -224,7 +224,7 @@ impl Run {
             ["metrics.jsonl", "episodes.jsonl", "warnings.jsonl", "plan.json"]
                 .map(str::to_owned)
                 .into();
-        for part in ["rollouts", "samples", "evaluations", "checkpoints"] {
+        for part in ["rollouts", "samples", "tokenizers", "evaluations", "checkpoints"] {
             files(&self.0, Path::new(part), &mut names);
         }
         names.sort();

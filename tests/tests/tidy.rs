@@ -147,7 +147,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     // Pages about runs.
-    ("view", &["eval", "run_dir", "serve", "table", "task", "train", "trajectory"]),
+    ("view", &["eval", "model", "run_dir", "serve", "table", "task", "train", "trajectory"]),
 ];
 
 /// Top-level modules, which may use all others, and which no other may use.
@@ -618,7 +618,7 @@ const ENGINE_API: &[(&str, &str)] = &[
     (
         "model/mod.rs",
         "Adapter ChatInput ChatMessage Context Decoder Detokenizer Gradients HeadKind HfConfig Hub HubId KvStore \
-         LoraConfig Model ModelError ModelErrorKind ModelFiles ModelSource Param Params Pool Rendered Rows SaveOptions Shards \
+         LoraConfig Model ModelError ModelErrorKind ModelFiles ModelSource Param Params Piece Pool Rendered Rows SaveOptions Shards \
          Snapshot StoredDtype Tape Tensor Tokenizer TokenizerError ValueHead ValueModel Weights blank builtin create \
          decoder lora save",
     ),
@@ -626,7 +626,7 @@ const ENGINE_API: &[(&str, &str)] = &[
         "runtime/mod.rs",
         "AdapterSpec Batch Completion CriticSpec CustomSurrogate EngineStats Finish Host KvBlocks LoraSpec Normalize \
          Objective OptimOptions PairStats Policy PolicySpec Request Row Runtime RuntimeError RuntimeOptions Sampling Scale \
-         Scores Step Trunk UpdateStats ValueBatch ValueRow ValueStats ValueTarget ValueText Watch WorkerSpec complete score",
+         Scores Step TokenColumns Trunk UpdateStats ValueBatch ValueRow ValueStats ValueTarget ValueText Watch WorkerSpec complete score",
     ),
 ];
 
@@ -658,7 +658,7 @@ const MAVERL_API: &[(&str, &str)] = &[
         "AnswerReward Neighbors Pooling Ranking SearchEnvironment exact_match f1 normalize texts",
     ),
     ("env/tools/mod.rs", "FilesOptions McpServer PythonOptions SqliteOptions ToolsEnvironment"),
-    ("eval.rs", "Comparison EvalReport EvalSpec Interval Side Solved System paired"),
+    ("eval.rs", "Comparison EvalReport EvalSpec Interval Side Solved System TaskScore paired"),
     (
         "orchestra/mod.rs",
         "Ask AskLimits Chat ChatBackend Conversation Includes Orchestra OrchestraName Response SeatCount SeatOf Team",
@@ -669,8 +669,8 @@ const MAVERL_API: &[(&str, &str)] = &[
     ("rollout/mod.rs", "RolloutError Script Scripted"),
     (
         "run_dir/mod.rs",
-        "EstimatorRecord GroupRecord Missing RunDirError RunLocation SampleRecord StepSamples read_ended_rollouts \
-         read_rollouts read_samples",
+        "EstimatorRecord GroupRecord Missing RunDirError RunLocation SampleRecord StepSamples TokenRecord read_ended_rollouts \
+         read_rollouts read_samples read_tokens",
     ),
     ("settings.rs", "NoKeys OpenKind Settings TableKind Tagged TaggedConfig"),
     ("task.rs", "Action Observation Score Task"),

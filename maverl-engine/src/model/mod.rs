@@ -56,7 +56,7 @@ pub use lora::{Adapter, LoraConfig};
 pub use pool::Pool;
 pub use save::{SaveOptions, StoredDtype};
 pub use tape::{Rows, Tape};
-pub use tokenizer::{ChatInput, ChatMessage, Detokenizer, Rendered, Tokenizer};
+pub use tokenizer::{ChatInput, ChatMessage, Detokenizer, Piece, Rendered, Tokenizer};
 pub use values::{Param, Params, Tensor};
 pub use weights::{Shards, Weights};
 

@@ -5,6 +5,7 @@ mod detokenize;
 mod remedy;
 mod settings;
 mod special;
+mod stored;
 mod template;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,6 +20,7 @@ pub(super) use self::settings::FURTHER_TEMPLATES;
 use self::settings::Settings;
 pub use self::special::Rendered;
 use self::special::Specials;
+pub use self::stored::Piece;
 use self::template::Templates;
 use crate::message::Message;
 use crate::model::files::ModelFiles;

@@ -108,6 +108,8 @@ pub struct Batch {
     pub early_stop_kl: f64,
     /// Learning rate, with the schedule applied.
     pub lr: f64,
+    /// True if [`UpdateStats::columns`](super::UpdateStats::columns) is wanted. No weight depends on it.
+    pub record_tokens: bool,
 }
 
 impl Default for Batch {
@@ -123,6 +125,7 @@ impl Default for Batch {
             longest: 1,
             early_stop_kl: 0.0,
             lr: 1e-6,
+            record_tokens: false,
         }
     }
 }

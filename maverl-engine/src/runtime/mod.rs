@@ -7,6 +7,7 @@
 //! - **K-1** A completion never depends on the other requests in a batch, to the bit.
 
 mod batch;
+mod columns;
 mod critic;
 mod direct;
 mod engine;
@@ -28,6 +29,7 @@ pub use crate::message::Finish;
 pub use batch::{
     Batch, CustomSurrogate, Objective, Row, ValueBatch, ValueRow, ValueTarget, ValueText,
 };
+pub use columns::TokenColumns;
 pub use critic::Scale;
 pub use direct::{Scores, complete, score};
 pub use error::RuntimeError;

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::TokenColumns;
+
 /// Statistics of an update. Means are over true token counts.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct UpdateStats {
@@ -39,6 +41,9 @@ pub struct UpdateStats {
     pub tokens: u64,
     /// Version of the policy after the update.
     pub version: u64,
+    /// Quantities of each token, if the batch asks for them.
+    #[serde(skip)]
+    pub columns: Option<TokenColumns>,
 }
 
 /// Means over pairs of replies, each before its optimizer step.

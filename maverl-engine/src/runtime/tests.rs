@@ -120,6 +120,48 @@ async fn trainer_and_rollout_log_probs_agree_and_the_update_counts_a_version() {
 }
 
 #[tokio::test]
+async fn recorded_tokens_are_those_of_the_update_and_change_no_weight() {
+    let mut setup = setup(&["p"]);
+    setup.policies().for_each(|policy| policy.reference = true);
+    let mut prints = Vec::new();
+    for record_tokens in [false, true] {
+        let runtime = setup.start();
+        let policy = runtime.policies()[0].clone();
+        let mut rows = Vec::new();
+        for i in 0..6 {
+            let request = request(i);
+            let done = policy.generate(request.clone()).await.unwrap();
+            let mut row = row(&done, request.prompt, if i % 2 == 0 { 1.0 } else { -1.0 });
+            row.loss.kl_coef = if i < 4 { 0.1 } else { 0.0 };
+            rows.push(row);
+        }
+        let lengths: Vec<usize> = rows.iter().map(|row| row.completion.len()).collect();
+        let batch = Batch { minibatches: 2, epochs: 2, record_tokens, ..batch(rows) };
+        let stats = policy.update(batch).await.unwrap();
+        prints.push(policy.fingerprint().await.unwrap());
+        assert_eq!(stats.columns.is_some(), record_tokens);
+        let Some(columns) = stats.columns else { continue };
+        for (i, &length) in lengths.iter().enumerate() {
+            for column in [&columns.entropy, &columns.reference, &columns.moved, &columns.mismatch]
+            {
+                assert_eq!(column[i].len(), length);
+            }
+            let known = |column: &[Vec<f32>]| column[i].iter().all(|value| value.is_finite());
+            assert!(known(&columns.entropy) && known(&columns.moved));
+            assert_eq!(known(&columns.reference), i < 4, "rows without a KL have no reference");
+            assert_eq!(known(&columns.mismatch), i % 2 == 0, "rows of the first minibatch");
+        }
+        let mismatch: Vec<f64> = columns.mismatch.iter().flatten().map(|v| f64::from(*v)).collect();
+        let known: Vec<f64> = mismatch.into_iter().filter(|v| !v.is_nan()).map(f64::abs).collect();
+        let mean = known.iter().sum::<f64>() / known.len() as f64;
+        assert!((mean - stats.mismatch_mean).abs() < 1e-12);
+        let moved = columns.moved.iter().flatten().fold(0.0_f32, |most, v| most.max(v.abs()));
+        assert!(moved > 1e-4, "the last epoch meets weights that have moved: {moved}");
+    }
+    assert_eq!(prints[0], prints[1]);
+}
+
+#[tokio::test]
 async fn an_update_raises_the_probability_of_rewarded_tokens_and_leaves_other_policies_alone() {
     let runtime = setup(&["a", "b"]).start();
     let (a, b) = (runtime.policies()[0].clone(), runtime.policies()[1].clone());

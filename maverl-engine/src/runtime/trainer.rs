@@ -14,6 +14,7 @@ use crate::loss::{self, PolicyLoss, RowTokens};
 use crate::model::{
     Decoder, Gradients, Model, ModelError, ModelErrorKind, Params, Pool, Tape, lora,
 };
+use crate::runtime::columns::Recorder;
 use crate::runtime::critic::{Joint, Shared};
 use crate::runtime::optimizer::Optimizer;
 use crate::runtime::packed::{PackedRows, row_batches};
@@ -75,7 +76,7 @@ impl Trainer {
         mut values: Option<&mut Shared<'_>>,
     ) -> Result<UpdateStats, RuntimeError> {
         self.require_reference(batch).map_err(|error| self.failed(&error))?;
-        let mut totals = Totals::default();
+        let mut totals = Totals { recorder: Recorder::new(batch), ..Totals::default() };
         let corrected = self.corrected(model, batch, &mut totals);
         let Corrected { rows, mean_weight } = corrected.map_err(|error| self.failed(&error))?;
         totals.mean_weight = mean_weight;
@@ -87,6 +88,9 @@ impl Trainer {
                     together.skip(part).step_by(batch.minibatches).flatten().collect();
                 if rows.is_empty() {
                     continue;
+                }
+                if let Some(recorder) = &mut totals.recorder {
+                    recorder.begin(part);
                 }
                 let joint = values.as_mut().map(|values| values.part(part, batch.minibatches));
                 self.optimizer_step(model, batch, &rows, &mut totals, joint)?;
@@ -287,10 +291,10 @@ impl Micro<'_> {
     ) {
         let completions = &self.packed.completions;
         let start = completions[rows.start];
-        for row in rows {
-            let all = completions[row]..completions[row + 1];
+        for index in rows {
+            let all = completions[index]..completions[index + 1];
             let here = all.start - start..all.end - start;
-            let row = self.rows[row];
+            let row = self.rows[index];
             let tokens = RowTokens {
                 logp: &logp[here.clone()],
                 entropy: &entropy[here.clone()],
@@ -302,6 +306,9 @@ impl Micro<'_> {
             let first = totals.steps == 0 && totals.mean_weight.is_none();
             if first && batch.objective == Objective::PolicyGradient {
                 totals.mismatch(tokens.logp, tokens.old);
+            }
+            if let Some(recorder) = &mut totals.recorder {
+                recorder.add(self.first_row + index, row, &tokens, first);
             }
             totals.policy += match batch.objective {
                 Objective::Supervised => loss::log_likelihood(&tokens, d_logp),
@@ -329,6 +336,8 @@ struct Totals {
     pairs: PairSums,
     /// Mean weight of the tokens whose log-probs were corrected.
     mean_weight: Option<f64>,
+    /// Recorder of tokens, if the batch asks for one.
+    recorder: Option<Recorder>,
 }
 
 impl Totals {
@@ -341,7 +350,8 @@ impl Totals {
         }
     }
 
-    fn stats(&self, batch: &Batch, version: u64) -> UpdateStats {
+    fn stats(mut self, batch: &Batch, version: u64) -> UpdateStats {
+        let columns = self.recorder.take().map(Recorder::finish);
         let steps = self.steps.max(1) as f64;
         let sums = &self.policy;
         let tokens = sums.tokens.max(1) as f64;
@@ -364,6 +374,7 @@ impl Totals {
             rows: batch.rows.len() as u64,
             tokens: batch.rows.iter().map(|row| row.completion.len() as u64).sum(),
             version,
+            columns,
         }
     }
 }

@@ -300,6 +300,7 @@ fn table(path: &[String], found: &Actual) -> Option<String> {
         (["eval"], Actual::Bool(false)) => set("before_and_after", "false".to_owned()),
         (["checkpoint"], Actual::Unsigned(n)) => set("every", n.to_string()),
         (["checkpoint"], Actual::Signed(n)) => set("every", n.to_string()),
+        (["record"], Actual::Unsigned(n)) => set("tokens_every", n.to_string()),
         (["models"], Actual::Str(text)) => Some(format!("write `models.NAME.path = {text:?}`")),
         (["models", _], Actual::Str(text)) => set("path", format!("{text:?}")),
         (["agents", _], Actual::Str(text)) => set("model", format!("{text:?}")),

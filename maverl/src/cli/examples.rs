@@ -3,7 +3,7 @@
 use clap::Command;
 
 /// Example calls by command; a test verifies that each is accepted.
-pub(super) const EXAMPLES: [(&str, &[&str]); 23] = [
+pub(super) const EXAMPLES: [(&str, &[&str]); 24] = [
     ("new", &["maverl new my_team", "maverl new my_team --maverl ~/src/maverl"]),
     ("list", &["maverl list"]),
     (
@@ -36,8 +36,23 @@ pub(super) const EXAMPLES: [(&str, &[&str]); 23] = [
     ("info", &["maverl info runs/first"]),
     ("runs", &["maverl runs runs"]),
     ("replay", &["maverl replay runs/first 12", "maverl replay runs/first 12/train-0001/3"]),
-    ("view", &["maverl view", "maverl view runs/first --port 8080"]),
+    (
+        "view",
+        &[
+            "maverl view",
+            "maverl view runs/first --port 8080",
+            "maverl view runs/first --static first.html --episodes 100",
+        ],
+    ),
     ("show", &["maverl show runs/first 12/train-0001/3", "maverl show runs/first 12 --worst 5"]),
+    (
+        "extract",
+        &[
+            "maverl extract runs/first metrics --out metrics.csv",
+            "maverl extract runs/first turns --out turns.parquet",
+            "maverl extract runs/first trace --out trace.json",
+        ],
+    ),
     (
         "generate",
         &[

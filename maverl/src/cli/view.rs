@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use super::{Failure, number};
 
@@ -21,6 +21,42 @@ pub(super) struct ViewArgs {
     /// Open the address in a browser.
     #[arg(long)]
     open: bool,
+    /// Write the pages into one file that needs no server, instead of serving them.
+    #[arg(long = "static", value_name = "OUT.html", conflicts_with_all = ["port", "open"])]
+    page: Option<PathBuf>,
+    /// Number of episodes of each run in the file: those of the first and the last step, tasks whose scores differ most
+    /// first.
+    #[arg(long, value_name = "N", value_parser = number::from_0, requires = "page", default_value = "200")]
+    episodes: usize,
+}
+
+/// Arguments of `maverl extract`.
+#[derive(Args)]
+#[cfg_attr(not(feature = "view"), allow(dead_code))] // parsed, so that the message is about the feature
+pub(super) struct ExtractArgs {
+    /// The run directory.
+    #[arg(value_name = "RUN")]
+    run: PathBuf,
+    /// Part of the run.
+    #[arg(value_name = "PART")]
+    part: PartName,
+    /// The file. Its end is the format: `.csv` (numbers and names, without texts of models), `.jsonl`, `.parquet`;
+    /// `.json` of a trace.
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+}
+
+/// Part of a run.
+#[derive(Clone, Copy, ValueEnum)]
+enum PartName {
+    /// A row per step: metrics and times.
+    Metrics,
+    /// A row per episode.
+    Episodes,
+    /// A row per turn of training.
+    Turns,
+    /// Times of steps and turns, for Perfetto and `chrome://tracing`.
+    Trace,
 }
 
 /// Arguments of `maverl show`.
@@ -47,6 +83,12 @@ pub(super) fn view(_: &ViewArgs) -> Result<ExitCode, Failure> {
     Err(Failure(MISSING.to_owned()))
 }
 
+/// Writes a part of a run.
+#[cfg(not(feature = "view"))]
+pub(super) fn extract(_: &ExtractArgs) -> Result<ExitCode, Failure> {
+    Err(Failure(MISSING.to_owned()))
+}
+
 /// Prints episodes.
 #[cfg(not(feature = "view"))]
 pub(super) fn show(_: &ShowArgs) -> Result<ExitCode, Failure> {
@@ -54,7 +96,7 @@ pub(super) fn show(_: &ShowArgs) -> Result<ExitCode, Failure> {
 }
 
 #[cfg(feature = "view")]
-pub(super) use enabled::{show, view};
+pub(super) use enabled::{extract, show, view};
 
 #[cfg(feature = "view")]
 mod enabled {
@@ -66,7 +108,7 @@ mod enabled {
     use super::*;
     use crate::cli::{block_on, paths, print, terminal};
     use crate::train::Interrupt;
-    use crate::view::{self, Shown, Viewer};
+    use crate::view::{self, Format, Part, Shown, Viewer};
 
     /// Serves pages about runs until a signal.
     pub(in crate::cli) fn view(args: &ViewArgs) -> Result<ExitCode, Failure> {
@@ -75,6 +117,17 @@ mod enabled {
             paths::run(place)?;
         }
         let viewer = Arc::new(Viewer::new(args.places.clone())?);
+        if let Some(out) = &args.page {
+            let page = viewer.write_page(args.episodes, out).map_err(|e| Failure(e.to_string()))?;
+            return print(&format!(
+                "{}: {} of {} episodes of {} runs, with prompts, replies and reference answers; {} KiB",
+                out.display(),
+                page.episodes,
+                page.of,
+                page.runs,
+                page.bytes >> 10
+            ));
+        }
         block_on(async {
             let interrupt = Interrupt::on_signals()?;
             let port = args.port.unwrap_or(0);
@@ -95,6 +148,22 @@ mod enabled {
             view::serve(listener, viewer, stop).await;
             Ok(ExitCode::SUCCESS)
         })
+    }
+
+    /// Writes a part of a run in the format of another program.
+    pub(in crate::cli) fn extract(args: &ExtractArgs) -> Result<ExitCode, Failure> {
+        paths::run(&args.run)?;
+        let part = match args.part {
+            PartName::Metrics => Part::Metrics,
+            PartName::Episodes => Part::Episodes,
+            PartName::Turns => Part::Turns,
+            PartName::Trace => Part::Trace,
+        };
+        let format = Format::of(part, &args.out).map_err(Failure)?;
+        let rows = view::extract(&args.run, part, format, &args.out);
+        let rows = rows.map_err(|error| Failure(error.to_string()))?;
+        let unit = if part == Part::Trace { "events" } else { "rows" };
+        print(&format!("{}: {rows} {unit}", args.out.display()))
     }
 
     /// Opens an address with the program of the desktop.

@@ -107,6 +107,9 @@ pub struct Config {
     /// Checkpoint settings.
     #[setting(table)]
     pub checkpoint: CheckpointConfig,
+    /// Records that the pages about a run show.
+    #[setting(table)]
+    pub record: RecordConfig,
     /// The machine.
     #[setting(table)]
     pub runtime: RuntimeConfig,
@@ -331,6 +334,33 @@ pub struct CheckpointConfig {
     /// Also keep the checkpoint with the best validation result.
     #[setting(default = true)]
     pub best: bool,
+}
+
+/// `[record]`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
+#[serde(default, deny_unknown_fields)]
+#[settings(level = "run")]
+pub struct RecordConfig {
+    /// Record every trained turn with the terms of its advantage.
+    #[setting(default = true)]
+    pub samples: bool,
+    /// Record quantities of every trained token each so many steps, in the first step and in the last; 0 never.
+    #[setting(default = 10)]
+    pub tokens_every: u64,
+    /// Record the episodes of evaluations.
+    #[setting(default = true)]
+    pub evaluations: bool,
+    /// Record when the parts of each step and the turns of each episode began and ended.
+    #[setting(default = true)]
+    pub clock: bool,
+}
+
+impl RecordConfig {
+    /// True if quantities of tokens are recorded in step `step` of `steps`, from 0.
+    pub fn tokens_in(&self, step: u64, steps: u64) -> bool {
+        let due = step.is_multiple_of(self.tokens_every.max(1)) || step + 1 == steps;
+        self.samples && self.tokens_every > 0 && due
+    }
 }
 
 /// `[runtime]`

@@ -7,8 +7,8 @@ use super::{
     AdaptiveKlConfig, AdvantagePlan, AgentConfig, AlgorithmConfig, CheckpointConfig,
     ComponentConfig, Config, CorrectionPlan, EndpointConfig, EvalConfig, FutureRewards,
     InfluenceConfig, LoraConfig, LossConfig, ModelConfig, OptimConfig, PreferenceConfig,
-    ReferenceConfig, RewardConfig, RolloutConfig, RuntimeConfig, SamplingConfig, Shaping,
-    SurrogatePlan, TaskConfig, TrainOn, UpdateOrder,
+    RecordConfig, ReferenceConfig, RewardConfig, RolloutConfig, RuntimeConfig, SamplingConfig,
+    Shaping, SurrogatePlan, TaskConfig, TrainOn, UpdateOrder,
 };
 use crate::settings::{Key, Table, TableKind, Tagged};
 
@@ -119,7 +119,7 @@ pub(crate) fn tagged(path: &[String]) -> Option<&'static TaggedTable> {
 }
 
 /// Every table of declared settings.
-pub(crate) static TABLES: [Declared; 40] = [
+pub(crate) static TABLES: [Declared; 41] = [
     Declared::of::<Config>("", "the file itself (before any table)"),
     Declared::of::<TaskConfig>("task", "`[task]`"),
     Declared::of::<ComponentConfig>("task.mixture.quiz", "`[task.mixture.NAME]`"),
@@ -159,6 +159,7 @@ pub(crate) static TABLES: [Declared; 40] = [
     Declared::of::<RolloutConfig>("rollout", "`[rollout]`"),
     Declared::of::<EvalConfig>("eval", "`[eval]`"),
     Declared::of::<CheckpointConfig>("checkpoint", "`[checkpoint]`"),
+    Declared::of::<RecordConfig>("record", "`[record]`"),
     Declared::of::<RuntimeConfig>("runtime", "`[runtime]`"),
 ];
 

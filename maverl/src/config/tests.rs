@@ -105,6 +105,7 @@ fn sections_of_the_reference_are_in_the_order_of_a_run() {
         "rollout",
         "eval",
         "checkpoint",
+        "record",
         "runtime",
     ];
     let mut sections: Vec<String> = with_examples()

@@ -314,8 +314,7 @@ impl<A: AgentName> Put<A> {
             let fault = Fault::new(FaultKind::Orchestra, message);
             return (conversation, Err(table.fail(fault)));
         };
-        let mix = |seed, &step: &u32| maverl_kernels::sample::derive_seed(seed, u64::from(step));
-        let seed = path.0.iter().fold(table.seed, mix);
+        let seed = path.seed(table.seed);
         let limits = AskLimits::default();
         let ask = Ask { seat: seat.clone(), path: path.clone(), seed, prompt, limits };
         let said = match backend.respond(&mut conversation, ask).await {

@@ -15,6 +15,7 @@ mod replay;
 mod runner;
 mod script;
 mod seed;
+mod timed;
 #[cfg(feature = "serve")]
 mod unjudged;
 
@@ -36,6 +37,8 @@ pub use runner::{EpisodeRequest, EpisodeRunner, INVALID_REPLY, WeightedReward};
 pub use script::{Script, Scripted};
 #[doc(hidden)]
 pub use seed::episode_seed;
+#[doc(hidden)]
+pub use timed::RequestTimes;
 #[cfg(feature = "serve")]
 pub(crate) use unjudged::Heard;
 
@@ -199,6 +202,21 @@ impl Rollout {
                 member.backend = backend(seat);
             }
         }
+        self.with_members(members)
+    }
+
+    /// Returns the same team, whose requests are timed.
+    #[must_use]
+    pub fn timed(&self, times: &Arc<RequestTimes>) -> Self {
+        let mut members = (*self.runner.members).clone();
+        for member in members.values_mut() {
+            let (inner, times) = (Arc::clone(&member.backend), Arc::clone(times));
+            member.backend = Arc::new(timed::TimedBackend { inner, times });
+        }
+        self.with_members(members)
+    }
+
+    fn with_members(&self, members: BTreeMap<Seat, Member>) -> Self {
         let runner = EpisodeRunner {
             members: Arc::new(members),
             orchestra: Arc::clone(&self.runner.orchestra),

@@ -4,23 +4,23 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-
+use super::clock::CLOCK;
 use super::disk::{
-    adopt, create_private_dir, entries, name, parent, read_json, remove, step_of, sweep,
-    write_atomic, write_json,
+    adopt, create_private_dir, entries, name, parent, remove, step_of, sweep, write_atomic,
+    write_json,
 };
 use super::error::{At, RunDirError};
 use super::journal::METRICS;
 use super::manifest::{Difference, FileHash, Manifest};
-use super::rollouts::{Place, RolloutWriter, encode, growing, is_growing};
+use super::rollouts::{Place, RolloutWriter, growing, is_growing};
+use super::tokenizers::TOKENIZERS;
 use super::{
     CONFIG, Journal, Origin, PLAN, PROGRESS, PROVENANCE, RESOLVED, RunDir, SUMMARY, resolved,
 };
 use crate::metrics::Metrics;
-use crate::trajectory::Episode;
 
+/// End of the names of files of tokens.
+const TOKENS: &str = ".tokens.safetensors.zst";
 /// Evaluations that belong to no step.
 const NAMED: [&str; 4] = ["before", "before-greedy", "after", "after-greedy"];
 
@@ -50,7 +50,7 @@ impl Kind {
             Some("checkpoints") => Self::Checkpoint,
             Some("evaluations") if name.starts_with("before") => Self::Before,
             Some("evaluations") if name.starts_with("after") => Self::After,
-            Some("rollouts" | "samples" | "evaluations") => {
+            Some("rollouts" | "samples" | CLOCK | "evaluations") => {
                 step_of(Path::new(file)).map_or(Self::End, Self::Step)
             }
             _ => Self::End,
@@ -68,9 +68,9 @@ impl Kind {
     }
 }
 
-/// Returns true if a file holds episodes. No other file depends on it.
+/// Returns true if a file holds episodes or samples. No other file depends on it.
 fn is_episodes(file: &str) -> bool {
-    file.ends_with(".jsonl.zst")
+    file.ends_with(".jsonl.zst") || file.ends_with(TOKENS)
 }
 
 impl RunDir {
@@ -83,17 +83,6 @@ impl RunDir {
     /// [`read_ended_rollouts`](super::read_ended_rollouts).
     pub fn growing_rollouts(&self, step: u64) -> PathBuf {
         growing(&self.rollouts(step))
-    }
-
-    /// Returns the path of the report of an evaluation (`before`, `after`).
-    pub fn evaluation(&self, name: &str) -> PathBuf {
-        self.path.join(format!("evaluations/{name}.json"))
-    }
-
-    /// Returns the path of the episodes of an evaluation: `before` and `after`, the same with `-greedy`, and
-    /// `step-000010` for a validation.
-    pub fn evaluation_episodes(&self, name: &str) -> PathBuf {
-        self.path.join(format!("evaluations/{name}.jsonl.zst"))
     }
 
     /// Returns the path of the summary of the run.
@@ -164,59 +153,6 @@ impl RunDir {
         remove(&self.path.join(PROGRESS))
     }
 
-    /// Writes the episodes of an evaluation, and returns the place of each episode in the file.
-    ///
-    /// # Errors
-    ///
-    /// If the disk fails.
-    pub fn write_evaluation_episodes(
-        &mut self,
-        name: &str,
-        episodes: &[Episode],
-    ) -> Result<Vec<Place>, RunDirError> {
-        self.write_episodes(format!("evaluations/{name}.jsonl.zst"), episodes)
-    }
-
-    fn write_episodes(
-        &mut self,
-        file: String,
-        episodes: &[Episode],
-    ) -> Result<Vec<Place>, RunDirError> {
-        let path = self.path.join(&file);
-        let (bytes, places) = encode(&path, episodes)?;
-        write_atomic(&path, &bytes)?;
-        self.manifest.files.insert(file, FileHash::of(&bytes));
-        Ok(places)
-    }
-
-    /// Writes the report of an evaluation, and lists it in the manifest.
-    ///
-    /// # Errors
-    ///
-    /// If the disk fails.
-    pub fn write_evaluation<T: Serialize>(
-        &mut self,
-        name: &str,
-        report: &T,
-    ) -> Result<(), RunDirError> {
-        let bytes = write_json(&self.evaluation(name), report)?;
-        self.manifest.files.insert(format!("evaluations/{name}.json"), FileHash::of(&bytes));
-        self.vouch()
-    }
-
-    /// Reads the report of an evaluation; `None` if there is none.
-    ///
-    /// # Errors
-    ///
-    /// If it cannot be read.
-    pub fn read_evaluation<T: DeserializeOwned>(
-        &self,
-        name: &str,
-    ) -> Result<Option<T>, RunDirError> {
-        let path = self.evaluation(name);
-        if path.exists() { read_json(&path).map(Some) } else { Ok(None) }
-    }
-
     /// Writes all files that are complete now into the manifest.
     ///
     /// # Errors
@@ -282,13 +218,13 @@ impl RunDir {
         self.manifest.files.retain(|file, _| Kind::of(file).lasts(step, goes_on));
         let changed = self.announce(origin)?;
         self.vouch()?;
-        self.make_samples_dir()?;
-        for part in ["", "rollouts", "samples", "evaluations"] {
+        self.make_dirs()?;
+        for part in ["", "rollouts", "samples", TOKENIZERS, CLOCK, "evaluations"] {
             sweep(&self.path.join(part))?;
         }
         remove(&self.summary())?;
         self.remove_progress()?;
-        for part in ["rollouts", "samples", "evaluations"] {
+        for part in ["rollouts", "samples", CLOCK, "evaluations"] {
             for path in entries(&self.path.join(part))? {
                 let file = format!("{part}/{}", name(&path));
                 if is_ours(&path) && !self.manifest.files.contains_key(&file) {
@@ -306,14 +242,16 @@ impl RunDir {
         Ok(())
     }
 
-    /// Creates the directory of samples, which a run of an older version does not have.
-    fn make_samples_dir(&self) -> Result<(), RunDirError> {
-        let dir = self.path.join("samples");
-        if dir.is_dir() {
-            return Ok(());
+    /// Creates the directories that a run of an older version does not have.
+    fn make_dirs(&self) -> Result<(), RunDirError> {
+        for part in ["samples", TOKENIZERS, CLOCK] {
+            let dir = self.path.join(part);
+            if !dir.is_dir() {
+                create_private_dir(&dir).at("make", &dir)?;
+                adopt(&dir)?;
+            }
         }
-        create_private_dir(&dir).at("make", &dir)?;
-        adopt(&dir)
+        Ok(())
     }
 
     /// Lists the changed files of the origin in the manifest, with both the old and the new content.
@@ -363,6 +301,7 @@ impl RunDir {
                 self.manifest.files.insert(file.to_owned(), hash);
             }
         }
+        self.list_tokenizers()?;
         let checkpoints = Manifest::of(&self.path.join("checkpoints"))?;
         let below = |(file, hash)| (format!("checkpoints/{file}"), hash);
         self.manifest.files.extend(checkpoints.files.into_iter().map(below));
@@ -394,7 +333,8 @@ fn rollouts(step: u64) -> String {
 /// Returns true if a path in `rollouts`, `samples` or `evaluations` has a name that runs write.
 fn is_ours(path: &Path) -> bool {
     let name = name(path);
-    let stem = name.strip_suffix(".jsonl.zst").or_else(|| name.strip_suffix(".json"));
+    let ends = [TOKENS, ".jsonl.zst", ".json"].into_iter();
+    let stem = ends.filter_map(|end| name.strip_suffix(end)).next();
     stem.is_some_and(|stem| NAMED.contains(&stem) || step_of(path).is_some())
 }
 
@@ -411,6 +351,10 @@ mod tests {
             ("rollouts/step-000012.jsonl.zst", Kind::Step(12)),
             ("evaluations/step-000010.jsonl.zst", Kind::Step(10)),
             ("samples/step-000010.jsonl.zst", Kind::Step(10)),
+            ("samples/step-000010.tokens.safetensors.zst", Kind::Step(10)),
+            ("tokenizers/small.json.zst", Kind::End),
+            ("clock/step-000010.jsonl.zst", Kind::Step(10)),
+            ("spans.jsonl", Kind::End),
             ("episodes.jsonl", Kind::End),
             ("plan.json", Kind::End),
             ("evaluations/before-greedy.jsonl.zst", Kind::Before),

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use super::append::AppendFile;
+use super::clock::SpanRow;
 use super::error::{At, RunDirError, damaged};
 use super::events;
 use super::manifest::FileHash;
@@ -15,6 +16,7 @@ use crate::metrics::Metrics;
 pub(super) const METRICS: &str = "metrics.jsonl";
 const EPISODES: &str = "episodes.jsonl";
 const WARNINGS: &str = "warnings.jsonl";
+const SPANS: &str = "spans.jsonl";
 const TIMING: &str = "timing.jsonl";
 /// Name of the TensorBoard file. TensorBoard requires `tfevents` in the name; a fixed name lets a resumed run continue
 /// the file.
@@ -38,7 +40,7 @@ struct Warning<'t> {
     text: &'t str,
 }
 
-/// Growing files of a run: metrics, timing, TensorBoard events, rows of episodes, warnings.
+/// Growing files of a run: metrics, timing, TensorBoard events, rows of episodes, warnings, spans.
 #[derive(Debug)]
 pub struct Journal {
     metrics: AppendFile,
@@ -46,6 +48,7 @@ pub struct Journal {
     events: AppendFile,
     episodes: AppendFile,
     warnings: AppendFile,
+    spans: AppendFile,
 }
 
 impl Journal {
@@ -63,6 +66,7 @@ impl Journal {
             events: open(EVENTS)?,
             episodes: open(EPISODES)?,
             warnings: open(WARNINGS)?,
+            spans: open(SPANS)?,
         })
     }
 
@@ -76,7 +80,8 @@ impl Journal {
         self.timing.cut()?;
         self.events.cut()?;
         self.episodes.cut()?;
-        self.warnings.cut()
+        self.warnings.cut()?;
+        self.spans.cut()
     }
 
     /// Returns true if a process has the run open for writing.
@@ -145,6 +150,16 @@ impl Journal {
         self.warnings.append(&lines)
     }
 
+    /// Appends the times of the parts of a step.
+    ///
+    /// # Errors
+    ///
+    /// If the disk is full.
+    pub fn append_spans(&mut self, row: &SpanRow) -> Result<(), RunDirError> {
+        let line = lines(std::slice::from_ref(row), self.spans.path())?;
+        self.spans.append(&line)
+    }
+
     /// Returns the seconds of all steps so far, those of earlier processes included.
     ///
     /// # Errors
@@ -173,6 +188,7 @@ impl Journal {
             (EVENTS, &self.events),
             (EPISODES, &self.episodes),
             (WARNINGS, &self.warnings),
+            (SPANS, &self.spans),
         ];
         files.into_iter().map(|(name, file)| Ok((name.to_owned(), file.sync()?))).collect()
     }

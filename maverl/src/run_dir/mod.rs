@@ -9,10 +9,14 @@
 //!   events.out.tfevents.0.maverl     both, for TensorBoard
 //!   episodes.jsonl                   one row per episode, with its place in the files of episodes
 //!   warnings.jsonl                   every warning with its step
+//!   spans.jsonl                      when the parts of each step began and how long they lasted
 //!   plan.json                        seats, policies and memory, as `maverl check --json`
 //!   progress.json                    what a running process does; replaced every second, absent after the end
 //!   rollouts/step-000012.jsonl.zst   every episode and turn of a step, token ids and log-probs included
 //!   samples/step-000012.jsonl.zst    every trained turn of a step, with the terms of its advantage
+//!   samples/step-000012.tokens.safetensors.zst   quantities of every trained token, in some steps
+//!   tokenizers/small.json.zst        tokenizer of each policy
+//!   clock/step-000012.jsonl.zst      when each turn was asked and answered
 //!   evaluations/before.json          see `EvalReport`; its episodes are in `before.jsonl.zst`
 //!   checkpoints/step-000010/         see `Checkpoints`
 //!   summary.json  manifest.json      results; checksums of all files
@@ -26,8 +30,10 @@
 //! files.
 
 mod append;
+mod clock;
 pub(crate) mod disk;
 pub(crate) mod error;
+mod evaluations;
 mod events;
 mod files;
 mod journal;
@@ -39,7 +45,11 @@ mod rows;
 mod samples;
 #[cfg(test)]
 pub(crate) mod tests;
+mod tokenizers;
+mod tokens;
 
+#[doc(hidden)]
+pub use clock::{SpanRecord, SpanRow, TurnTime, read_clock};
 pub use error::RunDirError;
 pub use files::Missing;
 #[doc(hidden)]
@@ -62,17 +72,22 @@ pub use rows::{EpisodeRow, SeatCounts, TRAIN, scan_rollouts};
 #[doc(hidden)]
 pub use samples::Arithmetic;
 pub use samples::{EstimatorRecord, GroupRecord, SampleRecord, StepSamples, read_samples};
+#[cfg(feature = "view")]
+pub(crate) use tokenizers::{read_tokenizer, tokenizer};
+pub use tokens::{TokenRecord, read_tokens};
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use self::clock::CLOCK;
 use self::disk::{
     TEMPORARY, create_private_dir, entries, name, parent, read_json, remove, sync_dir, sync_tree,
     write_atomic, write_json,
 };
 use self::error::{At, damaged};
 use self::files::Kind;
+use self::tokenizers::TOKENIZERS;
 use crate::config::Config;
 
 const CONFIG: &str = "config.toml";
@@ -269,7 +284,8 @@ fn resolved(config: &Config, dir: &Path) -> Result<String, RunDirError> {
 /// Writes the initial files of a run directory, durably, under a temporary name.
 fn stage(staged: &Path, origin: &Origin) -> Result<Manifest, RunDirError> {
     remove(staged)?;
-    for part in ["", "rollouts", "samples", "evaluations", "checkpoints"] {
+    let parts = ["rollouts", "samples", TOKENIZERS, CLOCK, "evaluations", "checkpoints"];
+    for part in std::iter::once("").chain(parts) {
         let dir = staged.join(part);
         create_private_dir(&dir).at("make", &dir)?;
     }

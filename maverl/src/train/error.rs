@@ -44,6 +44,14 @@ pub enum TrainError {
         /// Error of the tokenizer.
         source: TokenizerError,
     },
+    /// The tokenizer of a policy could not be written into the run directory.
+    #[error("policy `{policy}`: its tokenizer: {source}")]
+    Tokenizer {
+        /// Name of the policy.
+        policy: String,
+        /// Error of the tokenizer.
+        source: TokenizerError,
+    },
     /// A turn was selected for training and cannot be trained on.
     #[error("{turn} cannot be trained on: {reason}")]
     Untrainable {
@@ -198,7 +206,10 @@ impl TrainError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::RunDir(_) => ErrorKind::Files,
-            Self::Runtime(_) | Self::Transcript { .. } | Self::Mixer { .. } => ErrorKind::Model,
+            Self::Runtime(_)
+            | Self::Transcript { .. }
+            | Self::Tokenizer { .. }
+            | Self::Mixer { .. } => ErrorKind::Model,
             Self::Untrainable { .. }
             | Self::Rollout(_)
             | Self::Kernel { .. }

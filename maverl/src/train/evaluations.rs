@@ -22,6 +22,8 @@ pub(super) struct Evaluator<'r, W> {
     pub(super) journal: &'r mut Journal,
     pub(super) state: &'r mut TrainerState,
     pub(super) eval: &'r EvalConfig,
+    /// True if episodes are recorded.
+    pub(super) records_episodes: bool,
     /// Name that the environment gives to the share of solved episodes.
     pub(super) measure: &'r str,
     pub(super) progress: &'r dyn Progress,
@@ -40,8 +42,12 @@ impl<W: Trainable> Evaluator<'_, W> {
         let spec = EvalSpec::new(eval, &eval.split);
         let episodes = self.work.evaluate(&spec).await?;
         let report = unscored::report(&spec, &episodes)?;
-        let places = self.dir.write_evaluation_episodes(&format!("step-{step:06}"), &episodes)?;
-        rows::index(self.journal, ("validation", step), &episodes, &places)?;
+        let name = format!("step-{step:06}");
+        if self.records_episodes {
+            let places = self.dir.write_evaluation_episodes(&name, &episodes)?;
+            rows::index(self.journal, ("validation", step), &episodes, &places)?;
+        }
+        self.dir.write_validation(&name, &report)?;
         let exact_match = report.exact_match();
         done.metrics.extend(report.metrics(&spec.split));
         done.warnings.extend(report.left_out());
@@ -76,12 +82,18 @@ impl<W: Trainable> Evaluator<'_, W> {
             sampled: unscored::report(&sampled, &episodes)?,
             greedy: unscored::report(&greedy, &greedily)?,
         };
-        let places = self.dir.write_evaluation_episodes(name, &episodes)?;
         let greedy_name = format!("{name}-greedy");
-        let greedy_places = self.dir.write_evaluation_episodes(&greedy_name, &greedily)?;
+        let mut recorded = Vec::new();
+        if self.records_episodes {
+            for (stage, episodes) in [(name, &episodes), (&*greedy_name, &greedily)] {
+                let places = self.dir.write_evaluation_episodes(stage, episodes)?;
+                recorded.push((stage, episodes, places));
+            }
+        }
         self.dir.write_evaluation(name, &evaluation)?;
-        self.index(name, &episodes, &places)?;
-        self.index(&greedy_name, &greedily, &greedy_places)?;
+        for (stage, episodes, places) in recorded {
+            self.index(stage, episodes, &places)?;
+        }
         let SplitScore { exact_match, greedy, .. } = SplitScore::from(&evaluation);
         let measure = self.measure;
         self.progress

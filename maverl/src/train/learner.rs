@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use futures::future::try_join_all;
 use maverl_kernels::sample::derive_seed;
@@ -14,11 +15,12 @@ use crate::metrics::Metrics;
 use crate::plan::Plan;
 use crate::rng::SplitMix64;
 use crate::run_dir::StepSamples;
-use crate::runtime::{Batch, Policy, Request, RuntimeError, Sampling, ValueBatch};
+use crate::runtime::{Batch, Policy, Request, RuntimeError, Sampling, TokenColumns, ValueBatch};
 use crate::train::batches::{self, Advantages, Batches, Samples, StepPlan};
 use crate::train::critic::{self, ValuePredictions};
 use crate::train::error::TrainError;
 use crate::train::mixer::{self, Mixer};
+use crate::train::spans::Span;
 use crate::train::state::AlgorithmState;
 use crate::train::{kl_penalty, measure};
 use crate::trajectory::Episode;
@@ -39,6 +41,25 @@ pub(super) struct Learner {
     state: AlgorithmState,
     /// Mixer of the agents' values; none before its first use.
     mixer: Option<Mixer>,
+}
+
+/// Result of updates.
+#[derive(Default)]
+pub(super) struct Updated {
+    /// Metrics of the updates.
+    pub(super) metrics: Metrics,
+    /// Quantities of the tokens of each policy's batch, if they are recorded, by the index of the policy.
+    pub(super) columns: BTreeMap<usize, TokenColumns>,
+    /// Times of the updates of each policy.
+    pub(super) spans: Vec<Span>,
+}
+
+impl Updated {
+    fn extend(&mut self, other: Self) {
+        self.metrics.extend(other.metrics);
+        self.columns.extend(other.columns);
+        self.spans.extend(other.spans);
+    }
 }
 
 impl Learner {
@@ -109,15 +130,15 @@ impl Learner {
         }
     }
 
-    /// Updates policies and critics with the batches of a step, and returns the metrics of the updates. The factors of
-    /// policies that are updated in turn are added to `record`.
+    /// Updates policies and critics with the batches of a step. The factors of policies that are updated in turn are
+    /// added to `record`.
     pub(super) async fn update(
         &mut self,
         at: &StepPlan<'_>,
         samples: &[Sample],
         Batches { mut policies, mut critics }: Batches,
         record: &mut StepSamples,
-    ) -> Result<Metrics, TrainError> {
+    ) -> Result<Updated, TrainError> {
         for (policy, batch) in &mut policies {
             let name = self.policies[*policy].name();
             batch.lr = at.rate("policy", name).unwrap_or(batch.lr);
@@ -127,7 +148,7 @@ impl Learner {
         for (policy, batch) in &mut critics {
             batch.lr = at.rate("critic", self.policies[*policy].name()).unwrap_or(batch.lr);
         }
-        let mut metrics = match at.plan.algorithm.update_order.sequence() {
+        let mut updated = match at.plan.algorithm.update_order.sequence() {
             None => self.update_together(at.plan, policies, critics).await?,
             Some(settings) => {
                 let order = self.sequence(at.plan, at.step);
@@ -136,8 +157,9 @@ impl Learner {
                 self.update_in_turn(at.plan, rows, policies, critics, (order, compound)).await?
             }
         };
-        metrics.extend(self.state.seek(at.plan, &metrics));
-        Ok(metrics)
+        let found = self.state.seek(at.plan, &updated.metrics);
+        updated.metrics.extend(found);
+        Ok(updated)
     }
 
     /// Returns the replies of a policy's opponent to the prompts of a step. At the start of an iteration, when the policy
@@ -170,14 +192,14 @@ impl Learner {
         Ok(stored.remove(&at.step).unwrap_or_default())
     }
 
-    /// Updates each policy and each critic with its batch and returns the metrics. Policies on different workers are
+    /// Updates each policy and each critic with its batch. Policies on different workers are
     /// updated concurrently. A critic that shares its policy's trunk is updated in the same optimizer steps.
     pub(super) async fn update_together(
         &self,
         plan: &Plan,
         policies: Vec<(usize, Batch)>,
         critics: Vec<(usize, ValueBatch)>,
-    ) -> Result<Metrics, TrainError> {
+    ) -> Result<Updated, TrainError> {
         let mut both: BTreeMap<usize, (Option<Batch>, Option<ValueBatch>)> = BTreeMap::new();
         for (policy, batch) in policies {
             both.entry(policy).or_default().0 = Some(batch);
@@ -186,13 +208,13 @@ impl Learner {
             both.entry(policy).or_default().1 = Some(batch);
         }
         let updates = both.into_iter().map(|(policy, (batch, values))| {
-            update_policy(&self.policies[policy], plan.shares_trunk(), batch, values)
+            update_policy((policy, &self.policies[policy]), plan.shares_trunk(), batch, values)
         });
-        let mut metrics = Metrics::default();
+        let mut updated = Updated::default();
         for found in try_join_all(updates).await? {
-            metrics.extend(found);
+            updated.extend(found);
         }
-        Ok(metrics)
+        Ok(updated)
     }
 
     /// Returns the order in which policies are updated in a step.
@@ -214,8 +236,8 @@ impl Learner {
         batches: Vec<(usize, Batch)>,
         values: Vec<(usize, ValueBatch)>,
         (sequence, mut compound): (Vec<usize>, Compound),
-    ) -> Result<Metrics, TrainError> {
-        let mut metrics = Metrics::default();
+    ) -> Result<Updated, TrainError> {
+        let mut updated = Updated::default();
         let mut batches: BTreeMap<usize, Batch> = batches.into_iter().collect();
         let mut values: BTreeMap<usize, ValueBatch> = values.into_iter().collect();
         for index in sequence {
@@ -223,7 +245,7 @@ impl Learner {
             let policy = &self.policies[index];
             let its = samples.iter().filter(|sample| sample.policy == index);
             let episodes: Vec<usize> = its.map(|sample| sample.episode).collect();
-            metrics.extend(measure::factors(policy.name(), &compound, &episodes));
+            updated.metrics.extend(measure::factors(policy.name(), &compound, &episodes));
             for (row, &episode) in batch.rows.iter_mut().zip(&episodes) {
                 let factor = compound.of(episode) as f32;
                 row.advantages.iter_mut().for_each(|advantage| *advantage *= factor);
@@ -234,15 +256,16 @@ impl Learner {
             }
             let rows = batch.rows.clone();
             let shared = if plan.shares_trunk() { values.remove(&index) } else { None };
-            metrics.extend(update_policy(policy, plan.shares_trunk(), Some(batch), shared).await?);
+            let of = (index, policy);
+            updated.extend(update_policy(of, plan.shares_trunk(), Some(batch), shared).await?);
             let now = policy.logprobs(rows.clone()).await?;
             for ((row, now), &episode) in rows.iter().zip(&now).zip(&episodes) {
                 compound.take(episode, &row.logprobs, now);
             }
         }
         let values = values.into_iter().collect();
-        metrics.extend(self.update_together(plan, Vec::new(), values).await?);
-        Ok(metrics)
+        updated.extend(self.update_together(plan, Vec::new(), values).await?);
+        Ok(updated)
     }
 
     /// Saves policies, mixer and state.
@@ -286,12 +309,13 @@ impl Learner {
 
 /// Updates a policy and its critic.
 async fn update_policy(
-    policy: &Policy,
+    (index, policy): (usize, &Policy),
     shares_trunk: bool,
     batch: Option<Batch>,
     values: Option<ValueBatch>,
-) -> Result<Metrics, RuntimeError> {
-    let mut metrics = Metrics::default();
+) -> Result<Updated, RuntimeError> {
+    let (mut metrics, mut columns) = (Metrics::default(), BTreeMap::new());
+    let began = Instant::now();
     if let Some(batch) = &batch {
         metrics.extend(measure::batch(policy.name(), batch));
     }
@@ -315,9 +339,11 @@ async fn update_policy(
     };
     if let Some(stats) = updated {
         metrics.extend(measure::update(policy.name(), &stats));
+        columns.extend(stats.columns.map(|found| (index, found)));
     }
     if let Some(stats) = valued {
         metrics.extend(measure::critic(policy.name(), lr, &stats));
     }
-    Ok(metrics)
+    let spans = vec![Span::since("update", began).of_policy(policy.name())];
+    Ok(Updated { metrics, columns, spans })
 }

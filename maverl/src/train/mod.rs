@@ -32,6 +32,7 @@ mod replay;
 mod rows;
 mod run;
 mod sink;
+mod spans;
 mod state;
 mod step;
 mod summary;
@@ -148,10 +149,12 @@ pub async fn train(
             max_flat_steps: plan.algorithm.max_flat_steps,
             eval: eval.clone(),
             checkpoint: plan.checkpoint.clone(),
+            record: plan.record.clone(),
             seats: training.asked(),
             measure: training.measure(),
             missing,
             plan: plan_json(plan),
+            tokenizers: training.tokenizers()?,
         };
         let run = Run::open(&place, &origin, settings, training, Arc::clone(&progress), interrupt);
         match run.await? {

@@ -4,13 +4,14 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::pin::pin;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crate::data::Sampler;
 use crate::eval::EvalSpec;
 use crate::plan::Plan;
 use crate::registry::Registry;
-use crate::rollout::{EpisodeRequest, Rollout, RolloutError, Usage, episode_seed};
+use crate::rollout::{EpisodeRequest, RequestTimes, Rollout, RolloutError, Usage, episode_seed};
 use crate::runtime::Policy;
 use crate::task::Task;
 use crate::train::error::TrainError;
@@ -25,6 +26,8 @@ const TICK: Duration = Duration::from_millis(500);
 /// A team that plays: its rollout, the order of its tasks, and the held-out tasks.
 pub(super) struct Players {
     rollout: Rollout,
+    /// Times of the requests of training episodes.
+    pub(super) times: Arc<RequestTimes>,
     /// Policies in the plan's order, for rollouts with other seats or at another temperature.
     policies: Vec<Policy>,
     /// Order of the training data.
@@ -53,8 +56,10 @@ impl Players {
         held_out: BTreeMap<String, Vec<Task>>,
         observers: Observers,
     ) -> Result<Self, RolloutError> {
+        let began = Instant::now();
         Ok(Self {
             rollout: Rollout::start(plan, registry, policies)?,
+            times: Arc::new(RequestTimes::new(move || began.elapsed().as_secs_f64())),
             policies: policies.to_vec(),
             sampler,
             held_out,
@@ -64,9 +69,9 @@ impl Players {
         })
     }
 
-    /// Returns the team with the policies that a plan assigns to its seats.
+    /// Returns the team with the policies that a plan assigns to its seats. Its requests are timed.
     pub(super) fn rollout(&self, plan: &Plan) -> Rollout {
-        self.rollout.with_plan(plan, &self.policies)
+        self.rollout.with_plan(plan, &self.policies).timed(&self.times)
     }
 
     /// Returns the team of a plan at another temperature.

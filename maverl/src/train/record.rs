@@ -1,4 +1,6 @@
-//! Record of a step's samples: every term of every advantage.
+//! Record of a step's samples: every term of every advantage, and quantities of every token.
+
+use std::collections::BTreeMap;
 
 use maverl_kernels::advantage::{Baseline, Moments, Singleton};
 
@@ -6,7 +8,8 @@ use crate::algo::advantage::Comparison;
 use crate::algo::{Sample, Terms};
 use crate::config::GroupBy;
 use crate::plan::Plan;
-use crate::run_dir::{EstimatorRecord, GroupRecord, SampleRecord, StepSamples};
+use crate::run_dir::{EstimatorRecord, GroupRecord, SampleRecord, StepSamples, TokenRecord};
+use crate::runtime::TokenColumns;
 use crate::trajectory::Episode;
 
 /// Advantages of a step, as its estimator made them.
@@ -124,6 +127,31 @@ fn groups(
         })
     };
     moments.iter().enumerate().filter_map(record).collect()
+}
+
+/// Returns the record of the tokens of samples, from the columns of each policy's batch; `None` if no batch has any.
+/// The rows of a batch are the samples of its policy, in their order.
+pub(super) fn tokens(
+    samples: &[Sample],
+    columns: &BTreeMap<usize, TokenColumns>,
+) -> Option<TokenRecord> {
+    let mut rows: BTreeMap<usize, usize> = BTreeMap::new();
+    let of = |sample: &Sample| {
+        let next = rows.entry(sample.policy).or_default();
+        let row = std::mem::replace(next, *next + 1);
+        let values = columns.get(&sample.policy).map(|columns| {
+            let TokenColumns { entropy, reference, moved, mismatch, .. } = columns;
+            let all = [
+                ("entropy", entropy),
+                ("reference", reference),
+                ("moved", moved),
+                ("mismatch", mismatch),
+            ];
+            all.into_iter().filter_map(|(name, rows)| Some((name, rows.get(row)?.as_slice())))
+        });
+        (sample.tokens, values.into_iter().flatten().collect())
+    };
+    (!columns.is_empty()).then(|| TokenRecord::of(samples.iter().map(of)))
 }
 
 /// Returns mean and sample deviation of all tokens.

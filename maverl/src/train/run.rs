@@ -8,11 +8,12 @@
 //! growing file, so a resumed run repeats exactly what followed. The rollouts of a step grow under a name of their own
 //! until all are there; all other files are written whole. Both can be written again.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use crate::checkpoint::{Checkpoint, Checkpoints, TrainerState, Which};
-use crate::config::{CheckpointConfig, EvalConfig};
+use crate::config::{CheckpointConfig, EvalConfig, RecordConfig};
 use crate::metrics::{Metrics, by_seat};
 use crate::run_dir::disk::{read_json, write_json};
 use crate::run_dir::{
@@ -24,6 +25,7 @@ use crate::train::evaluations::{self, Evaluator};
 use crate::train::interrupt::Interrupt;
 use crate::train::progress::{Progress, StepLine};
 use crate::train::rows;
+use crate::train::spans::{self, Span};
 use crate::train::summary::{Evaluation, Report, RunSummary, SplitScore};
 use crate::train::trainable::{Stepped, Trainable};
 use crate::trajectory::Seat;
@@ -36,6 +38,7 @@ pub(super) struct Settings {
     pub(super) max_flat_steps: u64,
     pub(super) eval: EvalConfig,
     pub(super) checkpoint: CheckpointConfig,
+    pub(super) record: RecordConfig,
     /// Every seat of the team.
     pub(super) seats: Vec<Seat>,
     /// Name that the environment gives to the share of solved episodes.
@@ -44,6 +47,8 @@ pub(super) struct Settings {
     pub(super) missing: Missing,
     /// The plan in numbers.
     pub(super) plan: serde_json::Value,
+    /// Tokenizer of each policy, as JSON.
+    pub(super) tokenizers: BTreeMap<String, String>,
 }
 
 /// A run in progress.
@@ -60,6 +65,8 @@ pub(super) struct Run<W> {
     interrupt: Interrupt,
     /// Start of the time that no row includes yet.
     clock: Instant,
+    /// Parts of that time.
+    spans: Vec<Span>,
 }
 
 /// A run that can start or resume, or one that is complete.
@@ -103,6 +110,7 @@ impl<W: Trainable> Run<W> {
         checkpoints.rewind(&state)?;
         journal.cut()?;
         dir.write_plan(&settings.plan)?;
+        dir.write_tokenizers(&settings.tokenizers)?;
         progress.opened(dir.path());
         let (saved, clock) = (state.step, Instant::now());
         let mut run = Self {
@@ -116,6 +124,7 @@ impl<W: Trainable> Run<W> {
             progress,
             interrupt,
             clock,
+            spans: Vec::new(),
         };
         match checkpoint {
             Some(checkpoint) => run.work.load(&checkpoint).await?,
@@ -156,7 +165,7 @@ impl<W: Trainable> Run<W> {
 
     /// Runs the remaining steps, until the run is asked to stop.
     async fn steps(&mut self) -> Result<(), TrainError> {
-        self.clock = Instant::now();
+        (self.clock, self.spans) = (Instant::now(), Vec::new());
         while self.state.step < self.settings.steps && !self.interrupt.raised() {
             self.interrupt.stopping_means(format!("finishing step {}", self.state.step + 1));
             self.step().await?;
@@ -169,9 +178,7 @@ impl<W: Trainable> Run<W> {
         let mut rollouts = self.dir.begin_rollouts(step)?;
         let mut done = self.work.step(self.state.step, &mut rollouts).await?;
         let places = self.dir.list_rollouts(step, rollouts)?;
-        if let Some(samples) = &done.samples {
-            self.dir.write_samples(step, samples)?;
-        }
+        self.record(step, &done)?;
         rows::index(&mut self.journal, (TRAIN, step), &done.episodes, &places)?;
         for (seat, totals) in by_seat(&done.episodes) {
             self.state.agents.entry(seat).or_default().add(&totals);
@@ -189,7 +196,13 @@ impl<W: Trainable> Run<W> {
         }
         done.warnings.extend(self.state.warned.malformed.warning(&done.episodes));
         self.state.step = step;
+        let validating = Instant::now();
         let improved = self.evaluator().validate(&mut done).await?;
+        self.spans.append(&mut done.spans);
+        if done.timing.get("time/eval_s").is_some() {
+            self.spans.push(Span::since("validation", validating));
+        }
+        self.spans(step)?;
         let line = self.line(&done);
         self.progress.step(&line);
         rows::warn(&mut self.journal, &*self.progress, step, &done.warnings)?;
@@ -204,16 +217,50 @@ impl<W: Trainable> Run<W> {
         if flat { Err(too_flat(&self.dir, &self.state)) } else { Ok(()) }
     }
 
+    /// Writes the records of a step.
+    fn record(&mut self, step: u64, done: &Stepped) -> Result<(), RunDirError> {
+        let record = &self.settings.record;
+        if let Some(samples) = done.samples.as_ref().filter(|_| record.samples) {
+            self.dir.write_samples(step, samples)?;
+        }
+        if let Some(tokens) = &done.tokens {
+            self.dir.write_tokens(step, tokens)?;
+        }
+        match record.clock && !done.clock.is_empty() {
+            true => self.dir.write_clock(step, &done.clock),
+            false => Ok(()),
+        }
+    }
+
+    /// Appends the times of the parts of a step.
+    fn spans(&mut self, step: u64) -> Result<(), RunDirError> {
+        let spans = std::mem::take(&mut self.spans);
+        let row = spans::row(step, spans, self.clock, Instant::now());
+        if self.settings.record.clock { self.journal.append_spans(&row) } else { Ok(()) }
+    }
+
     /// Returns what evaluates.
     fn evaluator(&mut self) -> Evaluator<'_, W> {
         let Self { settings, work, dir, journal, state, progress, interrupt, .. } = self;
-        let Settings { eval, measure, .. } = settings;
+        let Settings { eval, measure, record, .. } = settings;
+        let records_episodes = record.evaluations;
         let progress = &**progress;
-        Evaluator { work, dir, journal, state, eval, measure, progress, interrupt }
+        Evaluator {
+            work,
+            dir,
+            journal,
+            state,
+            eval,
+            records_episodes,
+            measure,
+            progress,
+            interrupt,
+        }
     }
 
     async fn save(&mut self) -> Result<(), TrainError> {
         self.progress.work(&format!("step {}: writing a checkpoint", self.state.step));
+        let began = Instant::now();
         self.state.files = self.journal.sync()?;
         let draft = self.checkpoints.begin(self.state.step)?;
         self.work.save(&draft).await?;
@@ -223,6 +270,7 @@ impl<W: Trainable> Run<W> {
         let CheckpointConfig { keep, best, .. } = self.settings.checkpoint;
         self.checkpoints.prune(&self.state, keep.get(), best)?;
         self.saved = self.state.step;
+        self.spans.push(Span::since("checkpoint", began));
         Ok(())
     }
 

@@ -1,5 +1,7 @@
 //! One step of reinforcement learning; follows the figure in `ARCHITECTURE.md`.
 
+use std::time::Instant;
+
 use crate::run_dir::RolloutWriter;
 use crate::task::Task;
 use crate::train::batches::{StepPlan, batches};
@@ -9,6 +11,8 @@ use crate::train::estimator;
 use crate::train::learner::Learner;
 use crate::train::measure::Meter;
 use crate::train::players::Players;
+use crate::train::record;
+use crate::train::spans::{self, Span};
 use crate::train::trainable::Stepped;
 use crate::train::unscored::left_out;
 use crate::trajectory::Episode;
@@ -23,8 +27,11 @@ pub(super) async fn step(
 ) -> Result<Stepped, TrainError> {
     learner.begin(at).await?;
     let mut meter = Meter::start(players.policies(), players.usage());
+    let (began, start) = (Instant::now(), players.times.now());
     let mut episodes = collect(at, players, tasks, rollouts).await?;
     meter.collected();
+    let rollout = Span::since("rollout", began);
+    let clock = spans::turns(&episodes, &players.times.take(), start);
     players.progress().work(&format!("step {}: learning", at.step + 1));
     if learner.penalize_kl(at.plan, &mut episodes).await? {
         rollouts.replace(&episodes)?;
@@ -33,7 +40,8 @@ pub(super) async fn step(
     let mut stepped = learn(at, learner, &episodes).await?;
     stepped.timing = meter.stop(&episodes, &players.usage());
     stepped.warnings.extend(left_out(at.step, &episodes));
-    Ok(Stepped { episodes, ..stepped })
+    stepped.spans.push(rollout);
+    Ok(Stepped { episodes, clock, ..stepped })
 }
 
 /// Trains on the episodes of a step, which may be stored ones.
@@ -42,15 +50,21 @@ pub(super) async fn learn(
     learner: &mut Learner,
     episodes: &[Episode],
 ) -> Result<Stepped, TrainError> {
+    let began = Instant::now();
     let samples = learner.samples(at, episodes)?;
     let values = learner.predict(at.plan, episodes, &samples.rows).await?;
     let mut advantages = learner.advantages(at, episodes, &samples.rows, &values).await?;
     estimator::check(at.step, episodes, &advantages.record)?;
     let batches = batches(at, episodes, &samples.rows, &advantages, &values);
+    let computed = Span::since("advantages", began);
+    let began = Instant::now();
     let updated = learner.update(at, &samples.rows, batches, &mut advantages.record).await?;
+    let mut spans = vec![computed, Span::since("update", began)];
+    spans.extend(updated.spans);
     let mut metrics = samples.metrics;
     metrics.extend(advantages.metrics);
-    metrics.extend(updated);
+    metrics.extend(updated.metrics);
+    let tokens = record::tokens(&samples.rows, &updated.columns);
     let (flat, samples) = (advantages.flat, Some(advantages.record));
-    Ok(Stepped { metrics, flat, samples, ..Stepped::default() })
+    Ok(Stepped { metrics, flat, samples, tokens, spans, ..Stepped::default() })
 }

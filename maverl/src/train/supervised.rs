@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::algo::loss::LossOptions;
 use crate::algo::lr;
@@ -15,6 +16,7 @@ use crate::train::error::{DemonstrationError, TrainError};
 use crate::train::learner::Learner;
 use crate::train::measure::Meter;
 use crate::train::players::Players;
+use crate::train::spans::Span;
 use crate::train::trainable::Stepped;
 use crate::trajectory::{Message, Role};
 
@@ -129,9 +131,12 @@ async fn learn(
             batches.push((policy, batch(plan, policy, objective, all, lr)));
         }
     }
-    let metrics = learner.update_together(plan, batches, Vec::new()).await?;
+    let began = Instant::now();
+    let updated = learner.update_together(plan, batches, Vec::new()).await?;
+    let mut spans = vec![Span::since("update", began)];
+    spans.extend(updated.spans);
     let timing = meter.stop(&[], &BTreeMap::new());
-    Ok(Stepped { metrics, timing, ..Stepped::default() })
+    Ok(Stepped { metrics: updated.metrics, timing, spans, ..Stepped::default() })
 }
 
 fn batch(plan: &Plan, policy: usize, objective: Objective, rows: Vec<Row>, lr: f64) -> Batch {

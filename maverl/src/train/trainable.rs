@@ -3,8 +3,9 @@
 use crate::checkpoint::{Checkpoint, Draft};
 use crate::eval::EvalSpec;
 use crate::metrics::Metrics;
-use crate::run_dir::{RolloutWriter, StepSamples};
+use crate::run_dir::{RolloutWriter, StepSamples, TokenRecord, TurnTime};
 use crate::train::error::TrainError;
+use crate::train::spans::Span;
 use crate::trajectory::Episode;
 
 /// Training of one kind. The course of the run does not depend on it.
@@ -41,4 +42,10 @@ pub(super) struct Stepped {
     pub(super) warnings_once: Vec<(&'static str, String)>,
     /// Samples that were trained on, with the terms of their advantages; `None` in supervised training.
     pub(super) samples: Option<StepSamples>,
+    /// Quantities of the tokens of the samples, if they are recorded in this step.
+    pub(super) tokens: Option<TokenRecord>,
+    /// Parts of the step with their times.
+    pub(super) spans: Vec<Span>,
+    /// Times of the turns.
+    pub(super) clock: Vec<TurnTime>,
 }

@@ -15,7 +15,7 @@ use crate::registry::Registry;
 use crate::rollout::Rollout;
 use crate::run_dir::disk::hash_bytes;
 use crate::run_dir::{HELD_OUT, Origin, Provenance, RolloutWriter, RunDirError};
-use crate::runtime::Runtime;
+use crate::runtime::{Policy, Runtime};
 use crate::train::batches::StepPlan;
 use crate::train::dataset::{Dataset, Needs, hash, held_out};
 use crate::train::error::TrainError;
@@ -91,6 +91,17 @@ impl<'p> Training<'p> {
             Ok((format!("source {name}"), hash_bytes(&bytes)))
         };
         self.players.sources().into_iter().map(hashed).collect()
+    }
+
+    /// Returns the tokenizer of each policy as JSON, by name.
+    pub(super) fn tokenizers(&self) -> Result<BTreeMap<String, String>, TrainError> {
+        let json = |policy: &Policy| {
+            let name = policy.name().to_owned();
+            let json = policy.tokenizer().to_json();
+            let failed = |source| TrainError::Tokenizer { policy: name.clone(), source };
+            Ok((name.clone(), json.map_err(failed)?))
+        };
+        self.learner.policies().iter().map(json).collect()
     }
 
     /// Returns the hash of each policy's weights, by name.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::http::{Body, Query, Request, Response};
 use super::run::{Held, Run};
 use super::selection::Selection;
-use super::{Viewer, compare, episode, events, group, search};
+use super::{Viewer, compare, episode, events, group, search, spans, tokens};
 use crate::run_dir::{Place, read_episode, read_samples};
 use crate::trajectory::Episode;
 
@@ -44,6 +44,15 @@ pub(super) fn answer(viewer: &Viewer, request: &Request<'_>, path: &str) -> Answ
             let (.., episode) = stored(&run, stage, step, n)?;
             episode::turn_answer(&episode, number(turn)? as usize)
         }
+        ["runs", r, "episodes", stage, step, n, "turns", turn, "tokens"] => {
+            let (run, step, n) = (run(r)?.1, number(step)?, number(n)?);
+            let (_, row, episode) = stored(&run, stage, step, n)?;
+            let whole = query.text("prompt") == Some("whole");
+            tokens::answer(&run, &row, &episode, number(turn)? as usize, whole)
+        }
+        ["runs", r, "spans"] => spans::answer(&run(r)?.1, &query),
+        ["runs", r, "clock", step] => spans::clock(&run(r)?.1, number(step)?),
+        ["runs", r, "trace", step] => spans::trace(&run(r)?.1, number(step)?),
         ["runs", r, "groups", step] => group::list(&run(r)?.1, number(step)?),
         ["runs", r, "groups", step, id] => {
             group::answer(&run(r)?.1, number(step)?, number(id)? as usize)

@@ -17,11 +17,23 @@ pub(super) const FILES: &[(&str, &str, &str)] = &[
     ("page_metrics.js", JS, include_str!("web/page_metrics.js")),
     ("page_episodes.js", JS, include_str!("web/page_episodes.js")),
     ("page_episode.js", JS, include_str!("web/page_episode.js")),
+    ("page_tokens.js", JS, include_str!("web/page_tokens.js")),
     ("page_group.js", JS, include_str!("web/page_group.js")),
+    ("page_timeline.js", JS, include_str!("web/page_timeline.js")),
     ("page_config.js", JS, include_str!("web/page_config.js")),
     ("page_compare.js", JS, include_str!("web/page_compare.js")),
     ("main.js", JS, include_str!("web/main.js")),
 ];
+
+/// Module of a page without a server.
+pub(super) const STATIC: (&str, &str) = ("static.js", include_str!("web/static.js"));
+
+/// Returns the text of a file.
+pub(super) fn text(name: &str) -> String {
+    let of_page = FILES.iter().find(|(file, ..)| *file == name).map(|(.., text)| *text);
+    let text = of_page.or((name == STATIC.0).then_some(STATIC.1)).unwrap_or_default();
+    String::from_utf8_lossy(&content(name, text)).into_owned()
+}
 
 /// Returns a file by its name.
 pub(super) fn answer(name: &str) -> Response {
@@ -66,7 +78,8 @@ mod tests {
             "DOMParser",
             "srcdoc",
         ];
-        for (name, _, text) in FILES {
+        let files = FILES.iter().map(|(name, _, text)| (*name, *text)).chain([STATIC]);
+        for (name, text) in files {
             for word in never {
                 assert!(!text.contains(word), "{name}: {word}");
             }

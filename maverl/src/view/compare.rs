@@ -88,12 +88,7 @@ fn pair(one: &Run, other: &Run, differs: &[String]) -> Value {
         let reason = format!("the tasks of {} differ", differs.join(", "));
         return json!({ "difference": null, "reason": reason });
     }
-    let shares = |run: &Run| -> BTreeMap<String, f64> {
-        let held = run.now();
-        let shares = held.index.solved_by_task("after");
-        shares.into_iter().map(|(task, share)| (task.to_owned(), share)).collect()
-    };
-    let (a, b) = (shares(one), shares(other));
+    let (a, b) = (one.now().outcomes("after"), other.now().outcomes("after"));
     let both: Vec<(&String, f64, f64)> =
         a.iter().filter_map(|(task, a)| Some((task, *a, *b.get(task)?))).collect();
     if both.is_empty() {

@@ -149,6 +149,21 @@ impl Index {
         (&self.stages.names, &self.seats.names)
     }
 
+    /// Returns the steps of a stage that have rows, ascending.
+    pub(super) fn steps(&self, stage: &str) -> Vec<u32> {
+        let Some(stage) = self.stages.find(stage) else { return Vec::new() };
+        let its = self.rows.iter().filter(|row| u32::from(row.stage) == stage);
+        let mut steps: Vec<u32> = its.map(|row| row.step).collect();
+        steps.sort_unstable();
+        steps.dedup();
+        steps
+    }
+
+    /// Returns the number of the task and the score of a row; NaN if the episode is unscored.
+    pub(super) fn task_and_score(&self, at: usize) -> (u32, f64) {
+        (self.rows[at].task, self.rows[at].score)
+    }
+
     /// Returns the first step of a stage that has rows.
     pub(super) fn first_step(&self, stage: &str) -> Option<u64> {
         let stage = self.stages.find(stage)?;

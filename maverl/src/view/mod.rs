@@ -8,11 +8,13 @@ mod assets;
 mod compare;
 mod episode;
 mod events;
+mod extract;
 mod group;
 mod growing;
 mod http;
 mod index;
 mod notices;
+mod page;
 mod run;
 mod scan;
 mod search;
@@ -20,10 +22,14 @@ mod selection;
 mod series;
 mod serve;
 mod show;
+mod spans;
 #[cfg(test)]
 mod tests;
+mod tokens;
 
+pub use extract::{ExtractError, Format, Part, extract};
 pub use http::{Body, Request, Response};
+pub use page::{PageError, PageSummary};
 pub use show::{Shown, show};
 
 use std::path::{Path, PathBuf};

@@ -1,5 +1,6 @@
 //! A watched run: what its files hold now, in memory.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -61,8 +62,10 @@ pub(super) struct Held {
     rows: Growing,
     notes: Growing,
     stamps: Vec<Option<(u64, SystemTime)>>,
+    /// Number of times that files that are written whole were read.
+    read: usize,
     polled: Option<Instant>,
-    gain: Option<(usize, Option<Gain>)>,
+    gain: Option<([usize; 2], Option<Gain>)>,
     noticed: Option<([u64; 4], Vec<Notice>)>,
 }
 
@@ -136,6 +139,7 @@ impl Run {
             rows: file("episodes.jsonl"),
             notes: file("warnings.jsonl"),
             stamps: Vec::new(),
+            read: 0,
             polled: None,
             gain: None,
             noticed: None,
@@ -168,6 +172,11 @@ impl Run {
             _ => return None,
         };
         Some(self.path.join(file))
+    }
+
+    /// Returns the file of the quantities of a step's tokens.
+    pub(super) fn tokens(&self, step: u64) -> PathBuf {
+        self.path.join(format!("samples/step-{step:06}.tokens.safetensors.zst"))
     }
 
     /// Returns the file of the samples of a step.
@@ -212,6 +221,7 @@ impl Held {
             after: json("evaluations/after.json"),
         };
         self.stamps = stamps;
+        self.read += 1;
         Ok(())
     }
 
@@ -275,14 +285,30 @@ impl Held {
         noticed
     }
 
+    /// Returns the share of solved episodes of each held-out task before or after training: those of the report, or those
+    /// of the rows of a run whose reports have no tasks.
+    pub(super) fn outcomes(&self, name: &str) -> BTreeMap<String, f64> {
+        let report = if name == "before" { &self.facts.before } else { &self.facts.after };
+        let share = |task: &Value| {
+            let key = format!("{}/{}", task["source"].as_str()?, task["id"].as_str()?);
+            Some((key, task["solved"].as_f64()? / task["episodes"].as_f64()?))
+        };
+        let tasks = report["sampled"]["tasks"].as_array().into_iter().flatten();
+        let reported: BTreeMap<String, f64> = tasks.filter_map(share).collect();
+        if !reported.is_empty() {
+            return reported;
+        }
+        let rows = self.index.solved_by_task(name).into_iter();
+        rows.map(|(task, share)| (task.to_owned(), share)).collect()
+    }
+
     /// Returns the gain over training; `None` if no task has a scored episode both before and after.
     pub(super) fn gain(&mut self) -> Option<Gain> {
-        let rows = self.index.len();
+        let rows = [self.index.len(), self.read];
         if let Some((_, gain)) = self.gain.filter(|(of, _)| *of == rows) {
             return gain;
         }
-        let (before, after) =
-            (self.index.solved_by_task("before"), self.index.solved_by_task("after"));
+        let (before, after) = (self.outcomes("before"), self.outcomes("after"));
         let both = before.iter().filter_map(|(task, before)| Some(after.get(task)? - before));
         let differences: Vec<f64> = both.collect();
         let tasks = differences.len();

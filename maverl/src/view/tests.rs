@@ -4,14 +4,17 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 
 use super::*;
 use crate::metrics::Metrics;
+use crate::model::{ModelFiles, ModelSource, Tokenizer};
 use crate::run_dir::tests::{episode, origin, write_step};
 use crate::run_dir::{
-    EpisodeRow, EstimatorRecord, GroupRecord, Journal, RunDir, SampleRecord, StepSamples, TRAIN,
+    EpisodeRow, EstimatorRecord, GroupRecord, Journal, RunDir, SampleRecord, SpanRecord, SpanRow,
+    StepSamples, TRAIN, TokenRecord, TurnTime,
 };
 use crate::task::{Action, Score};
 use crate::trajectory::{
@@ -19,6 +22,7 @@ use crate::trajectory::{
 };
 
 mod browser;
+mod exports;
 mod pages;
 
 /// Seats of the run.
@@ -26,6 +30,11 @@ const SEATS: [&str; 3] = ["search/answerer", "search/searcher", "search/verifier
 /// Text of a model that means harm.
 const HOSTILE: &str =
     "<img src=x onerror=alert(1)></script><script>alert(2)</script>\u{202e}evil\u{200b}\u{1b}[31m";
+
+/// Tokenizer of the run.
+static WORDS: LazyLock<Tokenizer> = LazyLock::new(|| {
+    Tokenizer::load(&ModelFiles::new(&ModelSource::Builtin("tiny".to_owned()))).unwrap()
+});
 
 /// A run that a test writes step by step, as training would.
 pub(super) struct Written {
@@ -48,6 +57,8 @@ impl Written {
             "endpoints": [], "environment": "search", "environments": [],
         });
         dir.write_plan(&plan).unwrap();
+        let words = WORDS.to_json().unwrap();
+        dir.write_tokenizers(&BTreeMap::from([("tiny".to_owned(), words)])).unwrap();
         let mut journal = Journal::open(dir.path(), &BTreeMap::new()).unwrap();
         journal.cut().unwrap();
         Self { dir, journal, rows: BTreeMap::new() }
@@ -70,7 +81,10 @@ impl Written {
     pub(super) fn step(&mut self, step: u64) {
         let episodes: Vec<Episode> = (0..8).map(|n| searched(step, n)).collect();
         let places = write_step(&mut self.dir, step, &episodes);
-        self.dir.write_samples(step, &samples(&episodes)).unwrap();
+        let samples = samples(&episodes);
+        self.dir.write_samples(step, &samples).unwrap();
+        self.dir.write_tokens(step, &tokens(&episodes, &samples)).unwrap();
+        self.clock(step, &episodes);
         self.index(TRAIN, step, &episodes, &places);
         let mut metrics = crate::metrics::rollout(&episodes);
         metrics.set("policy/tiny/entropy", 1.0 / step as f64);
@@ -78,6 +92,32 @@ impl Written {
         let timing: Metrics = [("time/rollout_s", 0.5 + step as f64)].into_iter().collect();
         self.journal.append(step, &metrics, &timing, 0.0).unwrap();
         self.rows.insert(step, metrics);
+    }
+
+    /// Writes the times of a step of 2 s, of which its rollout takes 1.5.
+    fn clock(&mut self, step: u64, episodes: &[Episode]) {
+        let time = |n: usize, i: usize, seat: &Seat| {
+            TurnTime(n, i, seat.clone(), (100 * i) as u64, (100 * (i + 1) + 7 * n) as u64)
+        };
+        let times: Vec<TurnTime> = episodes
+            .iter()
+            .enumerate()
+            .flat_map(|(n, episode)| {
+                let turns = episode.turns.iter().enumerate();
+                turns.map(move |(i, turn)| time(n, i, &turn.seat))
+            })
+            .collect();
+        self.dir.write_clock(step, &times).unwrap();
+        let span = |name: &str, policy: Option<&str>, at, lasts| {
+            SpanRecord(name.to_owned(), policy.map(str::to_owned), at, lasts)
+        };
+        let spans = vec![
+            span("files", None, 0.0, 0.125),
+            span("rollout", None, 0.125, 1.5),
+            span("update", None, 1.625, 0.375),
+            span("update", Some("tiny"), 1.625, 0.25),
+        ];
+        self.journal.append_spans(&SpanRow { step, start: 2.0 * step as f64, spans }).unwrap();
     }
 
     fn index(&mut self, stage: &str, step: u64, episodes: &[Episode], places: &[[u64; 2]]) {
@@ -111,6 +151,7 @@ fn searched(step: u64, n: u32) -> Episode {
         turn.reply = replies[i].to_owned();
         turn.prompt = prompt;
     }
+    let hostile = n == 5;
     one.acts.push(Act {
         path: TurnPath(vec![1]),
         nth: 0,
@@ -120,7 +161,7 @@ fn searched(step: u64, n: u32) -> Episode {
         done: false,
     });
     one.answer = Some(if solved { "Lima" } else { "Quito" }.into());
-    if n == 5 {
+    if hostile {
         one.turns[0].error = Some("no <search> block".into());
         one.turns[0].reply = HOSTILE.to_owned();
         let of = RewardOf::Turn(0);
@@ -128,9 +169,35 @@ fn searched(step: u64, n: u32) -> Episode {
         one.answer = Some(HOSTILE.to_owned());
         one.turns[2].reply = "x".repeat(1 << 20);
     }
+    for turn in one.turns.iter_mut().filter(|turn| turn.reply.len() < 1000) {
+        let tokens = turn.tokens.as_mut().unwrap();
+        let prompt: Vec<&str> = turn.prompt.iter().map(|m| m.content.as_str()).collect();
+        tokens.prompt = WORDS.encode_plain(&prompt.join("\n")).unwrap();
+        tokens.completion = WORDS.encode_plain(&turn.reply).unwrap();
+        tokens.completion.push(WORDS.stop_ids()[0]);
+        let logprob = |i: usize| -0.03125 - 0.75 * ((i * 5) % 7) as f32;
+        tokens.logprobs = (0..tokens.completion.len()).map(logprob).collect();
+    }
     let reward = if solved { 1.0 } else { 0.0 };
     one.outcome = Outcome::Scored(Score { reward, solved, metrics: serde_json::Map::new() });
     one
+}
+
+/// Returns the quantities of the tokens of a step. All values have few bits.
+fn tokens(episodes: &[Episode], samples: &StepSamples) -> TokenRecord {
+    let length = |sample: &SampleRecord| {
+        episodes[sample.episode].turns[sample.turn].tokens.as_ref().unwrap().completion.len()
+    };
+    let of = |value: fn(usize) -> f32| -> Vec<Vec<f32>> {
+        samples.samples.iter().map(|sample| (0..length(sample)).map(value).collect()).collect()
+    };
+    let entropy = of(|i| 0.25 * (i % 9) as f32);
+    let moved = of(|i| 0.125 * (i % 5) as f32 - 0.25);
+    let values = |i: usize| {
+        let columns = [("entropy", entropy[i].as_slice()), ("moved", moved[i].as_slice())];
+        (length(&samples.samples[i]), columns.into_iter().collect())
+    };
+    TokenRecord::of((0..samples.samples.len()).map(values))
 }
 
 /// Returns the samples of a step with the Dr. MAS estimator: by task and seat.
@@ -264,6 +331,24 @@ fn every_path_of_the_interface_answers_with_the_numbers_of_the_files() {
             assert!((computed - recorded).abs() < 1e-12, "{line}");
         }
     }
+    let turn = get("api/runs/0/episodes/train/2/0/turns/0/tokens");
+    let stored = searched(2, 0);
+    let tokens = stored.turns[0].tokens.as_ref().unwrap();
+    assert_eq!(turn["completion"]["ids"], json!(tokens.completion));
+    assert_eq!(turn["completion"]["logprob"], json!(tokens.logprobs));
+    let length = tokens.completion.len();
+    assert_eq!(turn["completion"]["special"], json!([length - 1]), "the stop id");
+    let texts = turn["completion"]["texts"].as_array().unwrap()[..length - 1].iter();
+    let text: String = texts.map(|text| text.as_str().unwrap()).collect();
+    assert_eq!(text, stored.turns[0].reply);
+    assert_eq!(turn["completion"]["entropy"][3], 0.75);
+    assert_eq!(turn["completion"]["moved"][4], 0.25);
+    assert_eq!(turn["completion"]["advantage"][0], turn["sample"]["advantage"]);
+    assert!(turn["words"] == true && turn["completion"]["reference"].is_null(), "{turn}");
+    let spans = get("api/runs/0/spans?from=2");
+    assert_eq!(spans["steps"][0]["spans"][1], json!(["rollout", null, 0.125, 1.5]));
+    assert_eq!(get("api/runs/0/clock/2")["turns"][1], json!([0, 1, SEATS[2], 100, 200]));
+    assert!(get("api/runs/0/trace/2")["traceEvents"].as_array().unwrap().len() > 24 * 2);
     let found = get("api/runs/0/search?q=LARGEST+city&stage=train&step=1");
     let hits = found.as_array().unwrap().iter().filter(|line| line["row"].is_object()).count();
     assert_eq!(hits, 8, "{found}");
@@ -289,6 +374,10 @@ fn what_does_not_exist_is_refused_and_no_path_leaves_the_run() {
         "api/runs/0/episodes/train/%2e%2e/0",
         "api/runs/0/episodes/train/1/0/turns/9",
         "api/runs/0/groups/1/6",
+        "api/runs/0/episodes/train/1/0/turns/9/tokens",
+        "api/runs/0/clock/9",
+        "api/runs/0/trace/9",
+        "api/runs/0/spans?from=x",
         "api/runs/0/groups/9",
         "api/runs/0/search",
         "../../secret",

@@ -9,6 +9,7 @@ use crate::model::files::ModelFiles;
 use crate::model::{ModelError, ModelErrorKind};
 
 /// Settings of a model's tokenizer.
+#[derive(Default)]
 pub(super) struct Settings {
     /// Named special tokens, such as `eos_token`. Templates use these names.
     pub(super) named: BTreeMap<String, String>,

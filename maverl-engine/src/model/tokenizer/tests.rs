@@ -390,6 +390,29 @@ fn streamed_text_is_the_decoded_text_on_the_reference_cases() {
     }
 }
 
+#[test]
+fn a_stored_tokenizer_gives_every_id_its_text() {
+    for (name, tokenizer, reference) in fixtures() {
+        let json = tokenizer.to_json().unwrap();
+        let stored = Tokenizer::from_json(json.as_bytes()).unwrap();
+        assert_eq!(stored.to_json().unwrap(), json, "{name}");
+        let added = reference["tokenizer_cases"].as_array().unwrap().iter();
+        let chats = reference["chat"].as_array().unwrap().iter();
+        for case in added.chain(chats) {
+            let ids = ids(&case["ids"]);
+            let pieces = stored.pieces(&ids);
+            assert_eq!(pieces.len(), ids.len());
+            let text: String = pieces.iter().map(|piece| piece.text.as_str()).collect();
+            assert_eq!(text, tokenizer.decode_raw(&ids), "{name}");
+            let plain = pieces.iter().filter(|piece| !piece.special);
+            let plain: String = plain.map(|piece| piece.text.as_str()).collect();
+            assert_eq!(plain.trim(), tokenizer.decode(&ids).trim(), "{name}");
+            assert!(pieces.iter().all(|piece| !piece.text.is_empty() || !piece.bytes.is_empty()));
+        }
+    }
+    assert!(Tokenizer::from_json(b"{}").is_err());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 

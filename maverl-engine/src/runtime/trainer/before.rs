@@ -73,9 +73,12 @@ impl Trainer {
         let mut found = self.under(&chosen, true, &mut self.pool(), decoder)?.into_iter();
         let mut rows = batch.rows.clone();
         let (mut sum, mut tokens) = (0.0, 0);
-        for row in rows.iter_mut().filter(|row| wrong(&&**row)) {
+        for (index, row) in rows.iter_mut().enumerate().filter(|(_, row)| wrong(&&**row)) {
             let trainer = found.next().expect("one list of log-probs for each row");
             totals.mismatch(&trainer, &row.logprobs);
+            if let Some(recorder) = &mut totals.recorder {
+                recorder.corrected(index, &trainer, &row.logprobs);
+            }
             let (kind, cap) = (row.loss.correction, row.loss.correction_cap);
             let weights = loss::correction_weights(kind, cap, &trainer, &row.logprobs);
             (sum, tokens) = (sum + weights.iter().sum::<f64>(), tokens + weights.len());

@@ -12,7 +12,7 @@ use crate::settings::{TableKind, Tagged};
 use crate::table::{Table, paragraphs};
 
 /// Pages of the book, by the tables that they are about; the first that fits.
-const PAGES: [(&str, &str); 24] = [
+const PAGES: [(&str, &str); 25] = [
     ("task.mixture", "mixture.md"),
     ("task", "corpora.md"),
     ("orchestra", "teams.md"),
@@ -35,6 +35,7 @@ const PAGES: [(&str, &str); 24] = [
     ("rewards", "declare.md"),
     ("eval", "compare.md"),
     ("checkpoint", "resume.md"),
+    ("record", "runs.md"),
     ("runtime", "memory.md"),
     ("", "configuring.md"),
 ];

@@ -6,13 +6,13 @@ use std::rc::Rc;
 
 use super::*;
 use crate::checkpoint::Draft;
-use crate::eval::EvalSpec;
+use crate::eval::{EvalReport, EvalSpec};
 use crate::run_dir::RolloutWriter;
 use crate::run_dir::disk::{entries, name};
 use crate::run_dir::tests::{episode, origin};
 use crate::run_dir::{
-    EpisodeRow, MANIFEST, Manifest, SampleRecord, StepSamples, read_episode, read_rollouts,
-    read_samples,
+    EpisodeRow, MANIFEST, Manifest, SampleRecord, SpanRow, StepSamples, TokenRecord, read_episode,
+    read_rollouts, read_samples, read_tokens,
 };
 use crate::train::progress::Silent;
 use crate::trajectory::Episode;
@@ -80,6 +80,7 @@ impl Trainable for Stirring {
             warnings: vec![format!("weights are {}", self.weights)],
             warnings_once: vec![("stirred", format!("stirred in step {}", step + 1))],
             samples: Some(samples(self.weights)),
+            tokens: step.is_multiple_of(2).then(|| tokens(self.weights)),
             ..Stepped::default()
         })
     }
@@ -121,10 +122,12 @@ fn settings_of(Origin { config, .. }: &Origin) -> Settings {
         max_flat_steps: config.algorithm.max_flat_steps,
         eval: config.eval.clone(),
         checkpoint: config.checkpoint.clone(),
+        record: config.record.clone(),
         seats: vec![Seat::only("t/a"), Seat::only("t/never")],
         measure: "goal met".to_owned(),
         missing: Missing::Nothing,
         plan: serde_json::json!({ "seats": ["t/a"] }),
+        tokenizers: BTreeMap::from([("small".to_owned(), "{}".to_owned())]),
     }
 }
 
@@ -133,6 +136,12 @@ fn samples(weights: u64) -> StepSamples {
     let reward = (weights % 7) as f64;
     let sample = SampleRecord { policy: "small".to_owned(), reward, ..SampleRecord::default() };
     StepSamples { samples: vec![sample], ..StepSamples::default() }
+}
+
+/// Returns the record of the tokens of a step with these weights.
+fn tokens(weights: u64) -> TokenRecord {
+    let value = [(weights % 7) as f32];
+    TokenRecord::of(std::iter::once((1, BTreeMap::from([("entropy", &value[..])]))))
 }
 
 async fn train(place: RunLocation, steps: u64, work: Stirring) -> Result<Report, TrainError> {
@@ -191,7 +200,7 @@ fn home() -> tempfile::TempDir {
 fn outcome(dir: &Path) -> (String, Vec<(String, Vec<u8>)>, String) {
     assert!(!dir.join("progress.json").exists(), "it belongs to a running process");
     let metrics = fs::read_to_string(dir.join("metrics.jsonl")).unwrap();
-    let parts = ["rollouts", "evaluations", "samples"];
+    let parts = ["rollouts", "evaluations", "samples", "tokenizers"];
     let parts = parts.map(|part| entries(&dir.join(part)).unwrap());
     let whole = ["episodes.jsonl", "warnings.jsonl", "plan.json"].map(|file| dir.join(file));
     let read = |path: &std::path::PathBuf| (name(path), fs::read(path).unwrap());
@@ -209,9 +218,12 @@ async fn a_run_writes_what_it_did() {
     assert_eq!((report.exit_code(), report.summary.complete, report.summary.steps), (0, true, 7));
     assert!(report.summary.before.is_some() && report.summary.after.is_some());
     let (metrics, rollouts, _) = outcome(&report.dir);
-    // Two files per step, the evaluations before and after with their episodes, those of three validations, and the
-    // three files of the whole run.
-    assert_eq!((metrics.lines().count(), rollouts.len()), (9, 2 * 7 + 2 * 3 + 3 + 3));
+    // Two files per step, tokens of every other one, the evaluations before and after with their episodes, those of
+    // three validations with their reports, a tokenizer, and the three files of the whole run.
+    assert_eq!((metrics.lines().count(), rollouts.len()), (9, 2 * 7 + 4 + 2 * 3 + 2 * 3 + 1 + 3));
+    let validation =
+        RunDir::open(&report.dir).unwrap().read_evaluation::<EvalReport>("step-000002");
+    assert_eq!(validation.unwrap().unwrap().tasks.len(), 8);
     assert!(metrics.lines().next().unwrap().contains("\"step\":0,\"eval/test/exact_match\""));
     let calls: Vec<u64> = report.summary.agents.values().map(|agent| agent.calls).collect();
     assert_eq!(calls, [28, 0], "who was never asked is there too");
@@ -231,6 +243,22 @@ async fn a_run_writes_what_it_did() {
         assert_eq!(EpisodeRow::new(TRAIN, row.step, row.n, row.at, &episode), *row);
     }
     assert_eq!(read_samples(&dir.samples(1)).unwrap().samples.len(), 1);
+    assert_eq!(read_tokens(&dir.tokens(3)).unwrap().offsets, [0, 1]);
+    let timing = fs::read_to_string(report.dir.join("timing.jsonl")).unwrap();
+    let timing =
+        timing.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let seconds: BTreeMap<u64, f64> = timing
+        .filter_map(|row| Some((row["step"].as_u64()?, row[STEP_SECONDS].as_f64()?)))
+        .collect();
+    let spans = fs::read_to_string(report.dir.join("spans.jsonl")).unwrap();
+    assert_eq!(spans.lines().count(), 7);
+    for line in spans.lines() {
+        let row: SpanRow = serde_json::from_str(line).unwrap();
+        let whole = row.spans.iter().filter(|span| span.1.is_none() && span.0 != "validation");
+        let (whole, expected) = (whole.map(|span| span.3).sum::<f64>(), seconds[&row.step]);
+        assert!((whole - expected).abs() < 0.01 * expected + 1e-3, "{whole}, {expected}: {line}");
+    }
+    assert!(!dir.tokens(2).exists());
     let warnings = fs::read_to_string(report.dir.join("warnings.jsonl")).unwrap();
     assert_eq!(warnings.matches("stirred in step").count(), 1, "{warnings}");
     assert_eq!(warnings.lines().count(), 8, "{warnings}");

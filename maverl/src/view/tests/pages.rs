@@ -140,6 +140,63 @@ fn lanes_are_the_seats_and_rewards_add_up() {
 }
 
 #[test]
+fn tokens_are_those_of_the_turn_and_colors_those_of_a_quantity() {
+    let home = home();
+    let Some(mut at) = Visit::new(home.path(), 1200, 800) else { return };
+    at.go("r/0/episode/train/2/0");
+    at.browser.wait("document.querySelectorAll('.lane-head').length === 4");
+    at.browser.press("t");
+    at.browser.wait("location.hash.includes('/tokens/train/2/0/0')");
+    at.browser.wait("document.querySelectorAll('[role=option]').length > 0");
+    let turn = &searched(2, 0).turns[0];
+    let tokens = turn.tokens.as_ref().unwrap();
+    let count = at.browser.value("document.querySelectorAll('[role=option]').length");
+    assert_eq!(count, tokens.completion.len());
+    let text = at.browser.value(
+        "[...document.querySelectorAll('[role=option]:not(.special)')].map((t) => t.textContent).join('')",
+    );
+    assert_eq!(text, turn.reply);
+    let classes = "[...document.querySelectorAll('[role=option]')].map((t) => t.className).join()";
+    let by_logprob = at.browser.value(classes);
+    at.browser.value(
+        "(() => { const s = document.querySelector('select'); s.value = 'moved'; s.dispatchEvent(new Event('change')); })()",
+    );
+    assert_ne!(at.browser.value(classes), by_logprob);
+    assert_eq!(
+        at.browser.value("location.hash.includes('color=moved')"),
+        true,
+        "the view is an address"
+    );
+    at.browser.value("document.querySelector('[role=listbox]').focus()");
+    for i in 0..3 {
+        at.browser.press("ArrowRight");
+        let facts = at.browser.text(".token-facts").replace('−', "-");
+        let expected = format!("log-prob {:.3}", tokens.logprobs[i]);
+        assert!(facts.contains(&format!("token {i} ")) && facts.contains(&expected), "{facts}");
+        assert!(facts.contains(&format!("id {}", tokens.completion[i])), "{facts}");
+        let ratio = (0.125 * (i % 5) as f64 - 0.25).exp();
+        assert!(facts.contains(&format!("ratio {ratio:.3}")), "{facts}");
+    }
+    at.browser.press("]");
+    at.browser.wait("location.hash.includes('/tokens/train/2/0/1')");
+    at.browser.assert_quiet();
+}
+
+#[test]
+fn the_parts_of_a_step_are_those_of_the_file() {
+    let home = home();
+    let Some(mut at) = Visit::new(home.path(), 1200, 800) else { return };
+    at.go("r/0/timeline");
+    at.browser.wait("document.querySelectorAll('[data-span]').length === 4");
+    let row = at.browser.text("[data-part=rollout]");
+    assert!(row.contains("1.500") && row.contains("75.0 %"), "{row}");
+    assert_eq!(at.browser.value("document.querySelectorAll('path.area').length"), 3);
+    at.browser.press("[");
+    at.browser.wait("location.hash.includes('step=2')");
+    at.browser.assert_quiet();
+}
+
+#[test]
 fn the_arithmetic_of_a_group_gives_each_advantage() {
     let home = home();
     let Some(mut at) = Visit::new(home.path(), 1200, 800) else { return };
@@ -174,7 +231,13 @@ fn the_arithmetic_of_a_group_gives_each_advantage() {
 fn hostile_texts_are_texts() {
     let home = home();
     let Some(mut at) = Visit::new(home.path(), 1200, 800) else { return };
-    for page in ["r/0/episode/train/2/5", "r/0/episodes?stage=train&step=2", "r/0/group/2/3"] {
+    let pages = [
+        "r/0/episode/train/2/5",
+        "r/0/episodes?stage=train&step=2",
+        "r/0/group/2/3",
+        "r/0/tokens/train/2/5/0",
+    ];
+    for page in pages {
         at.go(page);
         at.browser.wait("document.body.textContent.includes('<img src=x onerror=alert(1)>')");
         assert_eq!(
@@ -213,6 +276,9 @@ fn every_control_has_a_name_and_every_text_contrast_in_both_themes() {
         "r/0/group/2/3",
         "r/0/config",
         "r/0/metrics",
+        "r/0/tokens/train/2/0/0",
+        "r/0/tokens/train/2/0/0?color=moved",
+        "r/0/timeline",
     ];
     for theme in ["light", "dark"] {
         at.browser.theme(theme);
@@ -250,6 +316,8 @@ fn pictures_of_a_run() {
     let episode = format!("r/0/episode/train/{step}/0");
     let (groups, group) = (format!("r/0/groups?step={step}"), format!("r/0/group/{step}/0"));
     let episodes = format!("r/0/episodes?stage=train&step={step}");
+    let (tokens, timeline) =
+        (format!("r/0/tokens/train/{step}/0/0"), format!("r/0/timeline?step={step}"));
     let pages = [
         ("runs", ""),
         ("overview", "r/0"),
@@ -259,6 +327,8 @@ fn pictures_of_a_run() {
         ("groups", groups.as_str()),
         ("group", group.as_str()),
         ("config", "r/0/config"),
+        ("tokens", tokens.as_str()),
+        ("timeline", timeline.as_str()),
     ];
     for (theme, width) in [("light", 1200), ("dark", 1200), ("light", 400)] {
         at.browser.theme(theme);

@@ -1,5 +1,23 @@
 // What the server says, and what changes.
 
+/** @typedef {{answer: (path: string) => Promise<any>, search: (path: string, each: (value: any) => void) => Promise<void>}} Local */
+
+/** @type {Local | null} Answers of a page without a server. */
+let local = null;
+
+/**
+ * Takes answers from the page itself.
+ * @param {Local} answers
+ */
+export function offline(answers) {
+  local = answers;
+}
+
+/** True if the page has no server. */
+export function isOffline() {
+  return local !== null;
+}
+
 /** Base of every path: the page's own address, key included. */
 const BASE = new URL("./api/", location.href.split("#")[0]);
 
@@ -10,6 +28,7 @@ const BASE = new URL("./api/", location.href.split("#")[0]);
  * @returns {Promise<any>}
  */
 export async function get(path, signal) {
+  if (local) return local.answer(path);
   const response = await fetch(new URL(path, BASE), { signal });
   const value = await response.json();
   if (!response.ok) throw new Error(value.error ?? `status ${response.status}`);
@@ -23,6 +42,7 @@ export async function get(path, signal) {
  * @param {AbortSignal} signal
  */
 export async function lines(path, each, signal) {
+  if (local) return local.search(path, each);
   const response = await fetch(new URL(path, BASE), { signal });
   if (!response.ok || !response.body) throw new Error((await response.json()).error);
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -45,6 +65,7 @@ let source = null;
  * @param {(connected: boolean) => void} connected
  */
 export function listen(heard, connected) {
+  if (local) return;
   const open = () => {
     if (source || document.hidden) return;
     source = new EventSource(new URL("events", BASE));

@@ -8,7 +8,9 @@ import * as overview from "./page_overview.js";
 import * as metrics from "./page_metrics.js";
 import * as episodes from "./page_episodes.js";
 import * as episode from "./page_episode.js";
+import * as tokens from "./page_tokens.js";
 import * as group from "./page_group.js";
+import * as timeline from "./page_timeline.js";
 import * as config from "./page_config.js";
 import * as compare from "./page_compare.js";
 
@@ -23,6 +25,7 @@ const PAGES = [
   ["episodes", "episodes", episodes],
   ["groups", "groups", group],
   ["metrics", "all metrics", metrics],
+  ["timeline", "timeline", timeline],
   ["config", "config", config],
 ];
 
@@ -30,9 +33,10 @@ const KEYS = [
   ["/", "search on this page"],
   ["j k", "next and previous row"],
   ["Enter", "open the row"],
-  ["[ ]", "previous and next step, or episode of the group"],
+  ["[ ]", "previous and next step, episode of the group, or turn"],
   ["g", "group of the episode"],
-  ["← →", "move in a chart; Enter opens the episodes of the step"],
+  ["t", "tokens of the turn"],
+  ["← →", "move in a chart or among tokens; Enter opens the episodes of the step"],
   ["drag", "zoom all charts; double click or Esc resets"],
   ["?", "this list"],
 ];
@@ -54,6 +58,7 @@ function route() {
 function module(at) {
   if (at.run === "") return at.path[0] === "compare" ? compare : runs;
   if (at.path[0] === "episode") return episode;
+  if (at.path[0] === "tokens") return tokens;
   if (at.path[0] === "group") return group;
   const found = PAGES.find(([path]) => path === (at.path[0] ?? ""));
   return /** @type {any} */ (found ? found[2] : runs);
@@ -81,7 +86,7 @@ async function render() {
 /** @param {Route} at */
 function bar(at) {
   if (!top || !main) return;
-  const here = at.path[0] === "episode" ? "episodes" : at.path[0] === "group" ? "groups" : (at.path[0] ?? "");
+  const here = ["episode", "tokens"].includes(at.path[0]) ? "episodes" : at.path[0] === "group" ? "groups" : (at.path[0] ?? "");
   const links = at.run === ""
     ? [h("a", { href: to(""), "aria-current": here !== "compare" && "page" }, "runs")]
     : [

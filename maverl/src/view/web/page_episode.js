@@ -90,13 +90,14 @@ export async function page(root, at) {
     const tokens = turn.tokens;
     const saw = turn.saw.length > 0 && h("span", {}, "saw: ", turn.saw.map((/** @type {any} */ seen, /** @type {number} */ k) => [k > 0 && ", ",
       h("button", { class: "link", onclick: () => cards.get(key(seen))?.scrollIntoView({ block: "center" }) }, name(seen))]).flat());
-    return h("article", { class: `turn lane${lane % 6}${turn.error ? " malformed" : ""}`, tabindex: 0, "aria-label": `turn ${turnPath(turn.path)}, ${turn.seat}` },
+    return h("article", { class: `turn lane${lane % 6}${turn.error ? " malformed" : ""}`, tabindex: 0, "data-turn": item.i, "aria-label": `turn ${turnPath(turn.path)}, ${turn.seat}` },
       h("header", {}, h("b", { class: "muted" }, turnPath(turn.path)), h("span", { class: "seat" }, turn.seat), sum(turn.reward), advantage(turn)),
       long(turn.reply, async () => (await whole(item.i)).reply),
       turn.error && h("p", { class: "bad" }, h("b", { "aria-hidden": "true" }, "! "), "malformed: ", foreign(typeof turn.error === "string" ? turn.error : turn.error.start, "plain")),
       messages(turn, item.i),
       h("footer", {},
         h("span", {}, tokens ? `${turn.policy} v${tokens.version}` : turn.policy),
+        tokens && h("span", {}, a(to(`r/${r}/tokens/${stage}/${step}/${n}/${item.i}`), "tokens")),
         tokens && h("span", {}, `${plural(tokens.completion, "token")}, T ${fixed(tokens.temperature, 1)}, log-prob ${fixed(tokens.logprob_sum, 2)}`),
         turn.truncated && h("span", { class: "bad" }, "truncated"),
         turn.shortened > 0 && h("span", { class: "warn" }, `${count(turn.shortened)} characters of observations cut`),
@@ -208,6 +209,10 @@ export async function page(root, at) {
     keys: {
       "]": () => goto(1),
       "[": () => goto(-1),
+      t: () => {
+        const turn = Number(document.activeElement?.closest("[data-turn]")?.getAttribute("data-turn") ?? 0);
+        if (episode.turns[turn]?.tokens) location.hash = to(`r/${r}/tokens/${stage}/${step}/${n}/${turn}`);
+      },
       g: () => groups.length > 0 && (location.hash = to(`r/${r}/group/${step}/${groups[0]}`)),
     },
   };

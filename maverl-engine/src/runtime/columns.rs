@@ -1,0 +1,84 @@
+//! Quantities of each completion token of an update.
+
+use super::{Batch, Objective, Row};
+use crate::loss::RowTokens;
+
+/// Quantities of the completion tokens of a batch: a list for each row, `[T]` each. An unknown quantity is NaN.
+#[derive(Debug, Clone, PartialEq, Default)]
+#[non_exhaustive]
+pub struct TokenColumns {
+    /// Entropy in nats at the first optimizer step of the row.
+    pub entropy: Vec<Vec<f32>>,
+    /// Log-prob of the trainer minus that of the reference at the same step; known where a KL is in the loss.
+    pub reference: Vec<Vec<f32>>,
+    /// Log-ratio in the loss at the last optimizer step of the row, before that step.
+    pub moved: Vec<Vec<f32>>,
+    /// Log-prob of the trainer minus that of the sampler, under equal weights; known for rows of the first optimizer
+    /// step, and for corrected rows.
+    pub mismatch: Vec<Vec<f32>>,
+}
+
+/// Recorder of [`TokenColumns`] in the course of an update.
+pub(super) struct Recorder {
+    columns: TokenColumns,
+    /// Index of the minibatch in its epoch.
+    part: usize,
+    /// Number of minibatches of an epoch.
+    minibatches: usize,
+    /// True for each row that was in an optimizer step.
+    seen: Vec<bool>,
+}
+
+impl Recorder {
+    /// Returns a recorder; `None` if the batch asks for none, or has no policy gradient.
+    pub(super) fn new(batch: &Batch) -> Option<Self> {
+        let records = batch.record_tokens && batch.objective == Objective::PolicyGradient;
+        records.then(|| {
+            let row = |row: &Row| vec![f32::NAN; row.completion.len()];
+            let unknown: Vec<Vec<f32>> = batch.rows.iter().map(row).collect();
+            let columns = TokenColumns {
+                entropy: unknown.clone(),
+                reference: unknown.clone(),
+                moved: unknown.clone(),
+                mismatch: unknown,
+            };
+            let seen = vec![false; batch.rows.len()];
+            Self { columns, part: 0, minibatches: batch.minibatches, seen }
+        })
+    }
+
+    /// Begins a minibatch: the rows `part`, `part + minibatches`, and so on.
+    pub(super) fn begin(&mut self, part: usize) {
+        self.part = part;
+    }
+
+    /// Records the mismatch of a corrected row of the batch.
+    pub(super) fn corrected(&mut self, row: usize, trainer: &[f32], sampler: &[f32]) {
+        self.columns.mismatch[row] = differences(trainer, sampler);
+    }
+
+    /// Records a row of the minibatch. `is_first` is true in the first optimizer step of an update without corrections,
+    /// when trainer and sampler have equal weights.
+    pub(super) fn add(&mut self, row: usize, of: &Row, tokens: &RowTokens<'_>, is_first: bool) {
+        let row = self.part + row * self.minibatches;
+        if !std::mem::replace(&mut self.seen[row], true) {
+            self.columns.entropy[row] = tokens.entropy.to_vec();
+            if let Some(reference) = tokens.reference.filter(|_| of.loss.kl_coef != 0.0) {
+                self.columns.reference[row] = differences(tokens.logp, reference);
+            }
+        }
+        self.columns.moved[row] = differences(tokens.logp, tokens.old);
+        if is_first {
+            self.columns.mismatch[row].clone_from(&self.columns.moved[row]);
+        }
+    }
+
+    /// Returns the columns.
+    pub(super) fn finish(self) -> TokenColumns {
+        self.columns
+    }
+}
+
+fn differences(a: &[f32], b: &[f32]) -> Vec<f32> {
+    a.iter().zip(b).map(|(a, b)| a - b).collect()
+}

@@ -1,0 +1,92 @@
+//! Times of a run: those of the turns of a step in `clock/step-000012.jsonl.zst`, and rows of `spans.jsonl`.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::disk::write_atomic;
+use super::error::{At, RunDirError, damaged};
+use super::{FileHash, RunDir};
+use crate::trajectory::Seat;
+
+/// Name of the directory of the times of turns.
+pub(super) const CLOCK: &str = "clock";
+
+/// Times of a turn, a line `[episode, turn, seat, asked, ended]`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TurnTime(
+    /// Index of the episode in the rollouts of the step.
+    pub usize,
+    /// Index of the turn in the episode.
+    pub usize,
+    /// Seat that was asked.
+    pub Seat,
+    /// Milliseconds from the start of the rollout until the seat was asked.
+    pub u64,
+    /// Milliseconds from the start of the rollout until its reply was there.
+    pub u64,
+);
+
+/// A part of a step, `[name, policy, begin, seconds]`: its beginning is that of the step plus `begin`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SpanRecord(pub String, pub Option<String>, pub f64, pub f64);
+
+/// A row of `spans.jsonl`. Spans without a policy follow each other and fill the step; those of a policy are inside.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SpanRow {
+    /// Number of the step, from 1.
+    pub step: u64,
+    /// Begin of the step in seconds since 1970: the end of the step before.
+    pub start: f64,
+    /// Parts of the step.
+    pub spans: Vec<SpanRecord>,
+}
+
+/// Reads the times of the turns of a step.
+///
+/// # Errors
+///
+/// If the file cannot be read, or a line of it is invalid. The message names the line.
+pub fn read_clock(path: &Path) -> Result<Vec<TurnTime>, RunDirError> {
+    let file = std::fs::File::open(path).at("open", path)?;
+    let text = BufReader::new(zstd::Decoder::new(file).at("read", path)?);
+    let parse = |(i, line): (usize, std::io::Result<String>)| {
+        let line = serde_json::from_str(&line.at("read", path)?);
+        line.map_err(|e| damaged(path, format!("line {}: {e}", i + 1)))
+    };
+    text.lines().enumerate().map(parse).collect()
+}
+
+impl RunDir {
+    /// Returns the path of the times of the turns of a step.
+    pub fn clock(&self, step: u64) -> PathBuf {
+        self.path.join(file(step))
+    }
+
+    /// Writes the times of the turns of a step.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails.
+    pub fn write_clock(&mut self, step: u64, times: &[TurnTime]) -> Result<(), RunDirError> {
+        let path = self.clock(step);
+        let encode = || -> std::io::Result<_> {
+            let mut out = zstd::Encoder::new(Vec::new(), 3)?;
+            out.include_checksum(true)?;
+            for time in times {
+                serde_json::to_writer(&mut out, time)?;
+                std::io::Write::write_all(&mut out, b"\n")?;
+            }
+            out.finish()
+        };
+        let bytes = encode().at("compress", &path)?;
+        write_atomic(&path, &bytes)?;
+        self.manifest.files.insert(file(step), FileHash::of(&bytes));
+        Ok(())
+    }
+}
+
+fn file(step: u64) -> String {
+    format!("{CLOCK}/step-{step:06}.jsonl.zst")
+}

@@ -1,0 +1,220 @@
+//! Quantities of every trained token of a step: `samples/step-000012.tokens.safetensors.zst`.
+//!
+//! Tensor `offsets` (I64) has the index of the first token of each sample, and at last the number of all tokens. Every
+//! other tensor (F16) has a value per token.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use half::f16;
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+
+use super::disk::write_atomic;
+use super::error::{At, RunDirError, damaged};
+use super::{FileHash, RunDir};
+
+/// Name of the tensor of indices.
+const OFFSETS: &str = "offsets";
+/// Maximum size of a file, in bytes before compression.
+const MOST: u64 = 4 << 30;
+
+/// Quantities of the tokens of a step's samples, in the order of the samples.
+#[derive(Debug, Clone, PartialEq, Default)]
+#[non_exhaustive]
+pub struct TokenRecord {
+    /// Index of the first token of each sample, and at last the number of all tokens.
+    pub offsets: Vec<usize>,
+    /// Values of each quantity by its name, one a token; NaN if unknown. Files have half precision.
+    ///
+    /// - `entropy`: entropy in nats at the first optimizer step of the sample.
+    /// - `reference`: log-prob of the trainer minus that of the reference, at the same step.
+    /// - `moved`: log-ratio in the loss at the last optimizer step of the sample.
+    /// - `mismatch`: log-prob of the trainer minus that of the sampler, under equal weights.
+    pub columns: BTreeMap<String, Vec<f32>>,
+}
+
+impl TokenRecord {
+    /// Returns the record of samples: for each, the values of its tokens by the name of the quantity.
+    #[doc(hidden)]
+    pub fn of<'s>(
+        samples: impl Iterator<Item = (usize, BTreeMap<&'static str, &'s [f32]>)>,
+    ) -> Self {
+        let mut record = Self { offsets: vec![0], columns: BTreeMap::new() };
+        for (tokens, values) in samples {
+            let start = record.offsets.last().copied().unwrap_or_default();
+            record.offsets.push(start + tokens);
+            for (name, values) in values.into_iter().filter(|(_, values)| values.len() == tokens) {
+                let column = record.columns.entry(name.to_owned()).or_default();
+                column.resize(start, f32::NAN);
+                column.extend(values);
+            }
+        }
+        let tokens = record.offsets.last().copied().unwrap_or_default();
+        record.columns.values_mut().for_each(|column| column.resize(tokens, f32::NAN));
+        // A quantity that is unknown everywhere needs no column.
+        record.columns.retain(|_, column| column.iter().any(|value| !value.is_nan()));
+        record
+    }
+
+    /// Returns the values of a sample's tokens by the name of the quantity.
+    pub fn of_sample(&self, sample: usize) -> BTreeMap<&str, &[f32]> {
+        let Some(range) = self.range(sample) else { return BTreeMap::new() };
+        let columns = self.columns.iter();
+        columns
+            .filter_map(|(name, column)| Some((name.as_str(), column.get(range.clone())?)))
+            .collect()
+    }
+
+    fn range(&self, sample: usize) -> Option<Range<usize>> {
+        Some(*self.offsets.get(sample)?..*self.offsets.get(sample + 1)?)
+    }
+}
+
+/// Encodes the content of a file.
+fn encode(path: &Path, record: &TokenRecord) -> Result<Vec<u8>, RunDirError> {
+    let offsets: Vec<u8> =
+        record.offsets.iter().flat_map(|at| (*at as i64).to_le_bytes()).collect();
+    let half = |column: &Vec<f32>| -> Vec<u8> {
+        column.iter().flat_map(|value| f16::from_f32(*value).to_le_bytes()).collect()
+    };
+    let columns: Vec<(&str, Vec<u8>)> =
+        record.columns.iter().map(|(name, column)| (name.as_str(), half(column))).collect();
+    let failed = |error: safetensors::SafeTensorError| RunDirError::Encode {
+        path: path.to_owned(),
+        reason: error.to_string(),
+    };
+    let mut tensors = vec![(
+        OFFSETS,
+        TensorView::new(Dtype::I64, vec![record.offsets.len()], &offsets).map_err(failed)?,
+    )];
+    for (name, bytes) in &columns {
+        let view = TensorView::new(Dtype::F16, vec![bytes.len() / 2], bytes);
+        tensors.push((name, view.map_err(failed)?));
+    }
+    let bytes = safetensors::serialize(tensors, None).map_err(failed)?;
+    let pack = || -> std::io::Result<_> {
+        let mut out = zstd::Encoder::new(Vec::new(), 3)?;
+        out.include_checksum(true)?;
+        std::io::Write::write_all(&mut out, &bytes)?;
+        out.finish()
+    };
+    pack().at("compress", path)
+}
+
+/// Reads the quantities of the tokens of a step.
+///
+/// # Errors
+///
+/// If the file cannot be read, or is damaged.
+pub fn read_tokens(path: &Path) -> Result<TokenRecord, RunDirError> {
+    let file = std::fs::File::open(path).at("open", path)?;
+    let mut bytes = Vec::new();
+    let mut text = std::io::Read::take(zstd::Decoder::new(file).at("read", path)?, MOST);
+    std::io::Read::read_to_end(&mut text, &mut bytes).at("read", path)?;
+    decode(&bytes).map_err(|reason| damaged(path, reason))
+}
+
+/// Decodes the content of a file.
+fn decode(bytes: &[u8]) -> Result<TokenRecord, String> {
+    let tensors = SafeTensors::deserialize(bytes).map_err(|error| error.to_string())?;
+    let mut record = TokenRecord::default();
+    for (name, tensor) in tensors.iter() {
+        let data = tensor.data();
+        match (name, tensor.dtype()) {
+            (OFFSETS, Dtype::I64) => {
+                let index = |bytes: &[u8; 8]| usize::try_from(i64::from_le_bytes(*bytes)).ok();
+                let offsets: Option<Vec<usize>> = data.as_chunks().0.iter().map(index).collect();
+                record.offsets = offsets.ok_or("an offset is negative")?;
+            }
+            (name, Dtype::F16) => {
+                let value = |bytes: &[u8; 2]| f16::from_le_bytes(*bytes).to_f32();
+                let column = data.as_chunks().0.iter().map(value).collect();
+                record.columns.insert(name.to_owned(), column);
+            }
+            (name, dtype) => return Err(format!("tensor `{name}` has the type {dtype:?}")),
+        }
+    }
+    let tokens = record.offsets.last().copied().unwrap_or_default();
+    let fits = record.columns.values().all(|column| column.len() == tokens);
+    match fits && record.offsets.is_sorted() && record.offsets.first() == Some(&0) {
+        true => Ok(record),
+        false => Err("its offsets do not fit its columns".to_owned()),
+    }
+}
+
+impl RunDir {
+    /// Returns the path of the quantities of the tokens of a step.
+    pub fn tokens(&self, step: u64) -> PathBuf {
+        self.path.join(file(step))
+    }
+
+    /// Writes the quantities of the tokens of a step.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails.
+    pub fn write_tokens(&mut self, step: u64, record: &TokenRecord) -> Result<(), RunDirError> {
+        let path = self.tokens(step);
+        let bytes = encode(&path, record)?;
+        write_atomic(&path, &bytes)?;
+        self.manifest.files.insert(file(step), FileHash::of(&bytes));
+        Ok(())
+    }
+}
+
+fn file(step: u64) -> String {
+    format!("samples/step-{step:06}.tokens.safetensors.zst")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn record() -> TokenRecord {
+        let entropy: [&[f32]; 3] = [&[0.5, 1.25], &[], &[2.0]];
+        let moved: &[f32] = &[-0.125];
+        let sample = |i: usize| {
+            let mut values = BTreeMap::from([("entropy", entropy[i])]);
+            values.insert("reference", &[f32::NAN; 2][..entropy[i].len()]);
+            if i == 2 {
+                values.insert("moved", moved);
+            }
+            (entropy[i].len(), values)
+        };
+        TokenRecord::of((0..3).map(sample))
+    }
+
+    #[test]
+    fn quantities_of_tokens_read_back_by_sample_in_half_precision() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("step-000001.tokens.safetensors.zst");
+        let bytes = encode(&path, &record()).unwrap();
+        assert_eq!(bytes, encode(&path, &record()).unwrap(), "equal records, equal files");
+        std::fs::write(&path, &bytes).unwrap();
+        let read = read_tokens(&path).unwrap();
+        assert_eq!(read.offsets, [0, 2, 2, 3]);
+        let names: Vec<&String> = read.columns.keys().collect();
+        assert_eq!(names, ["entropy", "moved"], "what is unknown everywhere has no column");
+        assert_eq!(read.of_sample(0)["entropy"], [0.5, 1.25]);
+        assert!(read.of_sample(0)["moved"].iter().all(|value| value.is_nan()));
+        assert_eq!(read.of_sample(2)["moved"], [-0.125]);
+        assert!(read.of_sample(3).is_empty());
+    }
+
+    #[test]
+    fn a_damaged_file_is_an_error_that_names_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("step-000001.tokens.safetensors.zst");
+        let mut wrong = record();
+        wrong.offsets.pop();
+        let bytes = encode(&path, &wrong).unwrap();
+        for bytes in [&bytes[..], &bytes[..bytes.len() / 2], b"", b"text"] {
+            std::fs::write(&path, bytes).unwrap();
+            let error = read_tokens(&path).unwrap_err().to_string();
+            assert!(error.contains("step-000001.tokens"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Times of the parts of a step and of its turns.
+
+use std::collections::BTreeMap;
+use std::time::{Instant, SystemTime};
+
+use crate::run_dir::{SpanRecord, SpanRow, TurnTime};
+use crate::trajectory::Episode;
+
+/// A part of a step.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Span {
+    name: &'static str,
+    /// Policy, if the part is inside another.
+    policy: Option<String>,
+    start: Instant,
+    end: Instant,
+}
+
+impl Span {
+    /// Returns the part that ends now.
+    pub(super) fn since(name: &'static str, start: Instant) -> Self {
+        Self { name, policy: None, start, end: Instant::now() }
+    }
+
+    /// Assigns the part to a policy.
+    pub(super) fn of_policy(self, policy: &str) -> Self {
+        Self { policy: Some(policy.to_owned()), ..self }
+    }
+}
+
+/// Returns the row of a step that lasted from `from` to `to`. Time without a span is `files`: everything that is
+/// written and counted between the others.
+pub(super) fn row(step: u64, mut spans: Vec<Span>, from: Instant, to: Instant) -> SpanRow {
+    let seconds = |from: Instant, to: Instant| to.saturating_duration_since(from).as_secs_f64();
+    spans.sort_by_key(|span| (span.start, span.policy.is_some()));
+    let (mut records, mut at) = (Vec::new(), from);
+    let files = |records: &mut Vec<SpanRecord>, at: Instant, until: Instant| {
+        if until > at {
+            let (begin, lasted) = (seconds(from, at), seconds(at, until));
+            records.push(SpanRecord("files".to_owned(), None, begin, lasted));
+        }
+    };
+    for span in spans {
+        if span.policy.is_none() {
+            files(&mut records, at, span.start);
+            at = span.end;
+        }
+        let (begin, lasted) = (seconds(from, span.start), seconds(span.start, span.end));
+        records.push(SpanRecord(span.name.to_owned(), span.policy, begin, lasted));
+    }
+    files(&mut records, at, to);
+    let since = SystemTime::UNIX_EPOCH.elapsed().map_or(0.0, |since| since.as_secs_f64());
+    SpanRow { step, start: since - seconds(from, Instant::now()), spans: records }
+}
+
+/// Returns the times of the turns of episodes, from those of requests by their seeds. `start` is the start of the
+/// rollout.
+pub(super) fn turns(
+    episodes: &[Episode],
+    times: &BTreeMap<u64, [f64; 2]>,
+    start: f64,
+) -> Vec<TurnTime> {
+    let ms = |time: f64| ((time - start).max(0.0) * 1e3).round() as u64;
+    let mut found = Vec::new();
+    for (n, episode) in episodes.iter().enumerate() {
+        for (i, turn) in episode.turns.iter().enumerate() {
+            if let Some([asked, ended]) = times.get(&turn.path.seed(episode.seed)) {
+                found.push(TurnTime(n, i, turn.seat.clone(), ms(*asked), ms(*ended)));
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::time::Duration;
+
+    use super::*;
+    use crate::run_dir::tests::episode;
+
+    #[test]
+    fn the_spans_of_a_step_fill_it() {
+        let from = Instant::now();
+        let at = |ms: u64| from + Duration::from_millis(ms);
+        let span = |name, policy: Option<&str>, start, end| Span {
+            name,
+            policy: policy.map(str::to_owned),
+            start: at(start),
+            end: at(end),
+        };
+        let spans = vec![
+            span("update", None, 700, 900),
+            span("update", Some("b"), 700, 800),
+            span("rollout", None, 100, 600),
+            span("checkpoint", None, 0, 50),
+        ];
+        let row = row(3, spans, from, at(1000));
+        let names: Vec<(&str, Option<&str>)> = row
+            .spans
+            .iter()
+            .map(|SpanRecord(name, policy, ..)| (name.as_str(), policy.as_deref()))
+            .collect();
+        let expected = [
+            ("checkpoint", None),
+            ("files", None),
+            ("rollout", None),
+            ("files", None),
+            ("update", None),
+            ("update", Some("b")),
+            ("files", None),
+        ];
+        assert_eq!(names, expected);
+        let whole =
+            row.spans.iter().filter(|span| span.1.is_none()).map(|span| span.3).sum::<f64>();
+        assert!((whole - 1.0).abs() < 1e-9, "{whole}");
+    }
+
+    #[test]
+    fn times_of_requests_belong_to_the_turns_of_their_seeds() {
+        let episodes = [episode("a", 0, true, 2), episode("a", 1, true, 1)];
+        let seed = episodes[0].turns[1].path.seed(episodes[0].seed);
+        let found = turns(&episodes[..1], &BTreeMap::from([(seed, [10.25, 10.5])]), 10.0);
+        assert_eq!(found, [TurnTime(0, 1, episodes[0].turns[1].seat.clone(), 250, 500)]);
+    }
+}

@@ -1,0 +1,271 @@
+//! Parts of a run in the formats of other programs: CSV, JSON lines, Parquet, Chrome trace.
+
+mod columns;
+#[cfg(feature = "parquet")]
+mod parquet;
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+
+use self::columns::Columns;
+use super::run::Run;
+use super::spans;
+use crate::run_dir::{
+    EpisodeRow, RunDir, RunDirError, SampleRecord, StepSamples, read_rollouts, read_samples,
+};
+use crate::trajectory::Episode;
+
+/// Part of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// A row per step: metrics and times.
+    Metrics,
+    /// A row per episode.
+    Episodes,
+    /// A row per turn of training.
+    Turns,
+    /// Times of steps and turns, as Chrome trace.
+    Trace,
+}
+
+/// Format of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// Numbers and names, separated by commas. Without the texts of models.
+    Csv,
+    /// An object per line, with all texts.
+    Jsonl,
+    /// Columns with all texts.
+    Parquet,
+    /// Chrome trace: one object.
+    Json,
+}
+
+impl Format {
+    /// Returns the format of a part by the end of a file's name; `Err` with the ends that there are.
+    ///
+    /// # Errors
+    ///
+    /// If the part has no such format.
+    pub fn of(part: Part, path: &Path) -> Result<Self, String> {
+        let end = path.extension().and_then(|end| end.to_str()).unwrap_or_default();
+        let known: &[(&str, Self)] = match part {
+            Part::Trace => &[("json", Self::Json)],
+            _ => &[("csv", Self::Csv), ("jsonl", Self::Jsonl), ("parquet", Self::Parquet)],
+        };
+        let found = known.iter().find(|(name, _)| *name == end).map(|(_, format)| *format);
+        let names: Vec<String> = known.iter().map(|(name, _)| format!("`.{name}`")).collect();
+        found.ok_or_else(|| format!("`{}` must end with {}", path.display(), names.join(" or ")))
+    }
+}
+
+/// Error of an extraction.
+#[derive(Debug, thiserror::Error)]
+pub enum ExtractError {
+    /// A file of the run cannot be read.
+    #[error(transparent)]
+    Run(#[from] RunDirError),
+    /// The run does not have the part.
+    #[error("`{path}` has no {part}: {reason}")]
+    Missing {
+        /// The run directory.
+        path: String,
+        /// Part that is missing.
+        part: &'static str,
+        /// Reason.
+        reason: &'static str,
+    },
+    /// The output cannot be written.
+    #[error("cannot write `{path}`: {reason}")]
+    Output {
+        /// The file.
+        path: String,
+        /// Reason.
+        reason: String,
+    },
+}
+
+/// Writes a part of a run, and returns the number of rows.
+///
+/// # Errors
+///
+/// If the run has no such part, or a file cannot be read or written.
+pub fn extract(dir: &Path, part: Part, format: Format, out: &Path) -> Result<usize, ExtractError> {
+    let run = RunDir::open(dir)?;
+    match part {
+        Part::Trace => trace(dir, out),
+        Part::Metrics => write(&metrics(dir)?, format, out),
+        Part::Episodes => write(&episodes(&run)?, format, out),
+        Part::Turns => write(&turns(&run)?, format, out),
+    }
+}
+
+fn failed(out: &Path) -> impl Fn(String) -> ExtractError + '_ {
+    |reason| ExtractError::Output { path: out.display().to_string(), reason }
+}
+
+/// Writes rows.
+fn write(rows: &[Map<String, Value>], format: Format, out: &Path) -> Result<usize, ExtractError> {
+    let error = failed(out);
+    let create = || File::create(out).map_err(|e| error(e.to_string()));
+    match format {
+        Format::Csv => {
+            let table = Columns::of(rows, false);
+            let mut file = BufWriter::new(create()?);
+            table.csv(&mut file).and_then(|()| file.flush()).map_err(|e| error(e.to_string()))?;
+        }
+        Format::Jsonl | Format::Json => {
+            let mut file = BufWriter::new(create()?);
+            let line = |row: &Map<String, Value>| -> std::io::Result<()> {
+                serde_json::to_writer(&mut file, row)?;
+                file.write_all(b"\n")
+            };
+            rows.iter().try_for_each(line).map_err(|e| error(e.to_string()))?;
+            file.flush().map_err(|e| error(e.to_string()))?;
+        }
+        #[cfg(feature = "parquet")]
+        Format::Parquet => {
+            let table = Columns::of(rows, true);
+            parquet::write(&table, create()?).map_err(|e| error(e.to_string()))?;
+        }
+        #[cfg(not(feature = "parquet"))]
+        Format::Parquet => {
+            let reason =
+                "this maverl was built without Parquet: build it with `--features parquet`";
+            return Err(error(reason.to_owned()));
+        }
+    }
+    Ok(rows.len())
+}
+
+/// Returns the metrics and times of each step; a row has all names.
+fn metrics(dir: &Path) -> Result<Vec<Map<String, Value>>, ExtractError> {
+    let run = Run::new(dir.to_owned(), String::new());
+    let held = run.now();
+    let all = held.series.json(&[], 0);
+    let steps = all["steps"].as_array().cloned().unwrap_or_default();
+    let columns = all["columns"].as_object().cloned().unwrap_or_default();
+    if steps.is_empty() {
+        let path = dir.display().to_string();
+        return Err(ExtractError::Missing { path, part: "metrics", reason: "it has done no step" });
+    }
+    let row = |(i, step): (usize, &Value)| {
+        let mut row = Map::from_iter([("step".to_owned(), step.clone())]);
+        row.extend(columns.iter().map(|(name, values)| (name.clone(), values[i].clone())));
+        row
+    };
+    Ok(steps.iter().enumerate().map(row).collect())
+}
+
+/// Returns the rows of `episodes.jsonl`, with a column for each count of each seat.
+fn episodes(run: &RunDir) -> Result<Vec<Map<String, Value>>, ExtractError> {
+    let path = run.path().join("episodes.jsonl");
+    let text = std::fs::read_to_string(&path).map_err(|_| ExtractError::Missing {
+        path: run.path().display().to_string(),
+        part: "rows of episodes",
+        reason: "it was made by an older version; extract `turns` instead",
+    })?;
+    let rows = text.lines().filter_map(|line| serde_json::from_str::<EpisodeRow>(line).ok());
+    Ok(rows.map(|row| episode(&row)).collect())
+}
+
+fn episode(row: &EpisodeRow) -> Map<String, Value> {
+    let mut object = object(&json!({
+        "step": row.step, "stage": row.stage, "n": row.n, "source": row.source, "task": row.task,
+        "index": row.index, "solved": row.solved, "score": row.score, "fault": row.fault,
+        "tokens": row.tokens, "answer": row.answer,
+    }));
+    for (seat, counts) in &row.seats {
+        let of = [
+            ("turns", json!(counts.0)),
+            ("malformed", json!(counts.1)),
+            ("truncated", json!(counts.2)),
+            ("tokens", json!(counts.3)),
+            ("reward_sum", json!(counts.4)),
+        ];
+        object.extend(of.into_iter().map(|(name, value)| (format!("{seat}/{name}"), value)));
+    }
+    object
+}
+
+/// Returns a row for each turn of each training step.
+fn turns(run: &RunDir) -> Result<Vec<Map<String, Value>>, ExtractError> {
+    let mut rows = Vec::new();
+    for step in run.rollout_steps()? {
+        let path = run.samples(step);
+        let samples = path.is_file().then(|| read_samples(&path)).transpose()?;
+        for (n, episode) in read_rollouts(&run.rollouts(step))?.iter().enumerate() {
+            let its = samples.as_ref().map(|samples: &StepSamples| samples.of_episode(n));
+            for i in 0..episode.turns.len() {
+                let sample = its.as_ref().and_then(|its| its.get(&i).copied());
+                rows.push(turn(step, (n, i), episode, sample));
+            }
+        }
+    }
+    match rows.is_empty() {
+        false => Ok(rows),
+        true => Err(ExtractError::Missing {
+            path: run.path().display().to_string(),
+            part: "turns",
+            reason: "it has done no step, or its rollouts were removed",
+        }),
+    }
+}
+
+fn turn(
+    step: u64,
+    (n, i): (usize, usize),
+    episode: &Episode,
+    sample: Option<&SampleRecord>,
+) -> Map<String, Value> {
+    let turn = &episode.turns[i];
+    let tokens = turn.tokens.as_ref();
+    let message = |message: &crate::trajectory::Message| {
+        format!("{}: {}", json!(message.role).as_str().unwrap_or_default(), message.content)
+    };
+    let prompt: Vec<String> = turn.prompt.iter().map(message).collect();
+    object(&json!({
+        "step": step, "n": n, "source": episode.task.source, "task": episode.task.id,
+        "index": episode.index, "turn": i, "path": turn.path.to_string(),
+        "seat": turn.seat, "policy": turn.policy,
+        "reward": episode.turn_reward(i),
+        "advantage": sample.map(|sample| sample.advantage * sample.factor.unwrap_or(1.0)),
+        "group": sample.and_then(|sample| sample.group),
+        "solved": episode.score().map(|score| score.solved),
+        "malformed": turn.error.is_some(), "truncated": turn.truncated,
+        "prompt_tokens": tokens.map(|tokens| tokens.prompt.len()),
+        "reply_tokens": tokens.map(|tokens| tokens.completion.len()),
+        "logprob_sum": tokens.map(|tokens| tokens.logprobs.iter().map(|l| f64::from(*l)).sum::<f64>()),
+        "prompt": prompt.join("\n\n"), "reply": turn.reply, "error": turn.error,
+    }))
+}
+
+/// Writes all steps as a Chrome trace, and returns the number of events.
+fn trace(dir: &Path, out: &Path) -> Result<usize, ExtractError> {
+    let run = Run::new(dir.to_owned(), String::new());
+    let rows = spans::rows(&run);
+    let missing =
+        |reason| ExtractError::Missing { path: dir.display().to_string(), part: "times", reason };
+    if rows.is_empty() {
+        return Err(missing("`record.clock` is off, or it was made by an older version"));
+    }
+    let mut steps = Vec::new();
+    for row in rows {
+        let turns = spans::turns(&run, row.step);
+        let turns = turns.map_err(|_| missing("a file in `clock` is damaged"))?;
+        steps.push((row, turns.unwrap_or_default()));
+    }
+    let events = spans::events(&steps);
+    let error = failed(out);
+    let file = File::create(out).map_err(|e| error(e.to_string()))?;
+    let written = serde_json::to_writer(BufWriter::new(file), &json!({ "traceEvents": events }));
+    written.map_err(|e| error(e.to_string()))?;
+    Ok(events.len())
+}
+
+fn object(value: &Value) -> Map<String, Value> {
+    value.as_object().cloned().unwrap_or_default()
+}

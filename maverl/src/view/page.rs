@@ -1,0 +1,317 @@
+//! Runs as one page without a server: `maverl view --static OUT.html`.
+//!
+//! The page holds the answers of the interface, packed in one block for each step, beside the scripts of the pages. Its
+//! policy allows its own script and style by their hashes, and no request.
+
+mod bundle;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::Path;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+use super::http::{Body, Request};
+use super::index::Index;
+use super::run::Run;
+use super::selection::Selection;
+use super::{Viewer, api, assets};
+use crate::run_dir::TRAIN;
+
+/// Maximum size of a page in bytes.
+const MOST: usize = 32 << 20;
+/// Maximum number of runs of which every selection can be compared.
+const COMPARED: usize = 4;
+
+/// Error of writing a page.
+#[derive(Debug, thiserror::Error)]
+pub enum PageError {
+    /// There is no run.
+    #[error("there is no run in the directories; give run directories")]
+    NoRun,
+    /// A part of a run cannot be read.
+    #[error("`{run}`: {path}: {reason}")]
+    Part {
+        /// Name of the run.
+        run: String,
+        /// Path in the interface.
+        path: String,
+        /// Reason.
+        reason: String,
+    },
+    /// The page would be too large.
+    #[error(
+        "the page would have {} MiB, more than {} MiB; about {fits} episodes fit: `--episodes {fits}`",
+        bytes >> 20, MOST >> 20
+    )]
+    TooLarge {
+        /// Size of the page.
+        bytes: usize,
+        /// Number of episodes that fit.
+        fits: usize,
+    },
+    /// The file cannot be written.
+    #[error("cannot write `{path}`: {source}")]
+    Output {
+        /// The file.
+        path: String,
+        /// Error of the operating system.
+        source: std::io::Error,
+    },
+}
+
+/// Content of a written page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PageSummary {
+    /// Number of runs.
+    pub runs: usize,
+    /// Number of episodes in the page.
+    pub episodes: usize,
+    /// Number of all episodes.
+    pub of: usize,
+    /// Size in bytes.
+    pub bytes: usize,
+}
+
+/// Answers of the interface by path, in blocks.
+#[derive(Default)]
+struct Blocks {
+    blocks: BTreeMap<String, Map<String, Value>>,
+    /// Runs with their steps that have a block, and the indices of their episodes.
+    episodes: usize,
+    of: usize,
+}
+
+impl Viewer {
+    /// Writes all runs into one page, with the episodes of up to `episodes` training episodes of each run: those of the
+    /// first and the last step, the groups whose scores differ most first.
+    ///
+    /// # Errors
+    ///
+    /// See [`PageError`].
+    pub fn write_page(&self, episodes: usize, out: &Path) -> Result<PageSummary, PageError> {
+        let runs = self.runs();
+        if runs.is_empty() {
+            return Err(PageError::NoRun);
+        }
+        let mut blocks = Blocks::default();
+        self.add(&mut blocks, "all", "", "runs")?;
+        for subset in subsets(runs.len()) {
+            let given: Vec<String> = subset.iter().map(ToString::to_string).collect();
+            self.add(&mut blocks, "all", "", &format!("compare?runs={}", given.join(",")))?;
+        }
+        for (r, run) in runs.iter().enumerate() {
+            self.add_run(&mut blocks, r, run, episodes)?;
+        }
+        let contents = json!({ "episodes": blocks.episodes, "of": blocks.of });
+        blocks.blocks.entry("all".to_owned()).or_default().insert("contents".to_owned(), contents);
+        let page = html(&blocks.blocks);
+        if page.len() > MOST {
+            let fits = (episodes as f64 * MOST as f64 / page.len() as f64 * 0.9) as usize;
+            return Err(PageError::TooLarge { bytes: page.len(), fits });
+        }
+        std::fs::write(out, &page)
+            .map_err(|source| PageError::Output { path: out.display().to_string(), source })?;
+        let (bytes, runs) = (page.len(), runs.len());
+        Ok(PageSummary { runs, episodes: blocks.episodes, of: blocks.of, bytes })
+    }
+
+    /// Adds the parts of a run.
+    fn add_run(
+        &self,
+        blocks: &mut Blocks,
+        r: usize,
+        run: &Run,
+        most: usize,
+    ) -> Result<(), PageError> {
+        for part in ["", "/config", "/series", "/spans"] {
+            self.add(blocks, "all", &run.name, &format!("runs/{r}{part}"))?;
+        }
+        let chosen = {
+            let held = run.now();
+            let chosen = chosen(&held.index, most);
+            let rows = held.index.read(held.rows_file(), &chosen);
+            let failed = |error: std::io::Error| PageError::Part {
+                run: run.name.clone(),
+                path: "episodes".to_owned(),
+                reason: error.to_string(),
+            };
+            (rows.map_err(failed)?, held.index.len())
+        };
+        let (rows, of) = chosen;
+        blocks.episodes += rows.len();
+        blocks.of += of;
+        let mut groups = BTreeSet::new();
+        for row in &rows {
+            self.add_episode(blocks, r, run, row, &mut groups)?;
+        }
+        for step in groups.iter().map(|(step, _)| *step).collect::<BTreeSet<u64>>() {
+            self.add(
+                blocks,
+                &format!("{r}-{step}"),
+                &run.name,
+                &format!("runs/{r}/groups/{step}"),
+            )?;
+            if run.path().join(format!("clock/step-{step:06}.jsonl.zst")).is_file() {
+                let path = format!("runs/{r}/clock/{step}");
+                self.add(blocks, &format!("{r}-{step}"), &run.name, &path)?;
+            }
+        }
+        for (step, id) in groups {
+            let path = format!("runs/{r}/groups/{step}/{id}");
+            self.add(blocks, &format!("{r}-{step}"), &run.name, &path)?;
+        }
+        let list = json!({ "rows": rows, "total": rows.len(), "of": of, "scanning": null });
+        blocks
+            .blocks
+            .entry("all".to_owned())
+            .or_default()
+            .insert(format!("runs/{r}/episodes"), list);
+        Ok(())
+    }
+
+    /// Adds an episode with its turns in tokens. Its groups are added to `groups`.
+    fn add_episode(
+        &self,
+        blocks: &mut Blocks,
+        r: usize,
+        run: &Run,
+        row: &Value,
+        groups: &mut BTreeSet<(u64, u64)>,
+    ) -> Result<(), PageError> {
+        let step = row["step"].as_u64().unwrap_or_default();
+        let (stage, n) = (row["stage"].as_str().unwrap_or_default(), row["n"].clone());
+        let (block, path) =
+            (format!("{r}-{step}"), format!("runs/{r}/episodes/{stage}/{step}/{n}"));
+        let episode = self.add(blocks, &block, &run.name, &path)?;
+        for (i, turn) in episode["turns"].as_array().into_iter().flatten().enumerate() {
+            groups.extend(turn["sample"]["record"]["group"].as_u64().map(|id| (step, id)));
+            if !turn["tokens"].is_null() {
+                self.add(blocks, &block, &run.name, &format!("{path}/turns/{i}/tokens"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the answer of a path to a block, and returns it.
+    fn add(
+        &self,
+        blocks: &mut Blocks,
+        block: &str,
+        run: &str,
+        path: &str,
+    ) -> Result<Value, PageError> {
+        let failed =
+            |reason: String| PageError::Part { run: run.to_owned(), path: path.to_owned(), reason };
+        let target = format!("/{path}");
+        let request = Request { method: "GET", target: &target, headers: &[] };
+        let plain = path.split('?').next().unwrap_or_default();
+        let response = api::answer(self, &request, plain).unwrap_or_else(|refusal| refusal);
+        let Body::Whole(bytes) = response.body else {
+            return Err(failed("it has no end".to_owned()));
+        };
+        let value: Value =
+            serde_json::from_slice(&bytes).map_err(|error| failed(error.to_string()))?;
+        if response.status != 200 {
+            return Err(failed(value["error"].as_str().unwrap_or_default().to_owned()));
+        }
+        let block = blocks.blocks.entry(block.to_owned()).or_default();
+        block.insert(path.to_owned(), value.clone());
+        Ok(value)
+    }
+}
+
+/// Returns the selections of runs that can be compared: all of few runs, else all runs.
+fn subsets(runs: usize) -> Vec<Vec<usize>> {
+    if runs > COMPARED {
+        return vec![(0..runs).collect()];
+    }
+    let of = |bits: usize| (0..runs).filter(|r| bits >> r & 1 == 1).collect::<Vec<usize>>();
+    (0..1 << runs).map(of).filter(|subset| subset.len() > 1).collect()
+}
+
+/// Returns the rows of up to `most` training episodes of the first and the last step, by whole groups of a task, those
+/// with the largest difference of scores first.
+fn chosen(index: &Index, most: usize) -> Vec<usize> {
+    let steps = index.steps(TRAIN);
+    let ends: BTreeSet<u32> = steps.first().into_iter().chain(steps.last()).copied().collect();
+    let mut groups: Vec<(f64, Vec<usize>)> = Vec::new();
+    for step in ends {
+        let selection = Selection {
+            stage: Some(TRAIN.to_owned()),
+            steps: (Some(step), Some(step)),
+            limit: usize::MAX,
+            ..Selection::default()
+        };
+        let mut tasks: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+        for at in index.select(&selection).0 {
+            tasks.entry(index.task_and_score(at).0).or_default().push(at);
+        }
+        groups.extend(tasks.into_values().map(|rows| {
+            let scores = || rows.iter().map(|at| index.task_and_score(*at).1);
+            let spread =
+                scores().fold(f64::NEG_INFINITY, f64::max) - scores().fold(f64::INFINITY, f64::min);
+            (if spread.is_finite() { spread } else { 0.0 }, rows)
+        }));
+    }
+    // Equal differences keep the order of steps and tasks.
+    groups.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+    let mut rows = Vec::new();
+    for (_, group) in groups {
+        if rows.len() + group.len() <= most {
+            rows.extend(group);
+        }
+    }
+    rows.sort_unstable();
+    rows
+}
+
+/// Returns the page.
+fn html(blocks: &BTreeMap<String, Map<String, Value>>) -> Vec<u8> {
+    let (script, style) = (bundle::script(), assets::text("style.css"));
+    let hash = |text: &str| STANDARD.encode(Sha256::digest(text));
+    let policy = format!(
+        "default-src 'none'; script-src 'sha256-{}'; style-src 'sha256-{}'; img-src data:; base-uri 'none'; \
+         form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
+        hash(&script),
+        hash(&style),
+    );
+    let mut packed = String::new();
+    for (name, answers) in blocks {
+        // Writing to memory cannot fail.
+        let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
+        let _ = gzip.write_all(Value::from(answers.clone()).to_string().as_bytes());
+        let bytes = STANDARD.encode(gzip.finish().unwrap_or_default());
+        let _ = writeln!(
+            packed,
+            "    <script type=\"application/octet-stream\" id=\"block-{name}\">{bytes}</script>"
+        );
+    }
+    let meta = format!("<meta http-equiv=\"Content-Security-Policy\" content=\"{policy}\">");
+    let page = assets::text("");
+    let page =
+        page.replace("<meta charset=\"utf-8\">", &format!("<meta charset=\"utf-8\">\n    {meta}"));
+    let link = "<link rel=\"stylesheet\" href=\"style.css\">";
+    let page = page.replace(link, &format!("<style>{style}</style>"));
+    let page = page.replace("    <script type=\"module\" src=\"main.js\"></script>\n", "");
+    let end = format!("{packed}    <script type=\"module\">{script}</script>\n  </body>");
+    page.replace("  </body>", &end).into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_runs_can_be_compared_in_every_selection() {
+        assert_eq!(subsets(1), Vec::<Vec<usize>>::new());
+        assert_eq!(subsets(3), [vec![0, 1], vec![0, 2], vec![1, 2], vec![0, 1, 2]]);
+        assert_eq!(subsets(5), [[0, 1, 2, 3, 4]]);
+    }
+}

@@ -1,0 +1,199 @@
+//! One turn in tokens: their words, their log-probs, and what the update made of them.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::{Value, json};
+
+use super::api::{self, Answer};
+use super::http::Response;
+use super::run::Run;
+use crate::model::{Piece, Tokenizer};
+use crate::run_dir::{SampleRecord, TRAIN, read_tokenizer, read_tokens, tokenizer};
+use crate::trajectory::{Episode, Seat, Tokens, Turn};
+
+/// Number of tokenizers in memory.
+const TOKENIZERS: usize = 2;
+
+/// Tokenizers that were used last, by their files.
+static LAST: Mutex<Vec<(PathBuf, Arc<Tokenizer>)>> = Mutex::new(Vec::new());
+
+/// Returns a turn in tokens. The tokens that the prompt shares with an earlier turn are left out unless `whole`.
+pub(super) fn answer(run: &Run, row: &Value, episode: &Episode, at: usize, whole: bool) -> Answer {
+    let turn = episode.turns.get(at);
+    let turn = turn.ok_or_else(|| Response::refusal(404, "there is no such turn"))?;
+    let without =
+        || Response::refusal(404, "the turn has no tokens: an endpoint or a script replied");
+    let tokens = turn.tokens.as_ref().ok_or_else(without)?;
+    let words = stored(run.path(), &turn.policy);
+    let words = words.map_err(|reason| Response::refusal(500, &reason))?;
+    let (shared, from) = if whole { (0, 0) } else { shared(&episode.turns, at) };
+    let mut completion = pieces(words.as_deref(), &tokens.completion);
+    completion["logprob"] = json!(tokens.logprobs);
+    let step = row["step"].as_u64().unwrap_or_default();
+    let n = row["n"].as_u64().unwrap_or_default() as usize;
+    let sample = match row["stage"] == TRAIN {
+        true => quantities(run, step, (n, at), &mut completion)?,
+        false => None,
+    };
+    let held = run.now();
+    api::bounded(&json!({
+        "row": row,
+        "name": format!("{step}/{}/{}", episode.task.id, episode.index),
+        "turns": episode.turns.len(),
+        "path": turn.path.0,
+        "seat": turn.seat,
+        "policy": turn.policy,
+        "version": tokens.version,
+        "temperature": tokens.temperature,
+        "finish": tokens.finish,
+        "error": turn.error,
+        "words": words.is_some(),
+        "prompt_tokens": tokens.prompt.len(),
+        "shared": (shared > 0).then(|| json!({
+            "turn": from, "path": episode.turns[from].path.0, "tokens": shared,
+        })),
+        "prompt": pieces(words.as_deref(), &tokens.prompt[shared..]),
+        "completion": completion,
+        "sample": sample,
+        "clip": clip(&held.facts.config, &turn.seat),
+        "tokens_every": held.facts.config["record"]["tokens_every"],
+    }))
+}
+
+/// Adds the quantities of the sample of a turn to those of its tokens, and returns the sample.
+fn quantities(
+    run: &Run,
+    step: u64,
+    (episode, turn): (usize, usize),
+    completion: &mut Value,
+) -> Result<Option<SampleRecord>, Response> {
+    let Some(samples) = api::samples(run, step)? else { return Ok(None) };
+    let is = |sample: &SampleRecord| (sample.episode, sample.turn) == (episode, turn);
+    let Some(at) = samples.samples.iter().position(is) else { return Ok(None) };
+    let sample = samples.samples[at].clone();
+    let factor = sample.factor.unwrap_or(1.0);
+    let length = completion["ids"].as_array().map_or(0, Vec::len);
+    let advantages: Vec<f64> = match sample.advantages.is_empty() {
+        true => vec![sample.advantage * factor; length],
+        false => sample.advantages.iter().map(|advantage| advantage * factor).collect(),
+    };
+    completion["advantage"] = json!(advantages);
+    let path = run.tokens(step);
+    if path.is_file() {
+        let record = read_tokens(&path);
+        let record = record.map_err(|error| Response::refusal(500, &error.to_string()))?;
+        for (name, values) in record.of_sample(at) {
+            // NaN becomes null.
+            completion[name] = json!(values);
+        }
+    }
+    Ok(Some(sample))
+}
+
+/// Returns ids with their texts: those of special tokens by index, and the bytes of tokens without text, as
+/// hexadecimal.
+fn pieces(words: Option<&Tokenizer>, ids: &[u32]) -> Value {
+    let Some(words) = words else { return json!({ "ids": ids }) };
+    let pieces = words.pieces(ids);
+    let special = (0..pieces.len()).filter(|&i| pieces[i].special);
+    let special: Vec<usize> = special.collect();
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02X}")).collect::<String>();
+    let bytes = pieces.iter().enumerate().filter(|(_, piece)| piece.text.is_empty());
+    let bytes: serde_json::Map<String, Value> =
+        bytes.map(|(i, piece)| (i.to_string(), hex(&piece.bytes).into())).collect();
+    let texts: Vec<&str> = pieces.iter().map(|Piece { text, .. }| text.as_str()).collect();
+    json!({ "ids": ids, "texts": texts, "special": special, "bytes": bytes })
+}
+
+/// Returns the length of the longest beginning of a prompt that an earlier turn of the same policy began with too, its
+/// reply included, and that turn.
+fn shared(turns: &[Turn], at: usize) -> (usize, usize) {
+    let Some(prompt) = turns[at].tokens.as_ref().map(|tokens| &tokens.prompt) else {
+        return (0, 0);
+    };
+    let equal = |tokens: &Tokens| {
+        let before = tokens.prompt.iter().chain(&tokens.completion);
+        before.zip(prompt).take_while(|(a, b)| a == b).count()
+    };
+    let earlier =
+        turns[..at].iter().enumerate().filter(|(_, turn)| turn.policy == turns[at].policy);
+    let found = earlier.filter_map(|(i, turn)| Some((equal(turn.tokens.as_ref()?), i)));
+    // The first of the longest.
+    found.fold((0, 0), |best, found| if found.0 > best.0 { found } else { best })
+}
+
+/// Returns the bounds of the ratio of a seat, if single ratios are clipped.
+fn clip(config: &Value, seat: &Seat) -> Option<[f64; 2]> {
+    let agent = &config["agents"][&seat.agent];
+    let own = seat.index.map(|index| &agent["seats"][index.to_string()]["loss"]);
+    let places = own.into_iter().chain([&agent["loss"], &config["algorithm"]["loss"]]);
+    let key = |name: &str| places.clone().map(|loss| &loss[name]).find(|value| !value.is_null());
+    let is = |name: &str, value: &str| key(name).is_none_or(|found| found == value);
+    let clipped = is("surrogate", "clip") && is("ratio", "token");
+    let bound = |name: &str| key(name).and_then(Value::as_f64).filter(|_| clipped);
+    Some([1.0 - bound("clip_low")?, 1.0 + bound("clip_high")?])
+}
+
+/// Returns the tokenizer of a policy; `None` if the run has none.
+fn stored(run: &Path, policy: &str) -> Result<Option<Arc<Tokenizer>>, String> {
+    let path = tokenizer(run, policy);
+    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(at) = last.iter().position(|(of, _)| *of == path) {
+        let found = last.remove(at);
+        let words = Arc::clone(&found.1);
+        last.push(found);
+        return Ok(Some(words));
+    }
+    if !path.is_file() {
+        return Ok(None);
+    }
+    let json = read_tokenizer(&path).map_err(|error| error.to_string())?;
+    let words = Tokenizer::from_json(&json);
+    let words = words.map_err(|error| format!("`{}` is damaged: {error}", path.display()))?;
+    let words = Arc::new(words);
+    last.push((path, Arc::clone(&words)));
+    if last.len() > TOKENIZERS {
+        last.remove(0);
+    }
+    Ok(Some(words))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn the_bounds_of_a_seat_are_its_own_or_those_of_all() {
+        let all = json!({ "clip_low": 0.2, "clip_high": 0.25, "ratio": "token" });
+        let config = json!({
+            "algorithm": { "loss": all },
+            "agents": {
+                "a/b": { "loss": { "clip_high": 0.5 }, "seats": { "1": { "loss": { "clip_low": 0.25 } } } },
+                "a/c": { "loss": { "ratio": "sequence" } },
+            },
+        });
+        assert_eq!(clip(&config, &Seat::only("x/y")), Some([0.8, 1.25]));
+        assert_eq!(clip(&config, &Seat::only("a/b")), Some([0.8, 1.5]));
+        assert_eq!(clip(&config, &Seat::at("a/b", 1)), Some([0.75, 1.5]));
+        assert_eq!(clip(&config, &Seat::only("a/c")), None, "the ratio of a reply is clipped");
+    }
+
+    #[test]
+    fn a_prompt_is_folded_as_far_as_an_earlier_turn_had_it() {
+        let mut episode = crate::run_dir::tests::episode("a", 0, true, 3);
+        let mut prompt = |turn: usize, ids: &[u32]| {
+            episode.turns[turn].tokens.as_mut().unwrap().prompt = ids.to_vec();
+        };
+        // The first turn is 1, 2, 3 and the reply 4, 5.
+        prompt(1, &[1, 2, 9]);
+        prompt(2, &[1, 2, 3, 4, 5, 6]);
+        assert_eq!(shared(&episode.turns, 0), (0, 0));
+        assert_eq!(shared(&episode.turns, 1), (2, 0));
+        assert_eq!(shared(&episode.turns, 2), (5, 0));
+        episode.turns[0].policy = "other".into();
+        assert_eq!(shared(&episode.turns, 2), (2, 1));
+    }
+}
