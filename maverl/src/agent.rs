@@ -141,6 +141,8 @@ pub struct Prompt {
     pub results: Vec<String>,
     /// Messages as a program wrote them, in place of all sections but the tools. Never shortened.
     pub messages: Vec<Message>,
+    /// True if the model continues the text of the messages, without a chat template.
+    pub continued: bool,
 }
 
 impl Prompt {

@@ -15,6 +15,7 @@ mod bench;
 mod blank;
 mod card;
 mod check_config;
+mod collect;
 mod compare;
 mod complete;
 mod eval;
@@ -151,6 +152,12 @@ enum Command {
     Score(score::ScoreArgs),
     /// Grade answers in a file by a rule of the environments.
     Grade(grade::GradeArgs),
+    /// Write data sets from episodes: for supervised training, preferences, verifiers and process rewards.
+    ///
+    /// The episodes are those of runs (`--from`), or are played for it: by a configuration, or by a checkpoint of a run
+    /// (`--run`). Rows are JSON lines with TRL's names of columns, and `maverl` has the origin of each. Beside them are
+    /// `provenance.json` and a card with counts. Equal episodes and options make equal files.
+    Collect(collect::CollectArgs),
     /// Describe a model or an adapter: shape, size, vocabulary, chat template, special tokens, files.
     Inspect(inspect::InspectArgs),
     /// Write a model, an adapter or a policy of a run as a directory for other programs.
@@ -299,6 +306,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Generate(args) => generate::generate(&args),
         Command::Score(args) => score::score(&args),
         Command::Grade(args) => grade::grade(&args),
+        Command::Collect(args) => collect::collect(&args),
         Command::Inspect(args) => inspect::inspect(&args),
         Command::Export(args) => export::export(&args),
         Command::NewModel(args) => blank::blank(&args),

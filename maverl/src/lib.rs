@@ -61,6 +61,8 @@ pub mod checkpoint;
 pub mod cli;
 mod client;
 #[doc(hidden)]
+pub mod collect;
+#[doc(hidden)]
 pub mod config;
 pub mod credit;
 #[doc(hidden)]

@@ -251,6 +251,8 @@ pub trait DynOrchestra: Send + Sync {
     fn environments(&self) -> Vec<String>;
     /// See [`Orchestra::sources`](crate::orchestra::Orchestra::sources).
     fn sources(&self) -> Vec<String>;
+    /// See [`Orchestra::ready`](crate::orchestra::Orchestra::ready).
+    fn ready(&self) -> BoxFuture<'_, ()>;
     /// Plays one episode.
     fn run<'a>(
         &'a self,
@@ -269,6 +271,10 @@ impl<O: OrchestraName> DynOrchestra for O {
 
     fn sources(&self) -> Vec<String> {
         crate::orchestra::Orchestra::sources(self)
+    }
+
+    fn ready(&self) -> BoxFuture<'_, ()> {
+        Box::pin(crate::orchestra::Orchestra::ready(self))
     }
 
     fn run<'a>(

@@ -278,6 +278,9 @@ pub struct Episode {
     pub outcome: Outcome,
     /// Reward parts in addition to the score.
     pub rewards: Vec<RewardPart>,
+    /// Output of the program that played it, for the logs of the run; not part of the record.
+    #[serde(skip)]
+    pub log: String,
 }
 
 impl Episode {

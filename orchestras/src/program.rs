@@ -6,7 +6,7 @@ use std::path::Path;
 
 use agents::program::ProgramAgent;
 use maverl::prelude::*;
-use maverl::serve::gateway::{Gateway, ModelNames, OnCrash, ProgramOptions, Structure};
+use maverl::serve::gateway::{Gateway, Mode, ModelNames, OnCrash, ProgramOptions, Structure};
 use maverl::trajectory::{Fault, FaultKind};
 
 /// Runs a program for each episode; its requests for completions are the turns.
@@ -14,6 +14,15 @@ use maverl::trajectory::{Fault, FaultKind};
 pub struct Run {
     /// The program and its arguments. It runs in the directory of the configuration.
     pub command: Vec<String>,
+    /// `episode`: a process for each episode. `worker`: long-lived processes that claim episodes, or, without `command`,
+    /// programs that attach from outside.
+    pub mode: Mode,
+    /// Number of workers; 0 is one for each core.
+    pub processes: u32,
+    /// Environment variable with the key of workers that attach from outside.
+    pub key_env: String,
+    /// Seconds in which the worker of an episode must make a request of the episode, or send a heartbeat.
+    pub lease_s: f64,
     /// Names that the program asks as `model`, one for each seat of `program/agent`. A single one answers to any name.
     pub models: ModelNames,
     /// Maximum number of completions of an episode; further calls are refused.
@@ -47,6 +56,10 @@ impl Default for Run {
         let (command, models, data, env, pass_env, sources) = Default::default();
         Self {
             command,
+            mode: Mode::default(),
+            processes: 0,
+            key_env: String::new(),
+            lease_s: 60.0,
             models,
             max_turns: NonZeroU32::MIN.saturating_add(63),
             max_total_tokens: 0,
@@ -68,6 +81,10 @@ impl Run {
     fn options(&self) -> ProgramOptions {
         ProgramOptions {
             command: self.command.clone(),
+            mode: self.mode,
+            processes: self.processes,
+            key_env: self.key_env.clone(),
+            lease_s: self.lease_s,
             models: self.models.0.clone(),
             max_turns: self.max_turns.get(),
             max_total_tokens: self.max_total_tokens,
@@ -91,6 +108,12 @@ impl Orchestra for Run {
             return Err(fault.into());
         };
         gateway.play(team, self.members()).await
+    }
+
+    async fn ready(&self) {
+        if let Some(gateway) = &self.gateway {
+            gateway.ready().await;
+        }
     }
 
     fn validate(&self, base: &Path) -> Result<Vec<String>, Vec<String>> {

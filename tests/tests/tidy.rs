@@ -124,6 +124,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("eval", &["ballot", "config", "rng", "metrics", "table", "trajectory"]),
     ("run_dir", &["config", "metrics", "task", "trajectory"]),
     ("checkpoint", &["metrics", "run_dir", "trajectory"]),
+    ("collect", &["rng", "run_dir", "trajectory"]),
     (
         "train",
         &[

@@ -110,6 +110,7 @@ pub(crate) fn episode(task: &str, index: u32, reward: f64, turns: Vec<Turn>) -> 
         answer: None,
         outcome: Outcome::Scored(Score { reward, solved: reward > 0.5, metrics: Map::new() }),
         rewards: Vec::new(),
+        log: String::new(),
     }
 }
 

@@ -3,7 +3,7 @@
 use clap::Command;
 
 /// Example calls by command; a test verifies that each is accepted.
-pub(super) const EXAMPLES: [(&str, &[&str]); 24] = [
+pub(super) const EXAMPLES: [(&str, &[&str]); 25] = [
     ("new", &["maverl new my_team", "maverl new my_team --maverl ~/src/maverl"]),
     ("list", &["maverl list"]),
     (
@@ -67,6 +67,14 @@ pub(super) const EXAMPLES: [(&str, &[&str]); 24] = [
         &[
             "maverl grade math --input answers.jsonl --output graded.jsonl --last-number",
             "maverl grade code --input programs.jsonl --output graded.jsonl --seconds 5",
+        ],
+    ),
+    (
+        "collect",
+        &[
+            "maverl collect --from runs/first --as sft,preference --solved --out data/first",
+            "maverl collect --from runs/first --steps 10..=40 --seat search/verifier --as sft --out data/verifier",
+            "maverl collect --run runs/first --checkpoint best --samples 16 --as verifier --test-share 0.1 --out data/v1",
         ],
     ),
     ("inspect", &["maverl inspect builtin:tiny", "maverl inspect models/qwen --json"]),

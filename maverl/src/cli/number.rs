@@ -73,6 +73,33 @@ fn real(text: &str, expected: &str, holds: fn(f32) -> bool) -> Result<f32, Strin
     number.ok_or_else(|| format!("expected {expected}"))
 }
 
+/// Upper bound of the numbers of ranges.
+const MOST: usize = 10_000;
+
+/// Parses different numbers, as `0..5`, `0..=4` or `1,2,7`.
+pub(super) fn ranges(text: &str, what: &str) -> Result<Vec<u64>, String> {
+    let wrong = || format!("{text:?} are no {what}; write a range as `0..5`, or a list as `1,2,7`");
+    let number = |text: &str| {
+        let number = text.trim().parse::<u64>().ok();
+        number.filter(|number| i64::try_from(*number).is_ok()).ok_or_else(wrong)
+    };
+    let mut numbers = Vec::new();
+    for part in text.split(',') {
+        let range = match part.split_once("..") {
+            None => number(part)?..number(part)? + 1,
+            Some((from, to)) => match to.strip_prefix('=') {
+                Some(to) => number(from)?..number(to)? + 1,
+                None => number(from)?..number(to)?,
+            },
+        };
+        if range.end.saturating_sub(range.start) > MOST as u64 {
+            return Err(format!("{text:?} are more than {MOST} {what}"));
+        }
+        numbers.extend(range.filter(|number| !numbers.contains(number)).collect::<Vec<_>>());
+    }
+    if numbers.is_empty() { Err(wrong()) } else { Ok(numbers) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

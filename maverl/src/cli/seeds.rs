@@ -5,16 +5,13 @@ use std::process::ExitCode;
 use std::str::FromStr;
 
 use super::training::{carry_out, options};
-use super::{BuiltinConfig, Failure, RunArgs, of_run, planned, print, terminal};
+use super::{BuiltinConfig, Failure, RunArgs, number, of_run, planned, print, terminal};
 use crate::check::{Purpose, Sources};
 use crate::eval::{Interval, over_runs};
 use crate::registry::Registry;
 use crate::run_dir::{MANIFEST, Missing, RunLocation, next};
 use crate::table::Table;
 use crate::train::{Options, Report, RunSummary, tell};
-
-/// Upper bound of the number of runs.
-const MOST: usize = 10_000;
 
 /// Seeds, as `0..5`, `0..=4` or `1,2,7`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,27 +21,7 @@ impl FromStr for Seeds {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong =
-            || format!("{text:?} are no seeds; write a range as `0..5`, or a list as `1,2,7`");
-        let number = |text: &str| {
-            let number = text.trim().parse::<u64>().ok();
-            number.filter(|seed| i64::try_from(*seed).is_ok()).ok_or_else(wrong)
-        };
-        let mut seeds = Vec::new();
-        for part in text.split(',') {
-            let range = match part.split_once("..") {
-                None => number(part)?..number(part)? + 1,
-                Some((from, to)) => match to.strip_prefix('=') {
-                    Some(to) => number(from)?..number(to)? + 1,
-                    None => number(from)?..number(to)?,
-                },
-            };
-            if range.end.saturating_sub(range.start) > MOST as u64 {
-                return Err(format!("{text:?} are more than {MOST} seeds"));
-            }
-            seeds.extend(range.filter(|seed| !seeds.contains(seed)).collect::<Vec<_>>());
-        }
-        if seeds.is_empty() { Err(wrong()) } else { Ok(Self(seeds)) }
+        number::ranges(text, "seeds").map(Self)
     }
 }
 

@@ -68,6 +68,11 @@ pub trait Orchestra: Send + Sync + 'static {
         Ok(())
     }
 
+    /// Waits until an episode can be played, such as for a free worker. The time limit of the episode begins afterwards.
+    fn ready(&self) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
+
     /// Returns files beside the configuration that episodes depend on. Their hashes are part of a run's provenance, so a
     /// run is not resumed with others.
     fn sources(&self) -> Vec<String> {

@@ -44,7 +44,11 @@ pub struct EpisodeState {
     acts: Mutex<Vec<Act>>,
     fault: Mutex<Option<Fault>>,
     reward_parts: Mutex<reward_parts::RewardParts>,
+    log: Mutex<Option<LogSource>>,
 }
+
+/// Source of the log of an episode, once it has ended.
+type LogSource = Box<dyn FnOnce() -> String + Send>;
 
 impl EpisodeState {
     /// Creates the state of one episode. Its environments are opened by [`EpisodeState::open`].
@@ -55,8 +59,8 @@ impl EpisodeState {
         environment: Arc<dyn DynEnvironment>,
     ) -> Self {
         let own = environments::EnvSession::new(environment);
-        let (beside, turns, acts, fault, reward_parts) = Default::default();
-        Self { task, seed, members, own, beside, turns, acts, fault, reward_parts }
+        let (beside, turns, acts, fault, reward_parts, log) = Default::default();
+        Self { task, seed, members, own, beside, turns, acts, fault, reward_parts, log }
     }
 
     /// Returns the task of the episode.
@@ -76,6 +80,11 @@ impl EpisodeState {
         let mut turns = std::mem::take(&mut *lock(&self.turns));
         turns.sort_by(|a, b| a.path.cmp(&b.path));
         turns
+    }
+
+    /// Takes the log of the program that played the episode, at its end.
+    pub(crate) fn take_log(&self) -> String {
+        lock(&self.log).take().map_or_else(String::new, |source| source())
     }
 
     /// Returns the first fault of an ask or an action, even if the orchestra ignored it.

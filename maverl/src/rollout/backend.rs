@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 
 use crate::config::Overflow;
 use crate::orchestra::{Ask, AskLimits, ChatBackend, Conversation, Response};
-use crate::rollout::prompt::{Next, Room, next_prompt};
+use crate::rollout::prompt::{Next, Room, next_prompt, text_prompt};
 use crate::runtime::{Completion, Policy, Request, RuntimeError, Sampling};
 use crate::trajectory::{Fault, FaultKind, Finish, Tokens};
 
@@ -35,7 +35,10 @@ impl ModelBackend {
             overflow: self.overflow,
         };
         let tokenizer = &**self.policy.tokenizer();
-        let next = next_prompt(tokenizer, conversation, &ask.prompt, &self.stop_ids, room)?;
+        let next = match ask.prompt.continued {
+            true => text_prompt(tokenizer, conversation, &ask.prompt, room)?,
+            false => next_prompt(tokenizer, conversation, &ask.prompt, &self.stop_ids, room)?,
+        };
         conversation.tools = conversation.tools_with(&ask.prompt).to_vec();
         let request = Request { prompt: next.ids.clone(), sampling, seed: ask.seed, watch: None };
         let completion = self.policy.generate(request).await.map_err(fault)?;

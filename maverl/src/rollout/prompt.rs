@@ -121,6 +121,30 @@ pub(crate) fn next_prompt(
     Ok(best)
 }
 
+/// Returns the prompt of a text that the model continues, without a chat template.
+///
+/// # Errors
+///
+/// A fault of kind `overflow` if the text leaves no room for `max_tokens`; of kind `program` if it has no tokens.
+pub(crate) fn text_prompt(
+    tokenizer: &Tokenizer,
+    conversation: &Conversation,
+    prompt: &Prompt,
+    room: Room,
+) -> Result<Next, Fault> {
+    let messages = conversation.messages_with(prompt);
+    let rendered: String = messages.iter().map(|message| message.content.as_str()).collect();
+    let ids = tokenizer.encode_framed(&rendered).map_err(|error| template(error, prompt))?;
+    if ids.is_empty() {
+        return Err(Fault::new(FaultKind::Program, "the text has no tokens"));
+    }
+    let next = Next { messages, ids, rendered, shortened: 0, forked: false };
+    match next.ids.len() + room.max_tokens <= room.context {
+        true => Ok(next),
+        false => Err(overflow(&next, room, "")),
+    }
+}
+
 /// Truncates observations and results to `longest` characters each. Returns the prompt and the number of characters
 /// removed.
 fn cut(prompt: &Prompt, longest: usize) -> (Prompt, usize) {

@@ -7,6 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use tokio::task::JoinSet;
 
 use crate::agent::AskError;
@@ -39,8 +40,8 @@ impl EpisodeRequest {
     /// Returns an episode that ended with an outcome before its first turn.
     pub(crate) fn ended(self, outcome: Outcome) -> Episode {
         let Self { task, index, seed } = self;
-        let (turns, acts, rewards) = Default::default();
-        Episode { task, index, seed, turns, acts, answer: None, outcome, rewards }
+        let (turns, acts, rewards, log) = Default::default();
+        Episode { task, index, seed, turns, acts, answer: None, outcome, rewards, log }
     }
 }
 
@@ -83,6 +84,10 @@ impl EpisodeRunner {
     /// - **Unscored**: a fault, even one that the orchestra swallowed; a timeout; a panic of the orchestra, an agent,
     ///   the environment or a reward; a score or reward that is not finite. The turns so far are recorded.
     pub async fn play(&self, request: EpisodeRequest) -> Episode {
+        if let Err(panic) = AssertUnwindSafe(self.orchestra.ready()).catch_unwind().await {
+            let fault = panicked("the orchestra", &*panic);
+            return request.ended(Outcome::Unscored(fault));
+        }
         let table = self.state(&request);
         let (answer, outcome) = self.run_orchestra(&table).await;
         let closed = self.isolated("the environment", close(Arc::clone(&table))).await;
@@ -90,8 +95,8 @@ impl EpisodeRunner {
             (Outcome::Scored(_), Err(fault)) => Outcome::Unscored(fault),
             (outcome, _) => outcome,
         };
-        let (turns, acts) = (table.take_turns(), table.take_acts());
-        let mut episode = Episode { answer, turns, acts, ..request.ended(outcome) };
+        let (turns, acts, log) = (table.take_turns(), table.take_acts(), table.take_log());
+        let mut episode = Episode { answer, turns, acts, log, ..request.ended(outcome) };
         if episode.score().is_some()
             && let Err(fault) = self.reward(&mut episode, &table)
         {

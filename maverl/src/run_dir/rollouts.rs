@@ -1,5 +1,6 @@
 //! Episodes on disk: compressed JSON lines, one for each episode followed by one for each of its turns.
 
+mod programs;
 mod writer;
 
 use std::fs;
@@ -144,7 +145,7 @@ fn write(text: &mut Vec<u8>, episode: &Episode) -> io::Result<()> {
 }
 
 fn lines(episode: &Episode) -> impl Iterator<Item = Line> {
-    let Episode { task, index, seed, turns, acts, answer, outcome, rewards } = episode;
+    let Episode { task, index, seed, turns, acts, answer, outcome, rewards, log: _ } = episode;
     let header = Line::Episode {
         task: task.clone(),
         index: *index,
@@ -215,7 +216,18 @@ fn add(episodes: &mut Vec<Episode>, missing: &mut usize, line: &[u8]) -> Result<
             *missing = turns;
             // The stored number is not trusted for allocation.
             let turns = Vec::with_capacity(turns.min(TURNS));
-            episodes.push(Episode { task, index, seed, turns, acts, answer, outcome, rewards });
+            let log = String::new();
+            episodes.push(Episode {
+                task,
+                index,
+                seed,
+                turns,
+                acts,
+                answer,
+                outcome,
+                rewards,
+                log,
+            });
         }
         Line::Turn { turn, .. } if *missing > 0 => {
             *missing -= 1;
@@ -256,7 +268,8 @@ pub fn read_episode(path: &Path, [frame, at]: Place) -> Result<Episode, RunDirEr
         }
     }
     lines.drain()?;
-    Ok(Episode { task, index, seed, turns, acts, answer, outcome, rewards })
+    let log = String::new();
+    Ok(Episode { task, index, seed, turns, acts, answer, outcome, rewards, log })
 }
 
 /// Lines of a compressed file, read one at a time, of limited length.

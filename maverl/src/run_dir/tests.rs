@@ -47,6 +47,7 @@ pub(crate) fn episode(id: &str, index: u32, solved: bool, turns: u32) -> Episode
         answer: Some("yes".into()),
         outcome: Outcome::Scored(Score::binary(solved)),
         rewards: Vec::new(),
+        log: String::new(),
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod algorithms;
 mod bad_input;
+mod collect;
 mod commands;
 mod damage;
 mod disk;

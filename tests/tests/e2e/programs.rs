@@ -1,12 +1,17 @@
 //! Programs that play as an orchestra, in whole runs. They need `python3`, and skip with a message without it.
 
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
-use maverl_tests::lab::Run;
+use maverl::trajectory::Episode;
+use maverl_tests::lab::{Ended, Lab, Run, wait_until};
 use serde_json::{Map, Value};
 
 use crate::lab;
+
+/// Key of the programs from outside.
+const KEY: &str = "marked-key-4711-of-the-gateway";
 
 /// Returns true, with a message, if there is no Python.
 pub(crate) fn without_python(test: &str) -> bool {
@@ -36,56 +41,128 @@ fn renamed(row: &Value) -> Map<String, Value> {
     row.iter().map(|(key, value)| (name(key), value.clone())).collect()
 }
 
+/// Settings of a small run of an example.
+const SMALL: [&str; 3] = ["task.group_size=4", "eval.before_and_after=false", "eval.every=0"];
+/// Length of a run that is compared.
+const COMPARED: [&str; 2] = ["task.tasks_per_step=4", "steps=3"];
+
+/// Trains an example with further settings.
+fn train(lab: &Lab, config: &str, out: &str, set: &[&str]) -> Run {
+    let config = example(config);
+    let mut args = vec!["train", &config, "--out", out];
+    args.extend(SMALL.iter().chain(set).flat_map(|set| ["--set", set]));
+    lab.run(&args).succeeded();
+    Run(lab.path(out))
+}
+
+/// Fails unless a run of the program has the tokens, rewards and metrics of the orchestra. Returns the number of turns.
+fn is_equal(name: &str, orchestra: &Run, program: &Run) -> usize {
+    let mut turns = 0;
+    for step in 1..=3 {
+        let [ours, theirs] = [orchestra, program].map(|run| run.episodes(step));
+        assert_eq!((ours.len(), theirs.len()), (16, 16), "{name}");
+        for (ours, theirs) in ours.iter().zip(&theirs) {
+            let tokens = |episode: &Episode| {
+                let turns = episode.turns.iter();
+                turns.map(|turn| (turn.path.clone(), turn.tokens.clone())).collect::<Vec<_>>()
+            };
+            assert_eq!(tokens(ours), tokens(theirs), "{name}: {} {}", ours.task.id, ours.index);
+            let rewards = |episode: &Episode| {
+                let turns = 0..episode.turns.len();
+                turns.map(|turn| episode.turn_reward(turn)).collect::<Vec<_>>()
+            };
+            assert_eq!(rewards(ours), rewards(theirs), "{name}: {} {}", ours.task.id, ours.index);
+            assert_eq!(ours.answer, theirs.answer, "{name}");
+            assert_eq!(ours.acts, theirs.acts, "{name}");
+            turns += ours.turns.len();
+        }
+    }
+    let (ours, theirs) = (orchestra.steps(), program.steps());
+    assert_eq!((ours.len(), theirs.len()), (3, 3), "{name}");
+    for (ours, theirs) in ours.iter().zip(&theirs) {
+        let mut theirs = renamed(theirs);
+        theirs.retain(|name, _| !name.starts_with("gateway/"));
+        assert_eq!(renamed(ours), theirs, "{name}");
+    }
+    turns
+}
+
 #[test]
 fn the_search_team_as_a_program_has_the_same_tokens_rewards_and_updates() {
     if without_python("the search team as a program") {
         return;
     }
     let lab = lab();
-    let train = |config: &str, out: &str| {
-        let settings = [
-            "task.tasks_per_step=4",
-            "task.group_size=4",
-            "eval.before_and_after=false",
-            "eval.every=0",
-            "steps=3",
-        ];
-        let config = example(config);
-        let mut args = vec!["train", &config, "--out", out];
-        args.extend(settings.iter().flat_map(|set| ["--set", set]));
-        lab.run(&args).succeeded();
-        Run(lab.path(out))
-    };
-    let orchestra = train("search_orchestra.toml", "orchestra");
-    let program = train("program.toml", "program");
-    let mut turns = 0;
-    for step in 1..=3 {
-        let [ours, theirs] = [&orchestra, &program].map(|run| run.episodes(step));
-        assert_eq!((ours.len(), theirs.len()), (16, 16));
-        for (ours, theirs) in ours.iter().zip(&theirs) {
-            let tokens = |episode: &maverl::trajectory::Episode| {
-                let turns = episode.turns.iter();
-                turns.map(|turn| (turn.path.clone(), turn.tokens.clone())).collect::<Vec<_>>()
-            };
-            assert_eq!(tokens(ours), tokens(theirs), "{} {}", ours.task.id, ours.index);
-            let rewards = |episode: &maverl::trajectory::Episode| {
-                let turns = 0..episode.turns.len();
-                turns.map(|turn| episode.turn_reward(turn)).collect::<Vec<_>>()
-            };
-            assert_eq!(rewards(ours), rewards(theirs), "{} {}", ours.task.id, ours.index);
-            assert_eq!(ours.answer, theirs.answer);
-            assert_eq!(ours.acts, theirs.acts);
-            turns += ours.turns.len();
-        }
-    }
-    let (ours, theirs) = (orchestra.steps(), program.steps());
-    assert_eq!((ours.len(), theirs.len()), (3, 3));
-    for (ours, theirs) in ours.iter().zip(&theirs) {
-        let mut theirs = renamed(theirs);
-        theirs.retain(|name, _| !name.starts_with("gateway/"));
-        assert_eq!(renamed(ours), theirs);
-    }
+    let orchestra = train(&lab, "search_orchestra.toml", "orchestra", &COMPARED);
+    let program = train(&lab, "program.toml", "program", &COMPARED);
+    let turns = is_equal("a process for each episode", &orchestra, &program);
+    let log = program.0.join("rollouts/programs/step-000001.log.zst");
+    let log = zstd::decode_all(std::fs::File::open(log).unwrap()).unwrap();
+    let log = String::from_utf8(log).unwrap();
+    assert!(log.starts_with("== ") && log.contains("\"answer\""), "{log}");
+    let workers = train(&lab, "program_workers.toml", "workers", &COMPARED);
+    is_equal("workers", &orchestra, &workers);
     eprintln!("{turns} turns are equal");
+}
+
+#[test]
+fn a_program_that_attaches_from_outside_plays_the_same_and_its_key_is_in_no_file() {
+    if without_python("a program that attaches") {
+        return;
+    }
+    let lab = lab();
+    let orchestra = train(&lab, "search_orchestra.toml", "orchestra", &COMPARED);
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let address = format!("orchestra.address=\"127.0.0.1:{port}\"");
+    let outside = ["orchestra.command=[]", "orchestra.key_env=\"TEST_GATEWAY_KEY\"", &address];
+    let config = example("program_workers.toml");
+    let mut args = vec!["train", &config, "--out", "attached"];
+    args.extend(SMALL.iter().chain(&COMPARED).chain(&outside).flat_map(|set| ["--set", set]));
+    let mut command = lab.command(&args);
+    command.env("TEST_GATEWAY_KEY", KEY).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let run = command.spawn().unwrap();
+    wait_until("the gateway", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+    let worker = |key: &str| {
+        let mut worker = Command::new("python3");
+        worker.arg(example("programs/worker.py")).env("MAVERL_GATEWAY_KEY", key);
+        worker.env("MAVERL_GATEWAY_URL", format!("http://127.0.0.1:{port}"));
+        worker.stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let wrong = worker("a wrong key").wait_with_output().unwrap();
+    assert!(String::from_utf8_lossy(&wrong.stderr).contains("401"), "{wrong:?}");
+    let workers = [worker(KEY), worker(KEY)];
+    Ended::of(&run.wait_with_output().unwrap()).succeeded();
+    for worker in workers {
+        let ended = worker.wait_with_output().unwrap();
+        assert!(String::from_utf8_lossy(&ended.stderr).contains("no more episodes"), "{ended:?}");
+    }
+    let attached = Run(lab.path("attached"));
+    is_equal("programs from outside", &orchestra, &attached);
+    for (name, bytes) in attached.lasting() {
+        let found = bytes.windows(KEY.len()).any(|part| part == KEY.as_bytes());
+        assert!(!found, "{name} has the key");
+    }
+}
+
+#[test]
+fn a_run_of_workers_that_is_killed_resumes_to_the_same_end() {
+    if without_python("a killed run of workers") {
+        return;
+    }
+    let lab = lab();
+    let set = ["checkpoint.every=1", "task.tasks_per_step=2", "steps=4"];
+    let whole = train(&lab, "program_workers.toml", "whole", &set);
+    let config = example("program_workers.toml");
+    let mut args = vec!["train", &config, "--out", "killed"];
+    args.extend(SMALL.iter().chain(&set).flat_map(|set| ["--set", set]));
+    let mut child = lab.command(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let killed = Run(lab.path("killed"));
+    let growing = killed.0.join("rollouts/step-000003.part.jsonl.zst");
+    wait_until("step 3", || growing.exists());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    lab.run(&["train", "--resume", "killed"]).succeeded();
+    assert_eq!(whole.steps(), killed.steps());
 }
 
 #[test]
@@ -137,4 +214,50 @@ fn check_tells_what_a_program_lacks() {
     ] {
         assert!(told.stderr.contains(part), "{part}: {told}");
     }
+}
+
+/// A program that asks in all three forms.
+const FORMS: &str = r#"
+import json, sys, urllib.request
+episode = json.loads(sys.stdin.readline())
+def post(path, body):
+    head = {"authorization": "Bearer " + episode["api_key"], "content-type": "application/json"}
+    request = urllib.request.Request(episode["base_url"] + path, json.dumps(body).encode(), head)
+    with urllib.request.urlopen(request) as answer:
+        return json.load(answer)
+question = episode["task"]["question"]
+chat = post("/chat/completions", {"messages": [{"role": "user", "content": question}]})
+response = post("/responses", {"input": question})
+first = {"role": "user", "content": question}
+post("/responses", {"input": [first, *response["output"], {"role": "user", "content": "go on"}]})
+text = post("/completions", {"prompt": "Question: " + question + "\nAnswer:", "max_tokens": 4})
+assert text["usage"]["completion_tokens"] <= 4
+print(json.dumps({"reward": 0.5 if chat["choices"][0]["message"]["content"] else 0.0}))
+"#;
+
+#[test]
+fn a_program_that_asks_in_every_form_is_trained_on_exactly_what_was_sampled() {
+    if without_python("a program that asks in every form") {
+        return;
+    }
+    let lab = lab();
+    lab.write("forms.py", FORMS);
+    let config = "steps = 1\n[task]\ndata = \"builtin:arithmetic\"\ntasks_per_step = 2\ngroup_size = 4\n\
+                  [environment]\nname = \"reported\"\n[orchestra]\nname = \"program/run\"\n\
+                  command = [\"python3\", \"forms.py\"]\nmodels = [\"a\"]\n[sampling]\nmax_tokens = 8\n\
+                  [models.tiny]\npath = \"builtin:tiny\"\n[eval]\nbefore_and_after = false\nevery = 0\n";
+    lab.write("forms.toml", config);
+    lab.run(&["train", "forms.toml", "--out", "forms"]).succeeded();
+    let run = Run(lab.path("forms"));
+    let row = &run.steps()[0];
+    assert_eq!(row["rollout/unscored"], 0.0, "{row}");
+    assert_eq!(row["gateway/calls_mean"], 4.0, "{row}");
+    for episode in run.episodes(1) {
+        let prompts: Vec<usize> = episode.turns.iter().map(|turn| turn.prompt.len()).collect();
+        assert_eq!(prompts, [1, 1, 3, 1]);
+        let ids = |turn: usize| episode.turns[turn].tokens.as_ref().unwrap().prompt.clone();
+        assert_eq!(ids(0), ids(1), "equal messages are equal prompts");
+        assert_ne!(ids(0), ids(3), "a text has no chat template");
+    }
+    assert!(row["mismatch/tiny/logp_abs_max"].as_f64().unwrap() < 1e-5, "{row}");
 }

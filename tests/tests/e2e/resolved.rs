@@ -197,6 +197,7 @@ fn library() -> (Lab, PathBuf) {
     lab.write("corpus.jsonl", "{\"title\": \"Oslo\", \"text\": \"The capital of Norway.\"}\n");
     fs::create_dir(lab.path("programs")).unwrap();
     lab.write("programs/search.py", "");
+    lab.write("programs/worker.py", "");
     let base = lab.path("").canonicalize().unwrap();
     (lab, base)
 }

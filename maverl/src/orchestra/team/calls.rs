@@ -21,6 +21,11 @@ impl<O: ?Sized> Team<O> {
 }
 
 impl EpisodeState {
+    /// Sets the source of the episode's log.
+    pub(crate) fn log_from(&self, source: impl FnOnce() -> String + Send + 'static) {
+        *lock(&self.log) = Some(Box::new(source));
+    }
+
     /// Returns the seed of the episode.
     pub(crate) fn seed(&self) -> u64 {
         self.seed

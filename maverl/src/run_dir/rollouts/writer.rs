@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
+use super::programs::ProgramLogs;
 use super::{FRAME, Place, encode, frame, write};
 use crate::run_dir::disk::{hex, name, options, parent, sync_dir, write_atomic};
 use crate::run_dir::error::{At, RunDirError};
@@ -27,6 +28,7 @@ pub struct RolloutWriter {
     content: Content,
     /// Place of each episode in the file.
     places: Vec<Place>,
+    logs: ProgramLogs,
 }
 
 enum Content {
@@ -101,7 +103,8 @@ impl RolloutWriter {
         let growing = growing(path);
         let content = Growing::create(&growing).at("make", &growing)?;
         let content = Content::Growing(Box::new(content));
-        Ok(Self { path: path.to_owned(), growing, content, places: Vec::new() })
+        let logs = ProgramLogs::beside(path)?;
+        Ok(Self { path: path.to_owned(), growing, content, places: Vec::new(), logs })
     }
 
     /// Appends an episode. It can be read when this returns.
@@ -118,7 +121,7 @@ impl RolloutWriter {
             panic!("no episode is appended to a complete file")
         };
         self.places.push(out.append(episode).at("append to", &self.growing)?);
-        Ok(())
+        self.logs.append(episode)
     }
 
     /// Replaces all episodes of a growing file, atomically.

@@ -1,15 +1,11 @@
 //! Answers to calls, in OpenAI's shape.
 
-use axum::http::StatusCode;
-use axum::response::Response;
 use serde_json::{Map, Value, json};
 
 use super::call::Call;
+use super::dialect::Dialect;
 use crate::model::ChatMessage;
-use crate::serve::Metrics;
-use crate::serve::model::stream::events;
 use crate::serve::openai::{Part, ReplyText, Shape, call_id, now};
-use crate::serve::refusal::json_response;
 use crate::tools::Call as ToolCall;
 use crate::trajectory::Turn;
 
@@ -24,10 +20,13 @@ pub(super) struct Told {
 impl Told {
     /// Reads the reply of a turn; `rendered` is the prompt as the template rendered it.
     pub(super) fn read(turn: &Turn, call: &Call, rendered: &str) -> Self {
-        let shape = Shape {
-            thinking: rendered.trim_end().ends_with("<think>"),
-            thoughts: true,
-            calls: if call.tools.declared.is_empty() { 0 } else { call.tools.most },
+        let shape = match call.dialect {
+            Dialect::Text => Shape::default(),
+            Dialect::Chat | Dialect::Responses => Shape {
+                thinking: rendered.trim_end().ends_with("<think>"),
+                thoughts: true,
+                calls: if call.tools.declared.is_empty() { 0 } else { call.tools.most },
+            },
         };
         let (content, reasoning, calls) = Default::default();
         let mut told = Self { content, reasoning, calls };
@@ -134,22 +133,8 @@ pub(super) fn answer(id: &str, call: &Call, choices: &[Choice]) -> Value {
     answer
 }
 
-/// Sends an answer, in chunks if the client asked for a stream: the reply is complete before its first chunk.
-pub(super) fn respond(answer: &Value, streamed: Option<bool>, metrics: &Metrics) -> Response {
-    let Some(usage) = streamed else { return json_response(StatusCode::OK, answer) };
-    let chunks = chunks(answer, usage);
-    events(metrics, move |events| async move {
-        for chunk in &chunks {
-            if !events.send(chunk).await {
-                return;
-            }
-        }
-        events.done().await;
-    })
-}
-
 /// Returns the chunks of an answer; the last has the usage if it is wanted.
-fn chunks(answer: &Value, usage: bool) -> Vec<Value> {
+pub(super) fn chunks(answer: &Value, usage: bool) -> Vec<Value> {
     let chunk = |choices: Value| {
         json!({
             "id": answer["id"],

@@ -1,9 +1,10 @@
-//! Requests for chat completions, as calls of a seat.
+//! Requests for completions, as calls of a seat.
 
 use axum::http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
+use super::dialect::Dialect;
 use super::history::{Hash, ordered};
 use super::options::{ProgramOptions, Structure};
 use super::order;
@@ -28,6 +29,7 @@ const SAMPLING: [&str; 7] =
 /// A call of a seat.
 #[derive(Debug)]
 pub(super) struct Call {
+    pub(super) dialect: Dialect,
     /// Index of the seat.
     pub(super) seat: usize,
     /// Name of the seat, as the program wrote it.
@@ -104,11 +106,12 @@ impl Form {
 impl Call {
     /// Reads a request.
     pub(super) fn read(
+        dialect: Dialect,
         headers: &HeaderMap,
         body: &[u8],
         options: &ProgramOptions,
     ) -> Result<Self, Refusal> {
-        let mut fields = Fields::parse(body)?;
+        let mut fields = Fields::parse(body)?.converted(|map| dialect.request(map))?;
         let model = fields.text("model")?.unwrap_or_default();
         let model = header(headers, "x-maverl-seat")?.map_or(model, str::to_owned);
         let seat = seat(&model, &options.models)?;
@@ -117,16 +120,20 @@ impl Call {
         let masked = header(headers, "x-maverl-train")? == Some("false");
         let retried = header(headers, "x-stainless-retry-count")?.is_some_and(|n| n != "0");
         let again = retried || headers.contains_key("idempotency-key");
-        let digest = digest(&[model.as_bytes(), format!("{path:?}").as_bytes(), body]);
+        let kind = dialect.prefix().as_bytes();
+        let digest = digest(&[kind, model.as_bytes(), format!("{path:?}").as_bytes(), body]);
         let given: Vec<&str> =
             SAMPLING.into_iter().filter(|name| fields.take(name).is_some()).collect();
         let ignored = given.first().copied();
         let call = Self::read_fields(&mut fields, options)?;
         fields.finish(false)?;
-        let call = Self { seat, model, path, masked, again, digest, ignored, ..call };
+        let call = Self { dialect, seat, model, path, masked, again, digest, ignored, ..call };
         if call.path.is_some() && call.choices > 1 {
             let message = "`n` is above 1, and the call has one path; leave `X-Maverl-Path` out";
             return Err(Refusal::invalid("n", message));
+        }
+        if dialect == Dialect::Text && !call.tools.declared.is_empty() {
+            return Err(Refusal::invalid("tools", "`tools` are for chat completions"));
         }
         Ok(call)
     }
@@ -164,6 +171,7 @@ impl Call {
         }
         fields.take("modalities");
         Ok(Self {
+            dialect: Dialect::Chat,
             seat: 0,
             model: String::new(),
             messages: ordered(with_system(sent, &wanted)),

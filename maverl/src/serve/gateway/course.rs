@@ -21,7 +21,8 @@ use complete::complete;
 
 use super::answer::{Choice, Told, answer};
 use super::call::Call;
-use super::history::{Hash, History, hashes};
+use super::dialect::Dialect;
+use super::history::{Continued, Hash, History, hashes};
 use super::options::ProgramOptions;
 use super::order::Order;
 use super::report::{Failure, Finish, Part};
@@ -47,6 +48,8 @@ pub(super) enum Command {
     /// The digest is that of the request.
     Finish(Finish, Hash, Reply),
     Fail(Failure, Reply),
+    /// A heartbeat of the worker.
+    Beat,
 }
 
 /// End of an episode.
@@ -173,6 +176,7 @@ impl<'e> Course<'e> {
                 }
                 let _ = reply.send(finished.map(|()| json!({"accepted": true})));
             }
+            Command::Beat => {}
             Command::Fail(failure, reply) => {
                 let failed = self.fail(failure);
                 let _ = reply.send(failed.map(|()| json!({"accepted": true})));
@@ -192,13 +196,20 @@ impl<'e> Course<'e> {
         begun.map_err(|what| Refusal::invalid("X-Maverl-Path", what))?;
         self.ignored = self.ignored.or(call.ignored);
         self.turns += call.choices;
-        let hashes = hashes(&call.tools.declared, &call.messages);
+        let continued = call.dialect == Dialect::Text;
+        let hashes = hashes(&call.tools.declared, &call.messages, continued);
         let hash = hashes[hashes.len() - 1];
-        let found = self.history.find(call.seat, &call.messages, &hashes);
+        let found = match continued {
+            true => Continued::default(),
+            false => self.history.find(call.seat, &call.messages, &hashes),
+        };
         self.counts.carried += u32::from(found.carries);
         self.counts.continued += u32::from(found.carries && found.known > 0);
-        let prompt = Prompt::messages(flat(&call.messages[found.known..]))
-            .with_tools(call.tools.declared.iter().cloned());
+        let prompt = Prompt {
+            continued,
+            ..Prompt::messages(flat(&call.messages[found.known..]))
+                .with_tools(call.tools.declared.iter().cloned())
+        };
         let numbers: Vec<u32> =
             (0..call.choices).map(|_| self.history.number(call.seat, hash)).collect();
         let asks: Vec<(Ask, Conversation)> = numbers
@@ -268,7 +279,7 @@ impl<'e> Course<'e> {
                 under.result.send_replace(Some(Err(refusal)));
             }
             Done::Chat(under, Some(Ok(turns))) => {
-                let id = new_id("chatcmpl");
+                let id = new_id(under.call.dialect.prefix());
                 let several = turns.len() > 1;
                 let choices: Vec<Choice> = (0..)
                     .zip(turns)

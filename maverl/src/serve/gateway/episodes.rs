@@ -79,6 +79,11 @@ impl Episodes {
         Err(Refusal::new(StatusCode::UNAUTHORIZED, "invalid_api_key", message))
     }
 
+    /// Returns the open episode with an id.
+    pub(super) fn of_id(&self, id: &str) -> Option<Arc<Open>> {
+        self.table().open.values().find(|open| open.id == id).cloned()
+    }
+
     /// Returns the number of open episodes.
     pub(super) fn count(&self) -> usize {
         self.table().open.len()
@@ -109,7 +114,7 @@ pub(super) fn closed() -> Refusal {
 }
 
 /// Draws a key from the random numbers of the system.
-fn new_key() -> std::io::Result<String> {
+pub(super) fn new_key() -> std::io::Result<String> {
     let mut bytes = [0; 32];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;
     Ok(bytes.iter().fold("mv-".to_owned(), |mut key, byte| {

@@ -92,10 +92,12 @@ impl History {
     }
 }
 
-/// Returns the digests of a request: of its tools, then up to each message.
-pub(super) fn hashes(tools: &[Value], messages: &[ChatMessage]) -> Vec<Hash> {
+/// Returns the digests of a request: of its tools, then up to each message. A text that is continued has others than a
+/// conversation.
+pub(super) fn hashes(tools: &[Value], messages: &[ChatMessage], continued: bool) -> Vec<Hash> {
     let tools: Vec<Value> = tools.iter().map(sorted).collect();
-    let mut hashes = vec![Sha256::digest(Value::from(tools).to_string()).into()];
+    let first = if continued { Value::from("text") } else { Value::from(tools) };
+    let mut hashes = vec![Sha256::digest(first.to_string()).into()];
     for message in messages {
         hashes.push(chained(&hashes[hashes.len() - 1], message));
     }
@@ -189,13 +191,13 @@ mod tests {
 
     /// Adds a call of seat 0 with its reply.
     fn add(history: &mut History, messages: &[ChatMessage], told: &ChatMessage, name: &str) {
-        let call = hashes(&[], messages)[messages.len()];
+        let call = hashes(&[], messages, false)[messages.len()];
         let number = history.number(0, call);
         history.insert(0, (call, number), told, conversation(name));
     }
 
     fn found(history: &History, messages: &[ChatMessage]) -> (String, usize, bool) {
-        let found = history.find(0, messages, &hashes(&[], messages));
+        let found = history.find(0, messages, &hashes(&[], messages, false));
         (found.conversation.rendered, found.known, found.carries)
     }
 
@@ -235,15 +237,15 @@ mod tests {
         let mut history = History::default();
         add(&mut history, &[user("1")], &said("a"), "first");
         let messages = [user("1"), said("a"), user("2")];
-        assert_eq!(history.find(1, &messages, &hashes(&[], &messages)).known, 0);
+        assert_eq!(history.find(1, &messages, &hashes(&[], &messages, false)).known, 0);
         let tools = [json!({"type": "function"})];
-        assert_eq!(history.find(0, &messages, &hashes(&tools, &messages)).known, 0);
+        assert_eq!(history.find(0, &messages, &hashes(&tools, &messages, false)).known, 0);
     }
 
     #[test]
     fn of_equal_replies_that_of_the_lowest_number_is_continued() {
         let mut history = History::default();
-        let call = hashes(&[], &[user("1")])[1];
+        let call = hashes(&[], &[user("1")], false)[1];
         assert_eq!((history.number(0, call), history.number(0, call)), (0, 1));
         history.insert(0, (call, 1), &said("a"), conversation("second"));
         history.insert(0, (call, 0), &said("a"), conversation("first"));

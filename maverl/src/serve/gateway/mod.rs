@@ -6,17 +6,21 @@
 mod answer;
 mod call;
 mod course;
+mod dialect;
 mod episodes;
 mod history;
+mod log;
 mod options;
 mod order;
+mod player;
 mod process;
 mod report;
 mod routes;
 #[cfg(test)]
 mod tests;
+mod workers;
 
-pub use options::{ModelNames, OnCrash, ProgramOptions, Structure};
+pub use options::{Mode, ModelNames, OnCrash, ProgramOptions, Structure};
 
 use std::net::{TcpListener, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
@@ -28,7 +32,7 @@ use axum::http::Uri;
 use futures::StreamExt as _;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
 use super::openai::{Fields, now};
 use super::{Family, Guard, Health, Kind, Limits, Listener, Metrics, Ready, Refusal, base};
@@ -37,8 +41,11 @@ use crate::orchestra::{EpisodeState, Team};
 use crate::trajectory::{Fault, FaultKind, Seat};
 use course::{Course, End};
 use episodes::{Entered, Episodes};
+use log::Log;
+use player::{Ended, Player};
 use process::{Left, Process};
 use report::Finish;
+use workers::Workers;
 
 /// Number of requests of an episode that wait to be handled.
 const WAITING: usize = 64;
@@ -78,6 +85,8 @@ pub struct Gateway {
 /// A running server; dropping it stops it.
 struct Server {
     task: JoinHandle<()>,
+    /// Workers that the run starts.
+    _workers: JoinSet<()>,
     _stop: oneshot::Sender<()>,
 }
 
@@ -89,6 +98,7 @@ struct Shared {
     /// Address that programs are told.
     url: String,
     episodes: Episodes,
+    workers: Workers,
     metrics: Metrics,
     created: u64,
     /// True once it was told that sampling of requests has no effect.
@@ -116,11 +126,18 @@ impl Gateway {
             "" => format!("http://{bound}"),
             url => url.to_owned(),
         };
+        let workers = Workers::default();
+        if !options.key_env.is_empty() {
+            let name = &options.key_env;
+            let key = std::env::var(name).map_err(|_| format!("`key_env`: `{name}` is not set"))?;
+            workers.admit(&key);
+        }
         let shared = Arc::new(Shared {
             options,
             base: base.to_owned(),
             url,
             episodes: Episodes::default(),
+            workers,
             metrics: Metrics::new(&FAMILIES),
             created: now(),
             warned: AtomicBool::new(false),
@@ -153,12 +170,30 @@ impl Gateway {
         let task = tokio::spawn(Listener::new(socket, limits).serve(router, async move {
             let _ = stopped.await;
         }));
-        *server = Some(Server { task, _stop: stop });
+        let mut workers = JoinSet::new();
+        for _ in 0..shared.options.workers() {
+            let shared = Arc::clone(shared);
+            workers.spawn(async move {
+                shared.workers.run(&shared.options, &shared.base, &shared.url).await;
+            });
+        }
+        *server = Some(Server { task, _workers: workers, _stop: stop });
+        if !shared.options.key_env.is_empty() {
+            eprintln!("gateway: programs attach at {}", shared.url);
+        }
         Ok(())
     }
 
-    /// Plays an episode: starts the program and serves its calls, until one of both ends it. `seats` are those of the
-    /// options' models.
+    /// Waits until an episode can be played: for a worker that can take it.
+    pub async fn ready(&self) {
+        // The episode reports a server that does not start.
+        if self.serve().is_ok() && self.shared.options.mode == Mode::Worker {
+            self.shared.workers.ready().await;
+        }
+    }
+
+    /// Plays an episode: starts the program, or gives the episode to a worker, and serves its calls until one of both ends
+    /// it. `seats` are those of the options' models.
     ///
     /// # Errors
     ///
@@ -175,24 +210,48 @@ impl Gateway {
         let (sender, mut commands) = mpsc::channel(WAITING);
         let entered = shared.episodes.enter(sender).map_err(program)?;
         let told = shared.told(state, &entered.open.id);
-        let mut process = shared.start(state, &entered, &told).map_err(program)?;
+        let player = shared.player(state, &entered, &told).await;
+        let mut player = player.map_err(program)?;
+        let (log, key) = (player.log(), entered.key.clone());
+        state.log_from(move || log.take(&key));
         let finished = &entered.open.finished;
         let mut course = Course::new(&shared.options, Arc::clone(state), seats, &told, finished);
         let end = loop {
-            tokio::select! {
+            let ended = tokio::select! {
                 biased;
-                Some(done) = course.jobs.next() => course.done(done),
-                Some(command) = commands.recv() => course.handle(command).await,
-                status = process.exited() => {
-                    let status = status.map_err(|error| program(error.to_string()))?;
-                    let left = process.left(status, &entered.key).await;
-                    break shared.ended(&mut course, left).await;
+                Some(done) = course.jobs.next() => {
+                    course.done(done);
+                    None
                 }
-            }
+                Some(command) = commands.recv() => {
+                    player.renew();
+                    course.handle(command).await;
+                    None
+                }
+                ended = player.ended() => Some(ended),
+            };
             if let Some(end) = course.end.take() {
-                process.finished();
+                player.finished();
                 break end;
             }
+            let message = match ended {
+                None => continue,
+                // The worker waits for an answer.
+                Some(Ended::Silent(_)) if !course.jobs.is_empty() => {
+                    player.renew();
+                    continue;
+                }
+                Some(Ended::Silent(message) | Ended::Gone(message)) => message,
+                Some(Ended::Exited(Err(error))) => error.to_string(),
+                Some(Ended::Exited(Ok(status))) => match player {
+                    Player::Process(process, _) => {
+                        let left = process.left(status, &entered.key).await;
+                        break shared.ended(&mut course, left).await;
+                    }
+                    Player::Worker(_) => status.to_string(),
+                },
+            };
+            break shared.lost(&course, message);
         };
         shared.warn(course.ignored);
         match course.close(end) {
@@ -202,7 +261,30 @@ impl Gateway {
     }
 }
 
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        self.shared.workers.close();
+    }
+}
+
 impl Shared {
+    /// Starts the program of an episode, or waits until a worker claims it. It gets the description with the key.
+    async fn player(
+        &self,
+        state: &EpisodeState,
+        entered: &Entered<'_>,
+        told: &Value,
+    ) -> Result<Player, String> {
+        let mut told = told.clone();
+        told["api_key"] = entered.key.as_str().into();
+        match self.options.mode {
+            Mode::Episode => self.start(state, entered, &told),
+            Mode::Worker => {
+                self.workers.offer(told, self.options.lease()).await.map(Player::Worker)
+            }
+        }
+    }
+
     /// Returns what a program is told of its episode. References of the task are told only where the options name them.
     fn told(&self, state: &EpisodeState, id: &str) -> Value {
         let task = state.task();
@@ -224,13 +306,13 @@ impl Shared {
         })
     }
 
-    /// Starts the program of an episode.
+    /// Starts the program of an episode with its description as input.
     fn start(
         &self,
         state: &EpisodeState,
         entered: &Entered<'_>,
         told: &Value,
-    ) -> Result<Process, String> {
+    ) -> Result<Player, String> {
         let episode = format!("{}/episodes/{}", self.url, entered.open.id);
         let api = format!("{episode}/v1");
         let host = self.url.parse::<Uri>().ok().and_then(|uri| uri.host().map(str::to_owned));
@@ -242,9 +324,9 @@ impl Shared {
             ("MAVERL_SEED", state.seed().to_string()),
             ("NO_PROXY", host.unwrap_or_else(|| "127.0.0.1".to_owned())),
         ];
-        let mut input = told.clone();
-        input["api_key"] = entered.key.as_str().into();
-        Process::start(&self.options, &self.base, variables, format!("{input}\n"))
+        let (log, input) = (Log::default(), format!("{told}\n"));
+        let process = Process::start(&self.options, &self.base, variables, input, log.clone())?;
+        Ok(Player::Process(process, log))
     }
 
     /// Returns the end of an episode whose program has ended.
@@ -270,11 +352,19 @@ impl Shared {
                 }
             }
             Some(BY_POLICY) => End::Answer(None),
-            Some(BY_PROGRAM) => fault(crashed(&left)),
+            Some(BY_PROGRAM) => fault(left.message()),
             // Clients raise refusals, so most programs end with them.
             _ if course.limited() => End::Answer(None),
             _ if self.options.on_crash == OnCrash::Score => End::Answer(None),
-            _ => fault(crashed(&left)),
+            _ => fault(left.message()),
+        }
+    }
+
+    /// Returns the end of an episode whose worker is gone.
+    fn lost(&self, course: &Course<'_>, message: String) -> End {
+        match course.limited() || self.options.on_crash == OnCrash::Score {
+            true => End::Answer(None),
+            false => End::Fault(Fault::new(FaultKind::Program, message)),
         }
     }
 
@@ -288,13 +378,5 @@ impl Shared {
                  (`[sampling]`)"
             );
         }
-    }
-}
-
-/// Returns the message about a program that crashed.
-fn crashed(left: &Left) -> String {
-    match left.errors.is_empty() {
-        true => format!("the program ended with {}", left.status),
-        false => format!("the program ended with {}: {}", left.status, left.errors),
     }
 }

@@ -7,16 +7,20 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::orchestra::SeatCount;
-use crate::serve::is_loopback;
+use crate::serve::{Keys, is_loopback};
 
 /// Variables of the environment that every program inherits.
 pub(super) const INHERITED: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];
+/// Maximum number of workers that a run starts.
+const MOST_PROCESSES: u32 = 1024;
 /// Variables that the gateway sets.
-pub(super) const OWN: [&str; 6] = [
+pub(super) const OWN: [&str; 8] = [
     "OPENAI_BASE_URL",
     "OPENAI_API_BASE",
     "OPENAI_API_KEY",
     "MAVERL_EPISODE_URL",
+    "MAVERL_GATEWAY_KEY",
+    "MAVERL_GATEWAY_URL",
     "MAVERL_SEED",
     "NO_PROXY",
 ];
@@ -26,6 +30,14 @@ pub(super) const OWN: [&str; 6] = [
 pub struct ProgramOptions {
     /// The program and its arguments.
     pub command: Vec<String>,
+    /// Life of a program.
+    pub mode: Mode,
+    /// Number of workers; 0 is one for each core.
+    pub processes: u32,
+    /// Environment variable with the key of workers that attach from outside; empty if none do.
+    pub key_env: String,
+    /// Seconds in which the worker of an episode must make a request.
+    pub lease_s: f64,
     /// Names that the program asks, one for each seat.
     pub models: Vec<String>,
     /// Maximum number of completions of an episode.
@@ -50,6 +62,17 @@ pub struct ProgramOptions {
     pub public_url: String,
     /// Seconds for which a call is kept whose client left.
     pub grace_s: f64,
+}
+
+/// Life of a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// A process for each episode.
+    #[default]
+    Episode,
+    /// Long-lived processes that claim episodes, and programs that attach from outside.
+    Worker,
 }
 
 /// Treatment of requests for a form of the reply (`response_format`, forced tools).
@@ -94,6 +117,7 @@ impl ProgramOptions {
     pub fn validate(&self, base: &Path) -> Result<Vec<String>, Vec<String>> {
         let mut problems = self.problems_of_models();
         problems.extend(self.problem_of_command(base));
+        problems.extend(self.problems_of_workers());
         for name in self.sources.iter().filter(|name| !base.join(name).is_file()) {
             let at = base.join(name);
             problems.push(format!("`sources` names `{name}`; there is no file {}", at.display()));
@@ -136,6 +160,9 @@ impl ProgramOptions {
 
     fn problem_of_command(&self, base: &Path) -> Option<String> {
         let Some(program) = self.command.first() else {
+            if self.mode == Mode::Worker && !self.key_env.is_empty() {
+                return None;
+            }
             let what = "`command` is empty; write the program and its arguments, such as [\"python3\", \"agent.py\"]";
             return Some(what.to_owned());
         };
@@ -149,6 +176,49 @@ impl ProgramOptions {
             ),
             false => format!("`command` runs `{program}`, which is in no directory of `PATH`"),
         })
+    }
+
+    fn problems_of_workers(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        if self.mode == Mode::Episode {
+            let set = [("processes", self.processes > 0), ("key_env", !self.key_env.is_empty())];
+            for (name, _) in set.iter().filter(|(_, set)| *set) {
+                problems.push(format!(
+                    "`{name}` is for workers; set `mode = \"worker\"`, or remove it"
+                ));
+            }
+            return problems;
+        }
+        if self.processes > MOST_PROCESSES {
+            let n = self.processes;
+            problems.push(format!("`processes` is {n}; write at most {MOST_PROCESSES}"));
+        }
+        if !(self.lease_s > 0.0 && self.lease_s <= 86_400.0) {
+            problems
+                .push(format!("`lease_s` is {}; write more than 0, at most 86400", self.lease_s));
+        }
+        if !self.key_env.is_empty()
+            && let Err(problem) = Keys::default().add_variable(&self.key_env)
+        {
+            problems.push(format!("`key_env`: {problem}"));
+        }
+        problems
+    }
+
+    /// Returns the number of workers that the run starts.
+    pub(super) fn workers(&self) -> usize {
+        let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        match (self.mode, self.processes) {
+            (Mode::Episode, _) => 0,
+            (Mode::Worker, _) if self.command.is_empty() => 0,
+            (Mode::Worker, 0) => cores(),
+            (Mode::Worker, n) => n as usize,
+        }
+    }
+
+    /// Returns the time in which the worker of an episode must make a request.
+    pub(super) fn lease(&self) -> Duration {
+        Duration::try_from_secs_f64(self.lease_s).unwrap_or(Duration::MAX)
     }
 
     fn warnings(&self) -> Vec<String> {
@@ -206,6 +276,24 @@ mod tests {
         assert_eq!(problems.len(), 7, "{problems:?}");
         let empty = ProgramOptions { command: vec![], models: vec![], ..options(&[]) };
         assert_eq!(empty.validate(Path::new("/")).unwrap_err().len(), 2);
+    }
+
+    #[test]
+    fn keys_of_workers_are_for_workers() {
+        let valid = ProgramOptions { command: vec!["sh".to_owned()], ..options(&["a"]) };
+        let episode = ProgramOptions { processes: 2, key_env: "X".to_owned(), ..valid.clone() };
+        assert_eq!(episode.validate(Path::new("/")).unwrap_err().len(), 2);
+        let worker = ProgramOptions { mode: Mode::Worker, processes: 2, ..valid };
+        assert_eq!((worker.validate(Path::new("/")), worker.workers()), (Ok(vec![]), 2));
+        let attached = ProgramOptions {
+            command: vec![],
+            key_env: "MAVERL_NO_SUCH_KEY".to_owned(),
+            lease_s: 0.0,
+            ..worker
+        };
+        let problems = attached.validate(Path::new("/")).unwrap_err();
+        assert!(problems.len() == 2 && problems[1].contains("is not set"), "{problems:?}");
+        assert_eq!(attached.workers(), 0);
     }
 
     #[test]

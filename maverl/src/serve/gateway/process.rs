@@ -10,6 +10,7 @@ use tokio::process::{Child, Command};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
+use super::log::Log;
 use super::options::{INHERITED, ProgramOptions, find_program};
 
 /// Time that a program has to end by itself after it has finished its episode.
@@ -44,13 +45,25 @@ pub(super) struct Left {
     pub(super) errors: String,
 }
 
+impl Left {
+    /// Returns the message about the end of a program, for the fault of an episode.
+    pub(super) fn message(&self) -> String {
+        match self.errors.is_empty() {
+            true => format!("the program ended with {}", self.status),
+            false => format!("the program ended with {}: {}", self.status, self.errors),
+        }
+    }
+}
+
 impl Process {
-    /// Starts the program of the options in a directory, with further variables. Its standard input is one line.
+    /// Starts the program of the options in a directory, with further variables. Its standard input is one line, and its
+    /// output goes to the log.
     pub(super) fn start(
         options: &ProgramOptions,
         base: &Path,
         variables: Vec<(&'static str, String)>,
         input: String,
+        log: Log,
     ) -> Result<Self, String> {
         let (program, arguments) = options.command.split_first().ok_or("`command` is empty")?;
         let path = find_program(program, base).ok_or_else(|| format!("there is no `{program}`"))?;
@@ -76,15 +89,16 @@ impl Process {
             tokio::spawn(async move { stdin.write_all(input.as_bytes()).await });
         }
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let errors_log = log.clone();
         let output = tokio::spawn(async move {
             match stdout {
-                Some(stdout) => last_report(stdout).await,
+                Some(stdout) => last_report(stdout, &log).await,
                 None => None,
             }
         });
         let errors = tokio::spawn(async move {
             match stderr {
-                Some(stderr) => tail(stderr).await,
+                Some(stderr) => tail(stderr, &errors_log).await,
                 None => Vec::new(),
             }
         });
@@ -176,11 +190,12 @@ impl Drop for Group {
 }
 
 /// Returns the last line that is a JSON object with an answer or a reward.
-async fn last_report(mut output: impl AsyncRead + Unpin) -> Option<Value> {
+async fn last_report(mut output: impl AsyncRead + Unpin, log: &Log) -> Option<Value> {
     let (mut last, mut line, mut buffer) = (None, Vec::new(), vec![0; 8192]);
     let mut whole = true;
     loop {
         let n = output.read(&mut buffer).await.unwrap_or(0);
+        log.push(&buffer[..n]);
         for &byte in &buffer[..n] {
             if byte == b'\n' {
                 last = report(&line).filter(|_| whole).or(last);
@@ -206,12 +221,13 @@ fn report(line: &[u8]) -> Option<Value> {
 }
 
 /// Returns the end of a stream.
-async fn tail(mut stream: impl AsyncRead + Unpin) -> Vec<u8> {
+async fn tail(mut stream: impl AsyncRead + Unpin, log: &Log) -> Vec<u8> {
     let (mut kept, mut buffer) = (Vec::new(), vec![0; 4096]);
     loop {
         match stream.read(&mut buffer).await {
             Ok(0) | Err(_) => return kept,
             Ok(n) => {
+                log.push(&buffer[..n]);
                 kept.extend_from_slice(&buffer[..n]);
                 kept.drain(..kept.len().saturating_sub(KEPT));
             }
@@ -228,15 +244,21 @@ mod tests {
     #[tokio::test]
     async fn the_last_report_is_read_among_other_output() {
         let text = "loading\n{\"answer\": 1}\n{\"loss\": 2}\n{\"answer\": \"4\"}\nbye {\n{\"x\"";
-        assert_eq!(last_report(text.as_bytes()).await, Some(json!({"answer": "4"})));
-        assert_eq!(last_report(&b"{\"reward\": 1}"[..]).await, Some(json!({"reward": 1})));
-        assert_eq!(last_report(&b"[1]\n\n"[..]).await, None);
+        assert_eq!(
+            last_report(text.as_bytes(), &Log::default()).await,
+            Some(json!({"answer": "4"}))
+        );
+        assert_eq!(
+            last_report(&b"{\"reward\": 1}"[..], &Log::default()).await,
+            Some(json!({"reward": 1}))
+        );
+        assert_eq!(last_report(&b"[1]\n\n"[..], &Log::default()).await, None);
     }
 
     #[tokio::test]
     async fn a_line_that_is_too_long_is_no_report() {
         let text = format!("{{\"answer\": \"{}\"}}\n{{\"answer\": 1}}\n", "x".repeat(LONGEST));
-        assert_eq!(last_report(text.as_bytes()).await, Some(json!({"answer": 1})));
-        assert_eq!(tail(text.as_bytes()).await.len(), KEPT);
+        assert_eq!(last_report(text.as_bytes(), &Log::default()).await, Some(json!({"answer": 1})));
+        assert_eq!(tail(text.as_bytes(), &Log::default()).await.len(), KEPT);
     }
 }

@@ -1,6 +1,7 @@
 //! Routes of the gateway. Every request has the key of its episode.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Request, State};
@@ -12,11 +13,12 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use super::Shared;
-use super::answer::respond;
 use super::call::{Call, digest};
 use super::course::{Command, Reply};
+use super::dialect::Dialect;
 use super::episodes::{Found, Open, closed};
 use super::report::{Failure, Finish, Part};
+use super::workers::{Claimed, Worker};
 use crate::serve::openai::Fields;
 use crate::serve::refusal::json_response;
 use crate::serve::{Refusal, body};
@@ -24,13 +26,21 @@ use crate::task::Action;
 
 /// Maximum size of a request in bytes.
 const MOST_BYTES: usize = 16 << 20;
+/// Maximum number of episodes of a claim.
+const MOST_CLAIMED: i64 = 256;
+/// Maximum time in seconds that a claim waits.
+const LONGEST_WAIT: f64 = 30.0;
 
 /// Returns the routes.
 pub(super) fn router(shared: Arc<Shared>) -> Router {
     Router::new()
         .route("/v1/chat/completions", post(chat))
+        .route("/v1/completions", post(text))
+        .route("/v1/responses", post(responses))
         .route("/v1/models", get(models))
         .route("/episodes/{id}/v1/chat/completions", post(chat))
+        .route("/episodes/{id}/v1/completions", post(text))
+        .route("/episodes/{id}/v1/responses", post(responses))
         .route("/episodes/{id}/v1/models", get(models))
         .route("/episodes/{id}", get(state))
         .route("/episodes/{id}/tools", get(tools))
@@ -38,12 +48,27 @@ pub(super) fn router(shared: Arc<Shared>) -> Router {
         .route("/episodes/{id}/parts", post(parts))
         .route("/episodes/{id}/finish", post(finish))
         .route("/episodes/{id}/fail", post(fail))
+        .route("/claim", post(claim))
+        .route("/heartbeat", post(heartbeat))
         .fallback(other_path)
         .with_state(shared)
 }
 
 async fn chat(State(shared): State<Arc<Shared>>, request: Request) -> Response {
-    let (mut seat, answered) = (None, completion(&shared, request));
+    called(Dialect::Chat, &shared, request).await
+}
+
+async fn text(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    called(Dialect::Text, &shared, request).await
+}
+
+async fn responses(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    called(Dialect::Responses, &shared, request).await
+}
+
+/// Answers a call, and counts it.
+async fn called(dialect: Dialect, shared: &Shared, request: Request) -> Response {
+    let (mut seat, answered) = (None, completion(dialect, shared, request));
     let response = match answered.await {
         Ok((call_seat, response)) => {
             seat = Some(call_seat);
@@ -59,11 +84,15 @@ async fn chat(State(shared): State<Arc<Shared>>, request: Request) -> Response {
 }
 
 /// Answers a call. Returns the index of its seat too.
-async fn completion(shared: &Shared, request: Request) -> Result<(usize, Response), Refusal> {
+async fn completion(
+    dialect: Dialect,
+    shared: &Shared,
+    request: Request,
+) -> Result<(usize, Response), Refusal> {
     let open = open(shared, request.uri(), request.headers())?;
     let (parts, body) = request.into_parts();
     let bytes = body::read(body, MOST_BYTES).await?;
-    let call = Call::read(&parts.headers, &bytes, &shared.options)?;
+    let call = Call::read(dialect, &parts.headers, &bytes, &shared.options)?;
     let (seat, streaming) = (call.seat, call.streaming);
     let (reply, begun) = oneshot::channel();
     let sent = open.commands.send(Command::Chat(Box::new(call), reply)).await;
@@ -72,7 +101,7 @@ async fn completion(shared: &Shared, request: Request) -> Result<(usize, Respons
     let completed = result.wait_for(Option::is_some).await.map_err(|_| closed())?.clone();
     let answer = completed.ok_or_else(closed)??;
     let streamed = streaming.stream.then_some(streaming.include_usage);
-    Ok((seat, respond(&answer, streamed, &shared.metrics)))
+    Ok((seat, dialect.respond(&answer, streamed, &shared.metrics)))
 }
 
 async fn models(State(shared): State<Arc<Shared>>, request: Request) -> Response {
@@ -108,6 +137,68 @@ async fn fail(State(shared): State<Arc<Shared>>, request: Request) -> Response {
 
 async fn finish(State(shared): State<Arc<Shared>>, request: Request) -> Response {
     answered(finished(&shared, request).await)
+}
+
+async fn claim(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    match claimed(&shared, request).await {
+        Ok(Claimed::Episodes(episodes)) if episodes.is_empty() => {
+            StatusCode::NO_CONTENT.into_response()
+        }
+        Ok(Claimed::Episodes(episodes)) => {
+            json_response(StatusCode::OK, &json!({"episodes": episodes}))
+        }
+        Ok(Claimed::Over) => {
+            let refusal = Refusal::new(StatusCode::GONE, "run_over", "the run is over");
+            Refusal { retry: Some(false), ..refusal }.into_response()
+        }
+        Err(refusal) => refusal.into_response(),
+    }
+}
+
+/// Waits for episodes for a worker.
+async fn claimed(shared: &Shared, request: Request) -> Result<Claimed, Refusal> {
+    let worker = worker(shared, request.headers())?;
+    let bytes = body::read(request.into_body(), MOST_BYTES).await?;
+    let mut fields = Fields::parse(&bytes)?;
+    // A name for the logs of the client.
+    fields.text("worker")?;
+    let most = fields.integer("max", 1, MOST_CLAIMED)?.unwrap_or(1) as usize;
+    let wait = fields.number("wait_s", 0.0, LONGEST_WAIT)?.unwrap_or(LONGEST_WAIT);
+    fields.finish(true)?;
+    Ok(shared.workers.claim(&worker, most, Duration::from_secs_f64(wait)).await)
+}
+
+async fn heartbeat(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    answered(beat(&shared, request).await)
+}
+
+/// Extends the leases of episodes. Returns the ids of those that have ended.
+async fn beat(shared: &Shared, request: Request) -> Result<Value, Refusal> {
+    worker(shared, request.headers())?;
+    let bytes = body::read(request.into_body(), MOST_BYTES).await?;
+    let mut fields = Fields::parse(&bytes)?;
+    let list = fields.take("episodes").unwrap_or_else(|| json!([]));
+    let ids: Option<Vec<&str>> =
+        list.as_array().and_then(|list| list.iter().map(Value::as_str).collect());
+    let ids = ids.ok_or_else(|| fields.wrong("episodes", &list, "a list of ids of episodes"))?;
+    fields.finish(true)?;
+    let mut closed = Vec::new();
+    for id in ids {
+        match shared.episodes.of_id(id) {
+            // A full queue renews the lease too.
+            Some(open) => drop(open.commands.try_send(Command::Beat)),
+            None => closed.push(id),
+        }
+    }
+    Ok(json!({"closed": closed}))
+}
+
+/// Returns the worker of a request.
+fn worker(shared: &Shared, headers: &HeaderMap) -> Result<Arc<Worker>, Refusal> {
+    shared.workers.find(key(headers)).ok_or_else(|| {
+        let message = "the request has no key of a worker; send it as `Authorization: Bearer KEY`";
+        Refusal::new(StatusCode::UNAUTHORIZED, "invalid_api_key", message)
+    })
 }
 
 /// Finishes an episode. The same request again has the same answer, also after the end.
@@ -219,15 +310,7 @@ fn answered(answer: Result<Value, Refusal>) -> Response {
 
 async fn other_path(uri: Uri) -> Response {
     let path: String = uri.path().chars().take(80).collect();
-    let message = match path.ends_with("/v1/responses") {
-        true => {
-            "`/v1/responses` is not served here; use `/v1/chat/completions` (with openai-agents: \
-                 `set_default_openai_api(\"chat_completions\")`)"
-                .to_owned()
-        }
-        false => {
-            format!("there is nothing at `{path}`; chat completions are at `/v1/chat/completions`")
-        }
-    };
+    let message =
+        format!("there is nothing at `{path}`; chat completions are at `/v1/chat/completions`");
     Refusal::new(StatusCode::NOT_FOUND, "not_found", message).into_response()
 }

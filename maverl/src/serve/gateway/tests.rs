@@ -1,6 +1,8 @@
 #![allow(clippy::unwrap_used)]
 
+mod dialects;
 mod ends;
+mod workers;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -24,6 +26,10 @@ pub(super) fn options(models: &[&str]) -> ProgramOptions {
     ProgramOptions {
         command: ["sh", "-c", WAITS].map(str::to_owned).into(),
         models: models.iter().map(|name| (*name).to_owned()).collect(),
+        mode: Mode::Episode,
+        processes: 0,
+        key_env: String::new(),
+        lease_s: 60.0,
         max_turns: 64,
         max_total_tokens: 0,
         data: Vec::new(),

@@ -68,6 +68,19 @@ impl Fields {
         }
     }
 
+    /// Returns the fields of a request in another form.
+    ///
+    /// # Errors
+    ///
+    /// Those of the conversion.
+    pub(in crate::serve) fn converted(
+        self,
+        convert: impl FnOnce(Map<String, Value>) -> Result<Map<String, Value>, Refusal>,
+    ) -> Result<Self, Refusal> {
+        let Self { map, place } = self;
+        Ok(Self { map: convert(map)?, place })
+    }
+
     /// Takes a field; `None` if it is missing or null.
     pub(in crate::serve) fn take(&mut self, name: &str) -> Option<Value> {
         self.map.shift_remove(name).filter(|value| !value.is_null())

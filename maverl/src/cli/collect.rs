@@ -1,0 +1,325 @@
+//! `maverl collect`: data sets from the episodes of a run, or from episodes that are played for them.
+
+use std::collections::BTreeMap;
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::{ArgGroup, Args, ValueEnum};
+use serde_json::json;
+
+use super::export::{whole, writable};
+use super::{ConfigArgs, Failure, block_on, number, of_run, paths, planned, print};
+use crate::check::Purpose;
+use crate::checkpoint::{Checkpoints, Which};
+use crate::collect::{
+    CollectOptions, Collected, Dedup, Filters, Kind, Pattern, Source, collect as rows, write,
+};
+use crate::eval::EvalSpec;
+use crate::registry::Registry;
+use crate::run_dir::disk::name;
+use crate::run_dir::{FileHash, read_rollouts};
+use crate::train::{self, Weights};
+use crate::trajectory::{Episode, Seat};
+
+#[derive(Args)]
+#[command(group = ArgGroup::new("recorded").args(["from"]).conflicts_with_all(["file", "named", "run"]))]
+pub(super) struct CollectArgs {
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// Take the recorded training episodes of the run in this directory; can be repeated. Nothing is played.
+    #[arg(long, value_name = "RUN")]
+    from: Vec<PathBuf>,
+    /// With `--from`: steps, as `10..40` (without 40), `10..=40` or `1,5,9`. [default: all]
+    #[arg(long, value_name = "STEPS", requires = "from")]
+    steps: Option<Steps>,
+    /// Play with a checkpoint of the run in this directory, with its configuration.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["file", "named"])]
+    run: Option<PathBuf>,
+    /// Checkpoint: `last`, `best` (by validation), or the number of a step.
+    #[arg(long, value_name = "WHICH", default_value = "last", requires = "run", value_parser = super::eval::which)]
+    checkpoint: Which,
+    /// Split of the tasks to play. [default: `task.split`]
+    #[arg(long, value_name = "SPLIT", conflicts_with = "from")]
+    split: Option<String>,
+    /// Maximum number of tasks to play. [default: all]
+    #[arg(long, value_name = "N", value_parser = number::from_1, conflicts_with = "from")]
+    tasks: Option<NonZeroUsize>,
+    /// Episodes to play of each task. [default: 8]
+    #[arg(long, value_name = "N", conflicts_with = "from")]
+    samples: Option<NonZeroU32>,
+    /// Temperature of every seat. [default: their own]
+    #[arg(long, value_name = "T", value_parser = number::decimal, conflicts_with = "from")]
+    temperature: Option<f32>,
+    /// Data sets to write.
+    #[arg(long = "as", value_name = "KIND,..", value_delimiter = ',', required = true)]
+    kinds: Vec<KindArg>,
+    /// Directory to write, new or empty.
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    #[command(flatten)]
+    choice: ChoiceArgs,
+}
+
+/// Choice of rows.
+#[derive(Args)]
+struct ChoiceArgs {
+    /// `sft`: replies of solved episodes only.
+    #[arg(long)]
+    solved: bool,
+    /// `sft`: replies of turns with at least this reward only.
+    #[arg(long, value_name = "R", allow_negative_numbers = true)]
+    min_reward: Option<f64>,
+    /// Replies of this seat only (`search/verifier`, `debate/debater#2`); can be repeated.
+    #[arg(long = "seat", value_name = "SEAT", value_parser = seat)]
+    seats: Vec<Seat>,
+    /// No replies that were truncated.
+    #[arg(long)]
+    no_truncated: bool,
+    /// No replies that were malformed.
+    #[arg(long)]
+    no_errors: bool,
+    /// No replies of more sampled tokens.
+    #[arg(long, value_name = "N", value_parser = number::from_1)]
+    max_tokens: Option<NonZeroUsize>,
+    /// Replies that match this regular expression only; can be repeated.
+    #[arg(long = "match", value_name = "REGEX")]
+    matches: Vec<Pattern>,
+    /// No replies that match this regular expression; can be repeated.
+    #[arg(long = "no-match", value_name = "REGEX")]
+    no_matches: Vec<Pattern>,
+    /// Removal of duplicates; `near` compares replies of a seat to a task (MinHash of five words, 0.8).
+    #[arg(long, value_name = "KIND", default_value = "exact")]
+    dedup: DedupArg,
+    /// `verifier`: at most so many rows of a task with each label.
+    #[arg(long, value_name = "N", value_parser = number::from_1)]
+    balance: Option<NonZeroUsize>,
+    /// `preference`: minimum difference of the rewards of a pair.
+    #[arg(long, value_name = "R", default_value_t = 0.5, value_parser = margin)]
+    margin: f64,
+    /// `preference`: maximum number of pairs of a prompt.
+    #[arg(long, value_name = "N", default_value = "4", value_parser = number::from_1)]
+    pairs: NonZeroUsize,
+    /// Share of the tasks whose rows go to a test split, from 0 to 1. A task is in one split, by its question.
+    #[arg(long, value_name = "P", default_value_t = 0.0, value_parser = number::share)]
+    test_share: f32,
+}
+
+/// Kind of a data set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+enum KindArg {
+    /// Prompt and reply as `messages`.
+    Sft,
+    /// `prompt`, `chosen`, `rejected`: replies of a seat to equal prompts.
+    Preference,
+    /// `prompt`, `completion`, `label`, `score`.
+    Verifier,
+    /// `prompt`, `completions`, `labels`: the turns of an episode as steps.
+    Steps,
+}
+
+/// Removal of duplicates.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum DedupArg {
+    /// Keep them.
+    None,
+    /// Of equal rows, keep the first.
+    Exact,
+    /// Of nearly equal rows, keep the first.
+    Near,
+}
+
+/// Steps of a run.
+#[derive(Debug, Clone)]
+struct Steps(Vec<u64>);
+
+impl std::str::FromStr for Steps {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        number::ranges(text, "steps").map(Self)
+    }
+}
+
+fn seat(text: &str) -> Result<Seat, String> {
+    Seat::try_from(text.to_owned())
+}
+
+fn margin(text: &str) -> Result<f64, String> {
+    let margin = text.parse::<f64>().ok().filter(|margin| margin.is_finite() && *margin > 0.0);
+    margin.ok_or_else(|| "write a number above 0".to_owned())
+}
+
+/// Episodes with their origin.
+type Gathered = (Vec<Collected>, Vec<Source>);
+
+/// Collects rows, and writes them.
+pub(super) fn collect(args: &CollectArgs) -> Result<ExitCode, Failure> {
+    writable(&args.out)?;
+    let options = args.options();
+    let (episodes, sources) = if args.from.is_empty() { args.play()? } else { args.recorded()? };
+    let collection = rows(episodes, &options);
+    let counts = collection.sets.iter().map(|(kind, set)| {
+        format!("{} rows of `{}`", set.train.len() + set.test.len(), kind.name())
+    });
+    let counts = counts.collect::<Vec<_>>().join(", ");
+    if collection.sets.values().all(|set| set.train.is_empty() && set.test.is_empty()) {
+        return Err(Failure(format!(
+            "no rows are left of {} episodes ({} without a score); loosen the filters, or take other episodes",
+            collection.episodes, collection.unscored
+        )));
+    }
+    whole(&args.out, |dir| {
+        write(dir, &collection, &options, &sources)
+            .map_err(|error| Failure(format!("cannot write {}: {error}", dir.display())))
+    })?;
+    print(&format!("wrote {}: {counts} from {} episodes", args.out.display(), collection.episodes))
+}
+
+impl CollectArgs {
+    fn options(&self) -> CollectOptions {
+        let ChoiceArgs { solved, min_reward, no_truncated, no_errors, .. } = self.choice;
+        let choice = &self.choice;
+        let mut kinds = self.kinds.clone();
+        kinds.sort();
+        kinds.dedup();
+        let kind = |kind| match kind {
+            KindArg::Sft => Kind::Sft,
+            KindArg::Preference => Kind::Preference,
+            KindArg::Verifier => Kind::Verifier,
+            KindArg::Steps => Kind::Steps,
+        };
+        CollectOptions {
+            kinds: kinds.into_iter().map(kind).collect(),
+            filters: Filters {
+                solved,
+                min_reward,
+                seats: choice.seats.clone(),
+                no_truncated,
+                no_errors,
+                max_tokens: choice.max_tokens.map(NonZeroUsize::get),
+                matches: choice.matches.clone(),
+                no_matches: choice.no_matches.clone(),
+            },
+            dedup: match choice.dedup {
+                DedupArg::None => Dedup::None,
+                DedupArg::Exact => Dedup::Exact,
+                DedupArg::Near => Dedup::Near,
+            },
+            balance: choice.balance.map(NonZeroUsize::get),
+            margin: choice.margin,
+            pairs: choice.pairs.get(),
+            test_share: f64::from(choice.test_share),
+        }
+    }
+
+    /// Reads the episodes of runs.
+    fn recorded(&self) -> Result<Gathered, Failure> {
+        let (mut all, mut sources) = Gathered::default();
+        for dir in &self.from {
+            let run = paths::run(dir)?;
+            let mut steps = run.rollout_steps()?;
+            if let Some(Steps(wanted)) = &self.steps {
+                steps.retain(|step| wanted.contains(step));
+            }
+            if steps.is_empty() {
+                let range = if self.steps.is_some() { " in `--steps`" } else { "" };
+                return Err(Failure(format!("`{}` has no rollouts{range}", dir.display())));
+            }
+            let mut source = of(dir, "train")?;
+            let weights = source.provenance.as_ref().map(|it| it.weights.clone());
+            let weights = Arc::new(weights.unwrap_or_default());
+            for step in steps {
+                let path = run.rollouts(step);
+                let episodes = read_rollouts(&path)?;
+                let file = format!("rollouts/{}", name(&path));
+                source.files.insert(file, FileHash::read(&path)?);
+                source.steps.insert(step, episodes.len() as u64);
+                all.extend(collected(&source, step, &weights, episodes));
+            }
+            sources.push(source);
+        }
+        Ok((all, sources))
+    }
+
+    /// Plays episodes.
+    fn play(&self) -> Result<Gathered, Failure> {
+        let registry = Registry::collect()?;
+        let (layers, weights) = match &self.run {
+            Some(dir) => {
+                (self.config.over(of_run(dir)?.0), Weights::Run(dir.clone(), self.checkpoint))
+            }
+            None => (self.config.sources(None), Weights::Start),
+        };
+        let mut plan = planned(&layers, &registry, Purpose::Eval)?;
+        plan.algorithm.critic = None;
+        let split = self.split.clone().unwrap_or_else(|| plan.task.split.clone());
+        if split == plan.task.split {
+            plan.eval.data = None;
+        }
+        plan.eval.tasks = self.tasks.unwrap_or(NonZeroUsize::MAX);
+        let samples = self.samples.map_or(8, NonZeroU32::get);
+        let spec = EvalSpec { split, samples, temperature: self.temperature };
+        let stage = format!("eval/{}", spec.split);
+        let mut source = match &self.run {
+            Some(dir) => of(dir, &stage)?,
+            None => of_config(&self.config, &stage),
+        };
+        let step = match &self.run {
+            Some(dir) => Some(Checkpoints::of(dir).open(self.checkpoint)?.state.step),
+            None => None,
+        };
+        let progress = train::stderr();
+        let episodes = block_on(async {
+            Ok::<_, Failure>(train::play(&plan, &registry, &weights, &spec, &progress).await?)
+        })?;
+        source.steps.insert(0, episodes.len() as u64);
+        source.played = Some(json!({
+            "checkpoint": step,
+            "samples": samples,
+            "temperature": self.temperature,
+            "seed": plan.seed.to_string(),
+        }));
+        let weights = source.provenance.as_ref().map(|it| it.weights.clone());
+        let weights = Arc::new(weights.unwrap_or_default());
+        let all = collected(&source, 0, &weights, episodes).collect();
+        Ok((all, vec![source]))
+    }
+}
+
+/// Returns the source of a run.
+fn of(dir: &Path, stage: &str) -> Result<Source, Failure> {
+    let provenance = Some(paths::run(dir)?.origin()?.provenance);
+    let absolute = std::path::absolute(dir)?;
+    Ok(Source { provenance, ..source(name(&absolute), stage) })
+}
+
+/// Returns the source of a configuration that was not trained.
+fn of_config(config: &ConfigArgs, stage: &str) -> Source {
+    let path = config.path().map(|path| path.file_stem().unwrap_or_default().to_string_lossy());
+    source(path.map_or_else(|| "maverl".to_owned(), std::borrow::Cow::into_owned), stage)
+}
+
+fn source(run: String, stage: &str) -> Source {
+    let (steps, files) = (BTreeMap::new(), BTreeMap::new());
+    Source { run, stage: stage.to_owned(), steps, files, provenance: None, played: None }
+}
+
+fn collected(
+    source: &Source,
+    step: u64,
+    weights: &Arc<BTreeMap<String, String>>,
+    episodes: Vec<Episode>,
+) -> impl Iterator<Item = Collected> + use<> {
+    let (run, stage): (Arc<str>, Arc<str>) =
+        (source.run.as_str().into(), source.stage.as_str().into());
+    let weights = Arc::clone(weights);
+    episodes.into_iter().map(move |episode| Collected {
+        run: Arc::clone(&run),
+        stage: Arc::clone(&stage),
+        step,
+        weights: Arc::clone(&weights),
+        episode,
+    })
+}

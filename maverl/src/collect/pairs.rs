@@ -1,0 +1,87 @@
+//! Preference pairs: replies of one seat to equal prompts, of which one has a higher reward.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+
+use super::example::Example;
+use super::rows::{reply, row};
+use super::{Row, TaskKey};
+use crate::trajectory::{Message, Role};
+
+/// A prompt of a seat: task, seat, roles and texts of the messages, tools.
+type Prompt = (TaskKey, String, Vec<(&'static str, String)>, String);
+
+/// A reply with the mean reward of the turns that gave it.
+struct Reply<'e> {
+    first: &'e Example<'e>,
+    sum: f64,
+    count: u32,
+}
+
+impl Reply<'_> {
+    fn reward(&self) -> f64 {
+        self.sum / f64::from(self.count)
+    }
+}
+
+/// Returns the pairs of each prompt: the best reply with the worst, the second with the second to last, and so on, while
+/// the rewards differ by the margin. Equal replies count once, with their mean reward.
+pub(super) fn pairs(examples: &[&Example<'_>], margin: f64, most: usize) -> Vec<Row> {
+    let mut order: Vec<Prompt> = Vec::new();
+    let mut prompts: BTreeMap<Prompt, Vec<Reply<'_>>> = BTreeMap::new();
+    for example in examples {
+        let prompt = prompt(example);
+        let replies = prompts.entry(prompt.clone()).or_insert_with(|| {
+            order.push(prompt);
+            Vec::new()
+        });
+        let text = example.turn.reply.trim();
+        match replies.iter_mut().find(|reply| reply.first.turn.reply.trim() == text) {
+            Some(reply) => {
+                reply.sum += example.reward;
+                reply.count += 1;
+            }
+            None => replies.push(Reply { first: example, sum: example.reward, count: 1 }),
+        }
+    }
+    let mut rows = Vec::new();
+    for prompt in order {
+        let Some(mut replies) = prompts.remove(&prompt) else { continue };
+        // The sort is stable, so equal rewards stay in the order of the episodes.
+        replies.sort_by(|a, b| b.reward().total_cmp(&a.reward()));
+        let halves = (0..replies.len() / 2).take(most);
+        let of = |i: usize| (&replies[i], &replies[replies.len() - 1 - i]);
+        let apart = |pair: &(&Reply<'_>, &Reply<'_>)| pair.0.reward() - pair.1.reward() >= margin;
+        rows.extend(halves.map(of).take_while(apart).map(|(best, worst)| pair(best, worst)));
+    }
+    rows
+}
+
+fn pair(best: &Reply<'_>, worst: &Reply<'_>) -> Row {
+    let (chosen, rejected) = (&best.first.turn.reply, &worst.first.turn.reply);
+    let columns = json!({
+        "prompt": best.first.turn.prompt,
+        "chosen": [reply(chosen)],
+        "rejected": [reply(rejected)],
+        "score_chosen": best.reward(),
+        "score_rejected": worst.reward(),
+    });
+    let mut row = row(best.first, columns, format!("{chosen}\n{rejected}"), None);
+    row.columns["maverl"]["rejected"] = worst.first.origin();
+    row
+}
+
+fn prompt(example: &Example<'_>) -> Prompt {
+    let role = |role: Role| match role {
+        Role::System => "system",
+        Role::User => "user",
+        Role::Assistant => "assistant",
+        Role::Tool => "tool",
+    };
+    let turn = example.turn;
+    let text = |message: &Message| (role(message.role), message.content.trim().to_owned());
+    let messages = turn.prompt.iter().map(text).collect();
+    let tools = serde_json::Value::from(turn.tools.clone()).to_string();
+    (example.task(), turn.seat.to_string(), messages, tools)
+}

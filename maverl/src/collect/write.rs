@@ -1,0 +1,106 @@
+//! Files of a collection: rows, provenance, and a card.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::Path;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::card::card;
+use super::{CollectOptions, Collection, Kind, Row};
+use crate::run_dir::{FileHash, Provenance};
+
+/// Origin of the episodes of a collection.
+#[derive(Debug, Clone, Serialize)]
+pub struct Source {
+    /// Name of the run.
+    pub run: String,
+    /// Stage of the episodes.
+    pub stage: String,
+    /// Number of episodes by step.
+    pub steps: BTreeMap<u64, u64>,
+    /// Hashes of the files that were read, by their path in the run.
+    pub files: BTreeMap<String, FileHash>,
+    /// Provenance of the run.
+    pub provenance: Option<Provenance>,
+    /// Checkpoint whose weights played, and further settings of the episodes that were played.
+    pub played: Option<Value>,
+}
+
+/// Writes a collection into a directory.
+///
+/// # Errors
+///
+/// If the disk fails.
+pub fn write(
+    dir: &Path,
+    collection: &Collection,
+    options: &CollectOptions,
+    sources: &[Source],
+) -> std::io::Result<()> {
+    let mut files = BTreeMap::new();
+    for (kind, set) in &collection.sets {
+        for (split, rows) in [("train", &set.train), ("test", &set.test)] {
+            if split == "test" && options.test_share <= 0.0 {
+                continue;
+            }
+            let name = file(*kind, split, options);
+            let bytes = jsonl(rows)?;
+            std::fs::write(dir.join(&name), &bytes)?;
+            let hash = FileHash::of(&bytes);
+            files.insert(name, json!({"rows": rows.len(), "sha256": hash.sha256}));
+        }
+    }
+    let provenance = json!({
+        "maverl": env!("CARGO_PKG_VERSION"),
+        "sources": sources,
+        "options": told(options),
+        "files": files,
+    });
+    let mut text = serde_json::to_string_pretty(&provenance)?;
+    text.push('\n');
+    std::fs::write(dir.join("provenance.json"), text)?;
+    std::fs::write(dir.join("card.md"), card(collection, options, sources))
+}
+
+/// Returns the name of the file of a split.
+pub(super) fn file(kind: Kind, split: &str, options: &CollectOptions) -> String {
+    match options.test_share > 0.0 {
+        true => format!("{}-{split}.jsonl", kind.name()),
+        false => format!("{}.jsonl", kind.name()),
+    }
+}
+
+fn jsonl(rows: &[Row]) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    for row in rows {
+        serde_json::to_writer(&mut bytes, &row.columns)?;
+        bytes.write_all(b"\n")?;
+    }
+    Ok(bytes)
+}
+
+/// Returns the options for the provenance.
+fn told(options: &CollectOptions) -> Value {
+    let CollectOptions { kinds, filters, dedup, balance, margin, pairs, test_share } = options;
+    let texts = |patterns: &[super::Pattern]| -> Vec<String> {
+        patterns.iter().map(ToString::to_string).collect()
+    };
+    json!({
+        "as": kinds.iter().map(|kind| kind.name()).collect::<Vec<_>>(),
+        "solved": filters.solved,
+        "min_reward": filters.min_reward,
+        "seats": filters.seats.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "no_truncated": filters.no_truncated,
+        "no_errors": filters.no_errors,
+        "max_tokens": filters.max_tokens,
+        "match": texts(&filters.matches),
+        "no_match": texts(&filters.no_matches),
+        "dedup": dedup.name(),
+        "balance": balance,
+        "margin": margin,
+        "pairs": pairs,
+        "test_share": test_share,
+    })
+}

@@ -1,0 +1,56 @@
+//! Players of an episode: a process of its own, or the worker that claimed it.
+
+use std::process::ExitStatus;
+
+use super::log::Log;
+use super::process::Process;
+use super::workers::Lease;
+
+/// Player of an episode.
+pub(super) enum Player {
+    /// A process with its output.
+    Process(Process, Log),
+    /// A worker that claimed the episode.
+    Worker(Lease),
+}
+
+/// End of a player before the episode was finished.
+pub(super) enum Ended {
+    Exited(std::io::Result<ExitStatus>),
+    /// The worker has ended, with the message about it.
+    Gone(String),
+    /// The worker made no request in time, with the message about it.
+    Silent(String),
+}
+
+impl Player {
+    /// Waits until the player is gone. May be cancelled.
+    pub(super) async fn ended(&mut self) -> Ended {
+        match self {
+            Self::Process(process, _) => Ended::Exited(process.exited().await),
+            Self::Worker(lease) => lease.lost().await,
+        }
+    }
+
+    /// Returns the output. That of a worker begins with the end of its last episode.
+    pub(super) fn log(&self) -> Log {
+        match self {
+            Self::Process(_, log) => log.clone(),
+            Self::Worker(lease) => lease.log(),
+        }
+    }
+
+    /// Extends the lease of a worker.
+    pub(super) fn renew(&mut self) {
+        if let Self::Worker(lease) = self {
+            lease.renew();
+        }
+    }
+
+    /// Gives a process a moment to end by itself, because the episode is finished.
+    pub(super) fn finished(&mut self) {
+        if let Self::Process(process, _) = self {
+            process.finished();
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Data sets from the episodes of runs.
+
+use std::fs;
+
+use maverl_tests::lab::Lab;
+use serde_json::Value;
+
+use crate::lab;
+
+fn rows(lab: &Lab, file: &str) -> Vec<Value> {
+    let text = fs::read_to_string(lab.path(file)).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn a_run_becomes_data_sets_that_supervised_training_and_dpo_learn_from() {
+    let lab = lab();
+    lab.train("run", &["steps=3"]);
+    let collect = |out: &str| {
+        let kinds = "sft,preference,verifier,steps";
+        let args = ["collect", "--from", "run", "--as", kinds, "--margin", "0.01", "--out", out];
+        lab.run(&args).succeeded().says(&["rows of `sft`", "rows of `preference`"]);
+    };
+    collect("data");
+    collect("again");
+    let names = ["sft", "preference", "verifier", "steps"].map(|kind| format!("{kind}.jsonl"));
+    let beside = ["provenance.json".to_owned(), "card.md".to_owned()];
+    for name in names.iter().chain(&beside) {
+        let [one, other] = ["data", "again"].map(|dir| fs::read(lab.path(dir).join(name)).unwrap());
+        assert!(one == other && !one.is_empty(), "{name}");
+    }
+    for row in rows(&lab, "data/sft.jsonl") {
+        assert_eq!(row["messages"].as_array().unwrap().last().unwrap()["role"], "assistant");
+        let origin = &row["maverl"];
+        assert_eq!((&origin["run"], &origin["stage"]), (&"run".into(), &"train".into()));
+        assert!(origin["weights"].is_string() && origin["reward"].is_number(), "{origin}");
+    }
+    let provenance: Value =
+        serde_json::from_slice(&fs::read(lab.path("data/provenance.json")).unwrap()).unwrap();
+    let source = &provenance["sources"][0];
+    assert!(source["files"]["rollouts/step-000003.jsonl.zst"]["sha256"].is_string(), "{source}");
+    for (name, data) in [("sft", "data/sft.jsonl"), ("dpo", "data/preference.jsonl")] {
+        let set = [
+            &format!("algorithm.name=\"{name}\"") as &str,
+            &format!("task.data=\"{data}\""),
+            "steps=2",
+        ];
+        let learned = lab.train(name, &set);
+        assert_eq!(learned.json("summary.json")["complete"], true, "{name}");
+    }
+    let args = ["collect", "--from", "run", "--steps", "7..9", "--as", "sft", "--out", "none"];
+    lab.run(&args).failed().says(&["no rollouts in `--steps`"]);
+    let args =
+        ["collect", "--from", "run", "--match", "nothing like it", "--as", "sft", "--out", "none"];
+    lab.run(&args).failed().says(&["no rows are left of"]);
+    assert!(!lab.path("none").exists());
+}
+
+#[test]
+fn episodes_are_played_for_a_data_set_with_a_checkpoint_and_split_by_task() {
+    let lab = lab();
+    lab.train("run", &["steps=2", "checkpoint.every=1"]);
+    let args = [
+        "collect",
+        "--run",
+        "run",
+        "--checkpoint",
+        "1",
+        "--samples",
+        "3",
+        "--temperature",
+        "1.3",
+        "--as",
+        "verifier",
+        "--dedup",
+        "none",
+        "--test-share",
+        "0.3",
+        "--out",
+        "data",
+    ];
+    lab.run(&args).succeeded();
+    let [train, test] =
+        ["train", "test"].map(|split| rows(&lab, &format!("data/verifier-{split}.jsonl")));
+    assert!(!train.is_empty() && !test.is_empty());
+    let tasks = |rows: &[Value]| -> std::collections::BTreeSet<String> {
+        rows.iter().map(|row| row["maverl"]["task"].to_string()).collect()
+    };
+    assert!(tasks(&train).is_disjoint(&tasks(&test)));
+    // Half of the 36 tasks are of the training split.
+    assert_eq!(tasks(&train).len() + tasks(&test).len(), 18);
+    for row in train.iter().chain(&test) {
+        assert_eq!(row["label"], row["maverl"]["solved"]);
+        assert!((row["maverl"]["temperature"].as_f64().unwrap() - 1.3).abs() < 1e-6, "{row}");
+        assert_eq!(row["maverl"]["stage"], "eval/train");
+    }
+    let card = fs::read_to_string(lab.path("data/card.md")).unwrap();
+    assert!(card.contains("path: verifier-test.jsonl") && card.contains("label `false`"), "{card}");
+}
