@@ -1,6 +1,5 @@
 //! Command line of maverl, on top of the library.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -46,6 +45,7 @@ mod view;
 pub use new::{NewError, new_team};
 
 use check_config::{checked, configured, planned};
+use terminal::print;
 use training::{carry_out, options};
 
 /// Trains teams of language-model agents with reinforcement learning.
@@ -404,12 +404,4 @@ fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T, Fa
     // An environment may block a thread forever; its episode was abandoned, and the thread is not joined.
     runtime.shutdown_background();
     done
-}
-
-/// Writes to standard output; a closed reader (`| head`) is not an error.
-fn print(text: &str) -> Result<ExitCode, Failure> {
-    match writeln!(std::io::stdout(), "{}", text.trim_end()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(ExitCode::SUCCESS),
-    }
 }

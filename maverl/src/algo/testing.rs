@@ -6,8 +6,8 @@ mod rl_math;
 use serde_json::{Map, Value};
 
 use crate::config::{
-    AlgorithmConfig, CheckpointConfig, Config, Dtype, EvalConfig, RecordConfig, RolloutConfig,
-    RuntimeConfig, Schedule, TaskConfig,
+    AlgorithmConfig, CheckpointConfig, Config, Dtype, EvalConfig, RolloutConfig, RuntimeConfig,
+    Schedule, TaskConfig,
 };
 use crate::plan::{
     AlgorithmPlan, Chosen, LossPlan, ModelSource, OptimPlan, Plan, PolicyPlan, Sampling, SeatPlan,
@@ -89,7 +89,6 @@ pub(crate) fn plan(seats: &[(&str, bool)]) -> Plan {
         warnings: Vec::new(),
         eval: EvalConfig::default(),
         checkpoint: CheckpointConfig::default(),
-        record: RecordConfig::default(),
         runtime: RuntimeConfig::default(),
     }
 }

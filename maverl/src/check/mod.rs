@@ -182,7 +182,6 @@ fn plan(
         rewards,
         eval: config.eval.clone(),
         checkpoint: config.checkpoint.clone(),
-        record: config.record.clone(),
         runtime: config.runtime.clone(),
         warnings,
         config,

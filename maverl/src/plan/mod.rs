@@ -28,8 +28,8 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::config::{
-    CheckpointConfig, Config, Dtype, EndpointConfig, EvalConfig, RecordConfig, RolloutConfig,
-    RuntimeConfig, TaskConfig,
+    CheckpointConfig, Config, Dtype, EndpointConfig, EvalConfig, RolloutConfig, RuntimeConfig,
+    TaskConfig,
 };
 use crate::trajectory::Seat;
 
@@ -73,8 +73,6 @@ pub struct Plan {
     pub eval: EvalConfig,
     /// Checkpoint settings.
     pub checkpoint: CheckpointConfig,
-    /// Records for the pages about the run.
-    pub record: RecordConfig,
     /// The machine.
     pub runtime: RuntimeConfig,
     /// Warnings about settings that are valid and probably not intended.

@@ -41,6 +41,8 @@ pub(super) struct Learner {
     state: AlgorithmState,
     /// Mixer of the agents' values; none before its first use.
     mixer: Option<Mixer>,
+    /// Start of the computation of a step's advantages.
+    began: Option<Instant>,
 }
 
 /// Result of updates.
@@ -50,7 +52,7 @@ pub(super) struct Updated {
     pub(super) metrics: Metrics,
     /// Quantities of the tokens of each policy's batch, if they are recorded, by the index of the policy.
     pub(super) columns: BTreeMap<usize, TokenColumns>,
-    /// Times of the updates of each policy.
+    /// Times of the parts of the step that the updates end.
     pub(super) spans: Vec<Span>,
 }
 
@@ -65,7 +67,12 @@ impl Updated {
 impl Learner {
     /// Returns the learner of policies as they were loaded.
     pub(super) fn new(policies: &[Policy]) -> Self {
-        Self { policies: policies.to_vec(), state: AlgorithmState::default(), mixer: None }
+        Self {
+            policies: policies.to_vec(),
+            state: AlgorithmState::default(),
+            mixer: None,
+            began: None,
+        }
     }
 
     /// Returns the policies in the plan's order.
@@ -85,10 +92,11 @@ impl Learner {
 
     /// Adds the KL penalty to the rewards of turns. Returns true if any policy has it in its reward.
     pub(super) async fn penalize_kl(
-        &self,
+        &mut self,
         plan: &Plan,
         episodes: &mut [Episode],
     ) -> Result<bool, TrainError> {
+        self.began = Some(Instant::now());
         Ok(kl_penalty::apply(plan, &self.policies, episodes, &self.state).await?)
     }
 
@@ -98,6 +106,7 @@ impl Learner {
         at: &StepPlan<'_>,
         episodes: &[Episode],
     ) -> Result<Samples, TrainError> {
+        self.began.get_or_insert_with(Instant::now);
         batches::samples(at, episodes, &mut self.state)
     }
 
@@ -139,6 +148,8 @@ impl Learner {
         Batches { mut policies, mut critics }: Batches,
         record: &mut StepSamples,
     ) -> Result<Updated, TrainError> {
+        let computed = self.began.take().map(|began| Span::since("advantages", began));
+        let updating = Instant::now();
         for (policy, batch) in &mut policies {
             let name = self.policies[*policy].name();
             batch.lr = at.rate("policy", name).unwrap_or(batch.lr);
@@ -159,6 +170,8 @@ impl Learner {
         };
         let found = self.state.seek(at.plan, &updated.metrics);
         updated.metrics.extend(found);
+        updated.spans.extend(computed);
+        updated.spans.push(Span::since("update", updating));
         Ok(updated)
     }
 

@@ -9,6 +9,7 @@ use crate::metrics::{Metrics, by_seat};
 use crate::plan::Plan;
 use crate::rollout::Usage;
 use crate::runtime::{Batch, EngineStats, Policy, UpdateStats, ValueStats};
+use crate::train::spans::Span;
 use crate::trajectory::Episode;
 
 /// Times and speeds of a step in progress.
@@ -29,9 +30,10 @@ impl<'p> Meter<'p> {
         Self { start: Instant::now(), rollout: Duration::ZERO, policies, engines, endpoints }
     }
 
-    /// Ends the rollout of the step.
-    pub(super) fn collected(&mut self) {
+    /// Ends the rollout of the step, and returns its time.
+    pub(super) fn collected(&mut self) -> Span {
         self.rollout = self.start.elapsed();
+        Span::since("rollout", self.start)
     }
 
     /// Ends the step, and returns its times and speeds.

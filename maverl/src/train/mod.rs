@@ -149,7 +149,7 @@ pub async fn train(
             max_flat_steps: plan.algorithm.max_flat_steps,
             eval: eval.clone(),
             checkpoint: plan.checkpoint.clone(),
-            record: plan.record.clone(),
+            record: plan.config.record.clone(),
             seats: training.asked(),
             measure: training.measure(),
             missing,

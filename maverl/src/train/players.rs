@@ -12,11 +12,13 @@ use crate::eval::EvalSpec;
 use crate::plan::Plan;
 use crate::registry::Registry;
 use crate::rollout::{EpisodeRequest, RequestTimes, Rollout, RolloutError, Usage, episode_seed};
+use crate::run_dir::TurnTime;
 use crate::runtime::Policy;
 use crate::task::Task;
 use crate::train::error::TrainError;
 use crate::train::progress::Progress;
 use crate::train::sink::{EndedEpisode, Observers};
+use crate::train::spans::{self, Span};
 use crate::train::unscored;
 use crate::trajectory::Episode;
 
@@ -27,7 +29,7 @@ const TICK: Duration = Duration::from_millis(500);
 pub(super) struct Players {
     rollout: Rollout,
     /// Times of the requests of training episodes.
-    pub(super) times: Arc<RequestTimes>,
+    times: Arc<RequestTimes>,
     /// Policies in the plan's order, for rollouts with other seats or at another temperature.
     policies: Vec<Policy>,
     /// Order of the training data.
@@ -77,6 +79,12 @@ impl Players {
     /// Returns the team of a plan at another temperature.
     pub(super) fn at_temperature(&self, plan: &Plan, temperature: f32) -> Rollout {
         self.rollout.at_temperature(plan, &self.policies, temperature)
+    }
+
+    /// Takes the times of the turns of a rollout that has just ended.
+    pub(super) fn turn_times(&self, episodes: &[Episode], rollout: &Span) -> Vec<TurnTime> {
+        let start = self.times.now() - rollout.seconds();
+        spans::turns(episodes, &self.times.take(), start)
     }
 
     /// Returns the requests to each endpoint so far, and their cost.

@@ -22,6 +22,11 @@ impl Span {
         Self { name, policy: None, start, end: Instant::now() }
     }
 
+    /// Returns the duration in seconds.
+    pub(super) fn seconds(&self) -> f64 {
+        self.end.saturating_duration_since(self.start).as_secs_f64()
+    }
+
     /// Assigns the part to a policy.
     pub(super) fn of_policy(self, policy: &str) -> Self {
         Self { policy: Some(policy.to_owned()), ..self }
@@ -64,7 +69,10 @@ pub(super) fn turns(
     let mut found = Vec::new();
     for (n, episode) in episodes.iter().enumerate() {
         for (i, turn) in episode.turns.iter().enumerate() {
-            if let Some([asked, ended]) = times.get(&turn.path.seed(episode.seed)) {
+            // Turns of a program have other paths in the record than their requests had.
+            let seed = turn.tokens.as_ref().map(|tokens| tokens.seed);
+            let seed = seed.unwrap_or_else(|| turn.path.seed(episode.seed));
+            if let Some([asked, ended]) = times.get(&seed) {
                 found.push(TurnTime(n, i, turn.seat.clone(), ms(*asked), ms(*ended)));
             }
         }
@@ -120,9 +128,15 @@ mod tests {
 
     #[test]
     fn times_of_requests_belong_to_the_turns_of_their_seeds() {
-        let episodes = [episode("a", 0, true, 2), episode("a", 1, true, 1)];
-        let seed = episodes[0].turns[1].path.seed(episodes[0].seed);
-        let found = turns(&episodes[..1], &BTreeMap::from([(seed, [10.25, 10.5])]), 10.0);
-        assert_eq!(found, [TurnTime(0, 1, episodes[0].turns[1].seat.clone(), 250, 500)]);
+        let mut one = episode("a", 0, true, 3);
+        let seat = one.turns[1].seat.clone();
+        one.turns[2].tokens = None;
+        let seed = one.turns[2].path.seed(one.seed);
+        let times = BTreeMap::from([(1, [10.25, 10.5]), (seed, [10.5, 12.0])]);
+        let found = turns(&[one], &times, 10.0);
+        assert_eq!(
+            found,
+            [TurnTime(0, 1, seat.clone(), 250, 500), TurnTime(0, 2, seat, 500, 2000)]
+        );
     }
 }

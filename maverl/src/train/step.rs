@@ -1,7 +1,5 @@
 //! One step of reinforcement learning; follows the figure in `ARCHITECTURE.md`.
 
-use std::time::Instant;
-
 use crate::run_dir::RolloutWriter;
 use crate::task::Task;
 use crate::train::batches::{StepPlan, batches};
@@ -12,7 +10,6 @@ use crate::train::learner::Learner;
 use crate::train::measure::Meter;
 use crate::train::players::Players;
 use crate::train::record;
-use crate::train::spans::{self, Span};
 use crate::train::trainable::Stepped;
 use crate::train::unscored::left_out;
 use crate::trajectory::Episode;
@@ -27,11 +24,9 @@ pub(super) async fn step(
 ) -> Result<Stepped, TrainError> {
     learner.begin(at).await?;
     let mut meter = Meter::start(players.policies(), players.usage());
-    let (began, start) = (Instant::now(), players.times.now());
     let mut episodes = collect(at, players, tasks, rollouts).await?;
-    meter.collected();
-    let rollout = Span::since("rollout", began);
-    let clock = spans::turns(&episodes, &players.times.take(), start);
+    let rollout = meter.collected();
+    let clock = players.turn_times(&episodes, &rollout);
     players.progress().work(&format!("step {}: learning", at.step + 1));
     if learner.penalize_kl(at.plan, &mut episodes).await? {
         rollouts.replace(&episodes)?;
@@ -50,21 +45,16 @@ pub(super) async fn learn(
     learner: &mut Learner,
     episodes: &[Episode],
 ) -> Result<Stepped, TrainError> {
-    let began = Instant::now();
     let samples = learner.samples(at, episodes)?;
     let values = learner.predict(at.plan, episodes, &samples.rows).await?;
     let mut advantages = learner.advantages(at, episodes, &samples.rows, &values).await?;
     estimator::check(at.step, episodes, &advantages.record)?;
     let batches = batches(at, episodes, &samples.rows, &advantages, &values);
-    let computed = Span::since("advantages", began);
-    let began = Instant::now();
     let updated = learner.update(at, &samples.rows, batches, &mut advantages.record).await?;
-    let mut spans = vec![computed, Span::since("update", began)];
-    spans.extend(updated.spans);
     let mut metrics = samples.metrics;
     metrics.extend(advantages.metrics);
     metrics.extend(updated.metrics);
     let tokens = record::tokens(&samples.rows, &updated.columns);
-    let (flat, samples) = (advantages.flat, Some(advantages.record));
+    let (flat, samples, spans) = (advantages.flat, Some(advantages.record), updated.spans);
     Ok(Stepped { metrics, flat, samples, tokens, spans, ..Stepped::default() })
 }

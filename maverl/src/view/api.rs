@@ -109,6 +109,7 @@ fn overview(r: usize, run: &Run) -> Response {
         "gain": gain,
         "notices": notices,
         "episodes": held.index.len(),
+        "forgotten": held.index.forgotten(),
         "stages": stages,
         "seats": order(&held, seats),
         "scanning": held.scanning,

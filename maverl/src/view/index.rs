@@ -9,7 +9,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::selection::{Flag, Key, Selection};
-use crate::run_dir::EpisodeRow;
+use crate::run_dir::{EpisodeRow, TRAIN};
 
 /// Bits of `Row::flags`.
 const SOLVED: u8 = 1;
@@ -19,10 +19,15 @@ const TRUNCATED: u8 = 8;
 /// Set if the text of the row is in memory, because the run has no file of rows.
 const MADE: u8 = 16;
 
+/// Maximum size of the rows of a run in bytes. Over it, those of the oldest training steps are forgotten.
+const MOST: usize = 512 << 20;
+
 /// All rows of a run.
 #[derive(Debug, Default)]
 pub(super) struct Index {
     rows: Vec<Row>,
+    /// Number of rows of training that were forgotten.
+    forgotten: usize,
     cells: Vec<Cell>,
     stages: Names,
     seats: Names,
@@ -85,12 +90,14 @@ impl Index {
     /// Adds the line of a row at an offset of the file. A line that is not a row is skipped.
     pub(super) fn add(&mut self, offset: u64, line: &[u8]) {
         if let Ok(row) = serde_json::from_slice::<EpisodeRow>(line) {
+            self.make_room();
             self.push(offset, &row, 0);
         }
     }
 
     /// Adds a row that is in no file.
     pub(super) fn add_made(&mut self, row: &EpisodeRow) {
+        self.make_room();
         let offset = self.made.len() as u64;
         if serde_json::to_writer(&mut self.made, row).is_ok() {
             self.made.push(b'\n');
@@ -134,8 +141,63 @@ impl Index {
         });
     }
 
+    /// Returns the size of the rows in bytes.
+    fn bytes(&self) -> usize {
+        size_of_val(&*self.rows) + size_of_val(&*self.cells) + self.made.len()
+    }
+
+    fn make_room(&mut self) {
+        if self.bytes() > MOST {
+            self.shrink(MOST);
+        }
+    }
+
+    /// Forgets the rows of the oldest training steps until the others have three quarters of a size.
+    fn shrink(&mut self, most: usize) {
+        let train = self.stages.find(TRAIN);
+        let is_old =
+            |row: &Row, until: u32| Some(u32::from(row.stage)) == train && row.step < until;
+        let steps = self.steps(TRAIN);
+        let each = self.bytes() / self.rows.len().max(1);
+        let mut over = self.bytes().saturating_sub(most / 4 * 3) / each.max(1);
+        let mut until = 0;
+        for step in steps {
+            if over == 0 {
+                break;
+            }
+            until = step + 1;
+            let its = self.rows.iter().filter(|row| is_old(row, until) && row.step == step).count();
+            over = over.saturating_sub(its);
+        }
+        let (rows, cells) = (std::mem::take(&mut self.rows), std::mem::take(&mut self.cells));
+        let made = std::mem::take(&mut self.made);
+        for mut row in rows {
+            if is_old(&row, until) {
+                self.forgotten += 1;
+                continue;
+            }
+            let its = &cells[row.first_cell as usize..][..usize::from(row.cells)];
+            row.first_cell = self.cells.len() as u32;
+            self.cells.extend_from_slice(its);
+            if row.flags & MADE != 0 {
+                let rest = &made[row.offset as usize..];
+                let end =
+                    rest.iter().position(|byte| *byte == b'\n').map_or(rest.len(), |at| at + 1);
+                row.offset = self.made.len() as u64;
+                self.made.extend_from_slice(&rest[..end]);
+            }
+            self.rows.push(row);
+        }
+    }
+
+    /// Returns the number of rows of training that were forgotten.
+    pub(super) fn forgotten(&self) -> usize {
+        self.forgotten
+    }
+
     /// Forgets the rows of the file, which was cut back. Rows that were made stay.
     pub(super) fn clear_read(&mut self) {
+        self.forgotten = 0;
         self.rows.retain(|row| row.flags & MADE != 0);
     }
 
@@ -337,7 +399,6 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::run_dir::TRAIN;
     use crate::run_dir::tests::episode;
     use crate::view::http::Request;
 
@@ -384,6 +445,22 @@ mod tests {
             let refused = selection(wrong);
             assert!(wrong == "score=.." || refused.is_err_and(|status| status == 400), "{wrong}");
         }
+    }
+
+    #[test]
+    fn over_its_size_an_index_forgets_the_oldest_steps() {
+        let mut index = index();
+        let (bytes, other) = (index.bytes(), episode("b-0", 0, true, 1));
+        index.add_made(&EpisodeRow::new("before", 0, 0, [0, 0], &other));
+        index.shrink(bytes);
+        assert_eq!((index.forgotten(), index.len()), (4, 9), "one step is a third");
+        assert_eq!(index.steps(TRAIN), [2, 3]);
+        assert!(index.find("before", 0, 0).is_some());
+        let at = index.find(TRAIN, 3, 3).unwrap();
+        let row = index.read(Path::new("none"), &[at]).unwrap().remove(0);
+        assert_eq!((row["step"].as_u64(), row["seats"]["t/a"][0].as_u64()), (Some(3), Some(4)));
+        let sorted = index.select(&selection("stage=train&sort=-turns&limit=1").unwrap()).0;
+        assert_eq!(index.read(Path::new("none"), &sorted).unwrap()[0]["n"], 3);
     }
 
     #[test]

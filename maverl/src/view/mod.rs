@@ -1,4 +1,5 @@
-//! Pages about runs: `maverl view`. A read-only server on the loopback address, and `maverl show`.
+//! Pages about runs: `maverl view`, a read-only server on the loopback address, or one file; `maverl show` and `maverl
+//! extract`.
 //!
 //! [`Viewer::answer`] maps a request to a response without any HTTP library. Nothing is ever written into a run, and no
 //! path of a request is ever the path of a file: runs are numbers, and stages of episodes are a fixed list.

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::Path;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -26,6 +27,8 @@ use crate::run_dir::TRAIN;
 
 /// Maximum size of a page in bytes.
 const MOST: usize = 32 << 20;
+/// Interval between two looks at a run whose rows are being made.
+const WAIT: Duration = Duration::from_millis(20);
 /// Maximum number of runs of which every selection can be compared.
 const COMPARED: usize = 4;
 
@@ -83,8 +86,9 @@ pub struct PageSummary {
 #[derive(Default)]
 struct Blocks {
     blocks: BTreeMap<String, Map<String, Value>>,
-    /// Runs with their steps that have a block, and the indices of their episodes.
+    /// Number of episodes in the blocks.
     episodes: usize,
+    /// Number of all episodes of the runs.
     of: usize,
 }
 
@@ -107,6 +111,10 @@ impl Viewer {
             self.add(&mut blocks, "all", "", &format!("compare?runs={}", given.join(",")))?;
         }
         for (r, run) in runs.iter().enumerate() {
+            // Rows of an old run are made in the background.
+            while run.now().scanning.is_some() {
+                std::thread::sleep(WAIT);
+            }
             self.add_run(&mut blocks, r, run, episodes)?;
         }
         let contents = json!({ "episodes": blocks.episodes, "of": blocks.of });

@@ -30,8 +30,9 @@ fn missing(run: &Run) -> Vec<(String, u64, PathBuf)> {
     let indexed = held.rows_file().exists();
     // A resumed run of an older version has rows of what followed.
     let first = held.index.first_step(TRAIN);
+    let forgotten = held.index.forgotten() > 0;
     drop(held);
-    if indexed && first.is_none_or(|first| first <= 1) {
+    if indexed && (forgotten || first.is_none_or(|first| first <= 1)) {
         return Vec::new();
     }
     let before = |step: u64| first.is_none_or(|first| step < first);

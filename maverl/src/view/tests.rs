@@ -23,6 +23,7 @@ use crate::trajectory::{
 
 mod browser;
 mod exports;
+mod large;
 mod pages;
 
 /// Seats of the run.

@@ -35,7 +35,7 @@ fn extracted_metrics_are_those_of_the_files() {
             seen += 1;
         }
     }
-    assert!(seen > 60, "{seen}");
+    assert!(seen > 30, "{seen}");
     let text = fs::read_to_string(extracted(home.path(), Part::Metrics, "m.jsonl")).unwrap();
     let row: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
     assert_eq!((&row["step"], &row["time/rollout_s"]), (&json!(3), &json!(3.5)));
@@ -129,7 +129,8 @@ fn a_page_without_a_server_holds_the_chosen_episodes_and_no_path() {
     let page = fs::read_to_string(&out).unwrap();
     assert_eq!(page.len(), summary.bytes);
     let place = home.path().to_string_lossy().into_owned();
-    assert!(!page.contains(&place) && !page.contains("http:"), "paths and addresses");
+    let text = page.replace("http://www.w3.org/2000/svg", "");
+    assert!(!text.contains(&place) && !text.contains("http:") && !text.contains("https:"));
     let blocks = blocks(&page);
     assert!(blocks.iter().all(|block| !block.to_string().contains(&place)));
     let all = blocks.iter().find(|block| !block["runs"].is_null()).unwrap();

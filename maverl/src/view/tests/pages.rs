@@ -10,15 +10,15 @@ use super::browser::Browser;
 use super::*;
 
 /// A server of runs, with a browser that looks at it.
-struct Visit {
-    browser: Browser,
+pub(super) struct Visit {
+    pub(super) browser: Browser,
     url: String,
     _runtime: tokio::runtime::Runtime,
 }
 
 impl Visit {
     /// Serves the runs below a directory; `None` without a browser.
-    fn new(place: &Path, width: u32, height: u32) -> Option<Self> {
+    pub(super) fn new(place: &Path, width: u32, height: u32) -> Option<Self> {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let viewer = Arc::new(Viewer::new(vec![place.to_owned()]).unwrap());
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
@@ -29,7 +29,7 @@ impl Visit {
     }
 
     /// Opens a page and waits until it has a heading.
-    fn go(&mut self, page: &str) {
+    pub(super) fn go(&mut self, page: &str) {
         self.browser.visit("about:blank");
         self.browser.visit(&format!("{}#/{page}", self.url));
         self.browser.wait("document.querySelector('#main h1, #main .error') !== null");

@@ -20,7 +20,7 @@ export async function page(root, at) {
   const chosen = (at.query.get("runs") ?? "").split(",").filter(Boolean);
   if (chosen.length < 2) throw new Error("choose two runs or more in the list of runs");
   const found = await get(`compare?runs=${chosen.join(",")}`);
-  const series = await Promise.all(chosen.map((r) => get(`runs/${r}/series`)));
+  const series = await Promise.all(found.runs.map((/** @type {any} */ run) => get(`runs/${run.r}/series`)));
   const letter = (/** @type {number} */ i) => String.fromCharCode(65 + i);
   const heads = found.runs.map((/** @type {any} */ run, /** @type {number} */ i) => h("th", {}, a(to(`r/${run.r}`), `${letter(i)}  ${run.name}`)));
   const value = (/** @type {any} */ of) => h("td", {}, of === null ? h("span", { class: "muted" }, "–") : foreign(typeof of === "string" ? of : JSON.stringify(of)));

@@ -114,7 +114,8 @@ export async function page(root, at) {
       const page = await get(`runs/${r}/episodes?${filters()}&offset=${offset}&limit=${ROWS}`);
       total = page.total;
       fill(body, page.rows.map((/** @type {any} */ row) => line(row)));
-      fill(message, page.total === 0 && "No episode fits. ", page.scanning && `The list is being made: ${page.scanning[1] - page.scanning[0]} of ${page.scanning[1]} files.`);
+      fill(message, page.total === 0 && "No episode fits. ",
+        run.forgotten > 0 && `The ${count(run.forgotten)} oldest training episodes are not listed: their rows do not fit into memory. `, page.scanning && `The list is being made: ${page.scanning[1] - page.scanning[0]} of ${page.scanning[1]} files.`);
       fill(pager,
         h("button", { disabled: offset === 0, onclick: () => turn(-1) }, "← previous"),
         h("span", {}, total > 0 && `${count(offset + 1)}–${count(Math.min(offset + ROWS, total))} of ${count(total)}`, h("span", { class: "muted" }, ` (of ${count(page.of)})`)),
