@@ -5,6 +5,7 @@ mod algorithms;
 mod bad_input;
 mod commands;
 mod damage;
+mod device;
 mod disk;
 mod endpoints;
 mod examples;
