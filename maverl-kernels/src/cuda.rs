@@ -34,7 +34,7 @@
 //! a unit, in `moments_f32`, `means` and `moments_f64`.
 //!
 //! The kernels of a model are in [`MODEL`]: embedding, norms, rope, products, attention, softmax and sampling, AdamW, and
-//! their backward passes, in bf16 with sums in f32. [`Kernels`] launches them; no run does so yet.
+//! their backward passes, in bf16 with sums in f32. [`Kernels`] launches them.
 //!
 //! The logic above the driver is generic over [`Machine`], so that tests run it, and the kernels, without a GPU:
 //! [`Emulated`] is a machine of the CPU.
@@ -57,9 +57,9 @@ pub use emulated::{Emulated, HostArray};
 pub use kernels::Kernels;
 pub use machine::{BLOCK, Element, Launch, Machine, Module};
 pub use model::{
-    AdapterTerms, AttentionLayout, BackwardLayout, BlockTables, Destination, Draw, EmbeddingLayout,
+    AdapterTerms, AttentionLayout, BackwardLayout, BlockTables, Destination, EmbeddingLayout,
     HeadInput, HeadNorm, KvShape, LinearOutput, LogProbabilities, MODEL, Master, Positions,
-    RopeTables, SoftmaxRows, pieces,
+    RopeTables, RowSources, SoftmaxRows, pieces,
 };
 pub use resident::{GroupingOn, PlacesOn, SegmentsOn};
 

@@ -13,8 +13,10 @@ use std::env;
 use std::ffi::{CStr, CString, OsString, c_char, c_int, c_uint, c_void};
 use std::fmt::Write as _;
 use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{self, Command};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,6 +25,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const HEADER: &str = include_str!("emulate/cuda_on_cpu.h");
 /// The operations of `device.cuh`: products, matrices from shared memory, asynchronous copies.
 const OPERATIONS: &str = include_str!("emulate/device_on_cpu.h");
+
+/// Options of the compiler. Symbols are hidden, so that libraries of several kernels do not share their tables.
+const FLAGS: [&str; 6] =
+    ["-std=c++17", "-O2", "-ffp-contract=off", "-shared", "-fPIC", "-fvisibility=hidden"];
 
 /// Bytes of a message of a launch.
 const MESSAGE: usize = 512;
@@ -116,10 +122,32 @@ impl Library {
     ///
     /// See [`EmulateError`].
     pub fn build(source: &str, kernels: &[&str]) -> Result<Self, EmulateError> {
-        let dir = scratch()?;
+        let dir = scratch(&env::temp_dir())?;
         let built = compile(&dir, source, kernels).and_then(|library| open(&library));
         fs::remove_dir_all(&dir)?;
         built
+    }
+
+    /// Opens the library of a source that an earlier process built, or builds it for later ones. It is kept in the
+    /// user's cache directory; without one, it is built each time.
+    ///
+    /// # Errors
+    ///
+    /// See [`EmulateError`].
+    pub fn cached(source: &str, kernels: &[&str]) -> Result<Self, EmulateError> {
+        let Some(cache) = cache_dir() else { return Self::build(source, kernels) };
+        let mut hash = DefaultHasher::new();
+        [HEADER, OPERATIONS, source, &launcher(kernels)].hash(&mut hash);
+        (compiler_name(), FLAGS, env::consts::ARCH).hash(&mut hash);
+        let kept = cache.join(format!("{:016x}.so", hash.finish()));
+        if kept.is_file() {
+            return open(&kept);
+        }
+        let dir = scratch(&cache)?;
+        let built = compile(&dir, source, kernels);
+        let moved = built.and_then(|library| Ok(fs::rename(library, &kept)?));
+        fs::remove_dir_all(&dir)?;
+        moved.and_then(|()| open(&kept))
     }
 
     /// Sets how the threads of launches of the calling thread run.
@@ -177,11 +205,40 @@ impl Library {
     }
 }
 
-/// A new directory that only this process uses.
-fn scratch() -> io::Result<PathBuf> {
+/// Returns an error if there is no C++ compiler.
+///
+/// # Errors
+///
+/// See [`EmulateError`].
+pub fn compiler() -> Result<(), EmulateError> {
+    let name = compiler_name();
+    match Command::new(&name).arg("--version").output() {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(EmulateError::NoCompiler(name))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn compiler_name() -> OsString {
+    env::var_os("CXX").unwrap_or_else(|| "c++".into())
+}
+
+/// Returns the directory of the built libraries, which only this user can read; `None` if there is none.
+fn cache_dir() -> Option<PathBuf> {
+    let given = |name: &str| env::var_os(name).map(PathBuf::from).filter(|dir| dir.is_absolute());
+    let base = given("XDG_CACHE_HOME").or_else(|| Some(given("HOME")?.join(".cache")))?;
+    let dir = base.join("maverl").join("emulated");
+    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir);
+    made.ok().map(|()| dir)
+}
+
+/// A new directory in another that only this process uses.
+fn scratch(within: &Path) -> io::Result<PathBuf> {
     static BUILDS: AtomicU64 = AtomicU64::new(0);
     let build = BUILDS.fetch_add(1, Ordering::Relaxed);
-    let dir = env::temp_dir().join(format!("maverl-kernel-{}-{build}", process::id()));
+    let dir = within.join(format!("maverl-kernel-{}-{build}", process::id()));
     fs::create_dir(&dir)?;
     Ok(dir)
 }
@@ -192,12 +249,9 @@ fn compile(dir: &Path, source: &str, kernels: &[&str]) -> Result<PathBuf, Emulat
     fs::write(dir.join("kernel.cu"), source)?;
     fs::write(dir.join("launch.cpp"), launcher(kernels))?;
     let library = dir.join("kernel.so");
-    let compiler = env::var_os("CXX").unwrap_or_else(|| "c++".into());
-    let flags =
-        ["-std=c++17", "-O2", "-ffp-contract=off", "-shared", "-fPIC", "-fvisibility=hidden"];
-    // Hidden, so that libraries of several kernels do not share their tables.
+    let compiler = compiler_name();
     let run = Command::new(&compiler)
-        .args(flags)
+        .args(FLAGS)
         .args(["launch.cpp", "-o"])
         .arg(&library)
         .current_dir(dir)

@@ -54,6 +54,17 @@ impl Default for Filter {
     }
 }
 
+/// Sampling of a token without filters.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Draw {
+    /// Temperature; 0 takes the largest logit.
+    pub temperature: f32,
+    /// Stream of random numbers.
+    pub seed: u64,
+    /// Number in the stream, as in [`uniform`].
+    pub counter: u64,
+}
+
 /// Smallest temperature above zero. Smaller ones are raised to it, so that scaled logits stay finite.
 pub(crate) const COLDEST: f32 = 1e-6;
 

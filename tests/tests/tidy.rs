@@ -36,8 +36,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("table", &[]),
     // Declared settings: keys, ranges, levels.
     ("settings", &[]),
-    // The resolved algorithm holds the declared estimator and surrogate.
-    ("config", &["credit", "settings"]),
+    // The resolved algorithm holds the declared estimator and surrogate; the device is the engine's type.
+    ("config", &["credit", "runtime", "settings"]),
     // Servers of others.
     ("client", &["retry"]),
     // Declarations.
@@ -76,6 +76,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "orchestra",
             "plan",
             "registry",
+            "runtime",
             "settings",
             "table",
             "task",
@@ -625,7 +626,7 @@ const ENGINE_API: &[(&str, &str)] = &[
     ),
     (
         "runtime/mod.rs",
-        "AdapterSpec Batch Completion CriticSpec CustomSurrogate EngineStats Finish Host KvBlocks LoraSpec Normalize \
+        "AdapterSpec Batch Completion CriticSpec CustomSurrogate DeviceChoice EngineStats Finish Host KvBlocks LoraSpec Normalize \
          Objective OptimOptions PairStats Policy PolicySpec Request Row Runtime RuntimeError RuntimeOptions Sampling Scale \
          Scores Step TokenColumns Trunk UpdateStats ValueBatch ValueRow ValueStats ValueTarget ValueText Watch WorkerSpec complete score",
     ),

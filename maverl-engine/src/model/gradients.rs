@@ -2,10 +2,8 @@
 
 use std::ops::Range;
 
-use maverl_kernels::adamw::sum_of_squares;
-
 use crate::model::ops::{Cpu, Ops};
-use crate::model::values::{Params, Tensor};
+use crate::model::values::Params;
 use crate::model::{ModelError, ModelErrorKind};
 
 /// Sums of gradients, in one array with the places of the parameters.
@@ -37,19 +35,54 @@ impl<'m, O: Ops> Gradients<'m, O> {
         Some((&mut self.sums, self.params.vars()[slot].1.range()))
     }
 
+    /// Returns the number of elements of the array.
+    pub fn elements(&self) -> usize {
+        self.params.elements()
+    }
+
+    /// Marks the variable at `slot` as one that no result depends on.
+    pub fn unused(&mut self, slot: Option<usize>) {
+        if let Some(slot) = slot {
+            self.reached[slot] = true;
+        }
+    }
+
     /// Returns the array of the sums.
     ///
     /// # Errors
     ///
     /// If a variable got no gradient (MO-1).
     pub fn all(&self) -> Result<&O::Sums, ModelError> {
+        self.check().map(|()| &self.sums)
+    }
+
+    /// Returns the array of the sums, to be consumed by an optimizer.
+    ///
+    /// # Errors
+    ///
+    /// If a variable got no gradient (MO-1).
+    pub fn into_all(self) -> Result<O::Sums, ModelError> {
+        self.check().map(|()| self.sums)
+    }
+
+    fn check(&self) -> Result<(), ModelError> {
         match self.params.vars().iter().zip(&self.reached).find(|(_, reached)| !**reached) {
             Some(((name, _), _)) => Err(ModelError::new(
                 ModelErrorKind::Numeric,
                 format!("`{name}` got no gradient (MO-1)"),
             )),
-            None => Ok(&self.sums),
+            None => Ok(()),
         }
+    }
+
+    /// Returns the norm of all sums together.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    pub fn norm(&self, ops: &O) -> Result<f64, ModelError> {
+        let places = self.params.vars().iter().map(|(_, var)| var.range());
+        Ok(ops.squares(&self.sums, places)?.sqrt())
     }
 }
 
@@ -73,12 +106,5 @@ impl<'m> Gradients<'m> {
     pub fn sums(&self) -> Result<Vec<&[f32]>, ModelError> {
         let all = self.all()?;
         Ok(self.params.vars().iter().map(|(_, var)| &all[var.range()]).collect())
-    }
-
-    /// Returns the norm of all sums together.
-    pub fn norm(&self) -> f64 {
-        // Each variable by itself: the order of the sum is part of the result.
-        let squares = |(_, var): &(String, Tensor)| sum_of_squares(&self.sums[var.range()]);
-        self.params.vars().iter().map(squares).sum::<f64>().sqrt()
     }
 }

@@ -27,6 +27,7 @@ pub use config::{
 pub use patterns::{Modules, Patterns};
 
 use crate::model::linear::{Dropout, Lora};
+use crate::model::ops::{Cpu, Ops};
 use crate::model::save::{self, Entry};
 use crate::model::values::{Params, Tensor};
 use crate::model::weights::{Shards, Weights, listed};
@@ -37,11 +38,56 @@ const PREFIX: &str = "base_model.model.";
 
 /// The weights of an adapter, as f32 variables. Cloning shares them.
 #[derive(Clone)]
-pub struct Adapter {
+pub struct Adapter<O: Ops = Cpu> {
     config: LoraConfig,
     targets: Vec<Target>,
     /// `NAME.lora_A.weight [r, I]` and `NAME.lora_B.weight [O, r]` of each target, in the order of the base's layers.
-    params: Params,
+    params: Params<O>,
+}
+
+impl<O: Ops> Adapter<O> {
+    /// Rank, scale, dropout and targets.
+    pub fn config(&self) -> &LoraConfig {
+        &self.config
+    }
+
+    /// Names (without PEFT's prefix) and variables, A before B, in the order of the base's layers.
+    pub fn vars(&self) -> &[(String, Tensor<O>)] {
+        self.params.vars()
+    }
+
+    /// The array that holds them.
+    pub fn params(&self) -> &Params<O> {
+        &self.params
+    }
+
+    /// Puts the adapter on a decoder of its base, in place of one that is there.
+    pub(super) fn attach(&self, decoder: &mut Decoder<O>) {
+        for (name, lora) in decoder.loras() {
+            let found = self.targets.iter().enumerate().find(|(_, target)| target.name == name);
+            *lora = found.map(|(index, target)| {
+                let [a, b] = [2 * index, 2 * index + 1].map(|index| self.params.param(index));
+                Lora { a, b, scale: target.scale, dropout: None }
+            });
+        }
+    }
+
+    /// Copies the adapter on its device, for training or not.
+    pub(super) fn copy(&self, ops: &O, trained: bool) -> Result<Self, ModelError> {
+        Ok(self.over(self.params.copy(ops, trained)?))
+    }
+
+    /// Copies the adapter to the host.
+    #[cfg(feature = "cuda")]
+    pub(super) fn to_host(&self, ops: &O) -> Result<Adapter, ModelError> {
+        Ok(self.over(self.params.to_host(ops)?))
+    }
+
+    /// Returns the adapter with other parameters of the same places.
+    fn over<P: Ops>(&self, params: Params<P>) -> Adapter<P> {
+        let Self { config, targets, params: _ } = self;
+        Adapter { config: config.clone(), targets: targets.clone(), params }
+    }
 }
 
 impl Adapter {
@@ -98,9 +144,13 @@ impl Adapter {
         Ok(Self { params: params?, config, targets })
     }
 
-    /// Rank, scale, dropout and targets.
-    pub fn config(&self) -> &LoraConfig {
-        &self.config
+    /// Copies the adapter to a device, for training or not.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    pub fn on<O: Ops>(&self, ops: &O, trained: bool) -> Result<Adapter<O>, ModelError> {
+        Ok(self.over(self.params.on(ops, trained)?))
     }
 
     /// The same weights with another dropout in training.
@@ -108,16 +158,6 @@ impl Adapter {
     pub fn with_dropout(mut self, dropout: f32) -> Self {
         self.config.dropout = dropout;
         self
-    }
-
-    /// Names (without PEFT's prefix) and variables, A before B, in the order of the base's layers.
-    pub fn vars(&self) -> &[(String, Tensor)] {
-        self.params.vars()
-    }
-
-    /// The array that holds them.
-    pub fn params(&self) -> &Params {
-        &self.params
     }
 
     /// Writes `adapter_config.json` and `adapter_model.safetensors`; `base` is what the configuration calls the base.
@@ -162,17 +202,6 @@ impl Adapter {
         Self { params: self.params.duplicate(), ..self.clone() }
     }
 
-    /// Puts the adapter on a decoder of its base, in place of one that is there.
-    pub(super) fn attach(&self, decoder: &mut Decoder) {
-        for (name, lora) in decoder.loras() {
-            let found = self.targets.iter().enumerate().find(|(_, target)| target.name == name);
-            *lora = found.map(|(index, target)| {
-                let [a, b] = [2 * index, 2 * index + 1].map(|index| self.params.param(index));
-                Lora { a, b, scale: target.scale, dropout: None }
-            });
-        }
-    }
-
     /// Adds `scale · B A` to the weights of the base that it corrects.
     pub(super) fn add_to(&self, weights: &Weights) -> Result<(), ModelError> {
         for (target, ab) in self.targets.iter().zip(self.vars().chunks_exact(2)) {
@@ -196,7 +225,7 @@ impl Adapter {
 }
 
 /// A decoder whose adapter drops a share `p` of its inputs, by a key for each token of the batch it is given next.
-pub fn with_dropout(decoder: &Decoder, p: f32, keys: &Arc<[u64]>) -> Decoder {
+pub fn with_dropout<O: Ops>(decoder: &Decoder<O>, p: f32, keys: &Arc<[u64]>) -> Decoder<O> {
     let mut decoder = decoder.clone();
     for (place, (_, lora)) in decoder.loras().enumerate() {
         if let Some(lora) = lora {

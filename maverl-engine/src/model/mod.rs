@@ -4,6 +4,7 @@
 
 pub mod blank;
 pub mod builtin;
+mod copies;
 pub mod create;
 #[doc(hidden)]
 pub mod decoder;
@@ -44,6 +45,8 @@ use std::sync::Arc;
 
 use maverl_kernels::matmul::Precision;
 
+use ops::{Cpu, Ops};
+
 pub use decoder::{Context, Decoder};
 pub use error::{ModelError, ModelErrorKind, TokenizerError};
 pub use files::{ModelFiles, ModelSource};
@@ -64,14 +67,14 @@ pub use weights::{Shards, Weights};
 ///
 /// Its trainable weights are its own or, if the base is frozen, those of an adapter. Clones share all of them.
 #[derive(Clone)]
-pub struct Model {
+pub struct Model<O: Ops = Cpu> {
     /// Shape of the model.
     pub config: Arc<HfConfig>,
     /// Weights of the base.
-    pub weights: Weights,
+    pub weights: Weights<O>,
     /// Decoder for rollout and training.
-    pub decoder: Decoder,
-    adapter: Option<Adapter>,
+    pub decoder: Decoder<O>,
+    adapter: Option<Adapter<O>>,
     /// Name of the base in an adapter's configuration.
     name: String,
     /// Files that are written back unchanged: configuration, tokenizer, template.
@@ -135,14 +138,6 @@ impl Model {
         Self { decoder: self.decoder.with_precision(precision), ..self }
     }
 
-    /// Returns the base of this model under an adapter. The base is shared, not copied.
-    #[must_use]
-    pub fn with_adapter(&self, adapter: Adapter) -> Self {
-        let mut decoder = self.decoder.clone().frozen();
-        adapter.attach(&mut decoder);
-        Self { decoder, adapter: Some(adapter), ..self.clone() }
-    }
-
     /// Returns the base of this model under an adapter from a PEFT directory.
     ///
     /// # Errors
@@ -150,16 +145,6 @@ impl Model {
     /// See [`Adapter::load`].
     pub fn load_adapter(&self, dir: &Path) -> Result<Self, ModelError> {
         Ok(self.with_adapter(Adapter::load(dir, &self.config)?))
-    }
-
-    /// Returns the adapter, if the model has one.
-    pub fn adapter(&self) -> Option<&Adapter> {
-        self.adapter.as_ref()
-    }
-
-    /// Returns the trainable weights: the adapter's, or without one every weight.
-    pub fn trainable(&self) -> &Params {
-        self.adapter.as_ref().map_or(self.weights.params(), Adapter::params)
     }
 
     /// Returns the model with a copy of its trainable weights; the base under an adapter stays shared.
@@ -231,6 +216,11 @@ impl Model {
         Ok(self.decoder.logits(&hidden, &mut pool))
     }
 
+    /// Name of the base in an adapter's configuration.
+    pub fn base_name(&self) -> &str {
+        &self.name
+    }
+
     /// Computes the SHA-256 over names, shapes and values of every weight, the adapter's after the base's.
     pub fn fingerprint(&self) -> String {
         let adapter = self.adapter.as_ref().map_or(&[][..], Adapter::vars);
@@ -253,11 +243,6 @@ impl Model {
             Some(adapter) => adapter.save(dir, &self.name),
             None => self.save_full(dir, &SaveOptions::default()),
         }
-    }
-
-    /// Name of the base in an adapter's configuration.
-    pub fn base_name(&self) -> &str {
-        &self.name
     }
 
     /// Writes the adapter as PEFT does, under a base of another name, and the base's tokenizer beside it.
@@ -311,6 +296,26 @@ impl Model {
     }
 }
 
+impl<O: Ops> Model<O> {
+    /// Returns the base of this model under an adapter. The base is shared, not copied.
+    #[must_use]
+    pub fn with_adapter(&self, adapter: Adapter<O>) -> Self {
+        let mut decoder = self.decoder.clone().frozen();
+        adapter.attach(&mut decoder);
+        Self { decoder, adapter: Some(adapter), ..self.clone() }
+    }
+
+    /// Returns the adapter, if the model has one.
+    pub fn adapter(&self) -> Option<&Adapter<O>> {
+        self.adapter.as_ref()
+    }
+
+    /// Returns the trainable weights: the adapter's, or without one every weight.
+    pub fn trainable(&self) -> &Params<O> {
+        self.adapter.as_ref().map_or(self.weights.params(), Adapter::params)
+    }
+}
+
 /// Writes a file beside the weights. Only the folder of further templates may have to be made.
 fn companion(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), ModelError> {
     let path = dir.join(name);
@@ -331,14 +336,7 @@ const MERGE_TOLERANCE: f32 = 1e-4;
 ///
 /// If the weights are not those of the configuration.
 pub fn decoder(config: &Arc<HfConfig>, weights: &Weights) -> Result<Decoder, ModelError> {
-    let params = weights.by_name();
-    let mut get = |name: &str| {
-        params
-            .get(name)
-            .cloned()
-            .ok_or_else(|| ModelError::new(ModelErrorKind::Mismatch, format!("no weight `{name}`")))
-    };
-    Decoder::new(config, &mut get)
+    copies::decoder_on(&Cpu::default(), config, weights)
 }
 
 #[cfg(test)]

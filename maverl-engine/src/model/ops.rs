@@ -3,17 +3,21 @@
 //! An operation is a unit of work that a GPU does in one launch or a fixed few; [`Cpu`] composes it of the kernels of
 //! `maverl-kernels`. The device is a type parameter, so that a call costs nothing.
 
+mod backend;
 mod cpu;
 #[cfg(feature = "cuda")]
 pub mod device;
+mod memory;
 
 use std::fmt::Debug;
 use std::ops::Range;
 
 use maverl_kernels::attention::{Heads, Segment};
 
+pub use backend::{Backend, Choice, KvCache};
 pub(super) use cpu::project;
 pub use cpu::{Buffers, Cpu, Placed};
+pub use memory::Memory;
 
 use crate::model::ModelError;
 use crate::model::gradients::Gradients;
@@ -69,11 +73,7 @@ pub struct Targets<'a> {
 ///
 /// A token's result never depends on the other tokens of a forward pass, to the bit (K-1). Gradients of weights are
 /// added to the sums, if the weight is trained.
-pub trait Ops: Clone + Debug + Send + Sync + Sized + 'static {
-    /// Parameters, in one array.
-    type Weights: Debug + Send + Sync;
-    /// Sums of gradients, in one array.
-    type Sums: Debug + Send;
+pub trait Ops: Memory {
     /// Residual stream `[N, D]`, or its gradient.
     type Stream: Buffer;
     /// Activations, or their gradients.
@@ -96,20 +96,6 @@ pub trait Ops: Clone + Debug + Send + Sync + Sized + 'static {
 
     /// Returns residual streams to the pool.
     fn give_streams(spare: &mut Self::Spare, buffers: impl IntoIterator<Item = Self::Stream>);
-
-    /// Copies parameters to the device, as it stores them.
-    ///
-    /// # Errors
-    ///
-    /// If the device fails.
-    fn weights(&self, values: &[f32]) -> Done<Self::Weights>;
-
-    /// Creates zeros for the gradients of so many elements.
-    ///
-    /// # Errors
-    ///
-    /// If the device fails.
-    fn sums(&self, elements: usize) -> Done<Self::Sums>;
 
     /// Creates the angles of frequencies `[head_dim / 2]`, for so many positions.
     ///

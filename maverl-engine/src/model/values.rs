@@ -1,7 +1,7 @@
 //! Parameters of models: named tensors in one array in the memory of a device.
 
 use std::fmt::{self, Debug};
-use std::ops::{Deref, Range};
+use std::ops::{Deref, DerefMut, Range};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::model::ops::{Cpu, Ops};
@@ -96,26 +96,58 @@ impl Params {
         f(&mut self.storage.write())
     }
 
-    /// Copies the tensors to a device.
+    /// Copies the tensors to a device, for training or not.
     ///
     /// # Errors
     ///
     /// If the device fails.
-    pub fn on<O: Ops>(&self, ops: &O) -> Result<Params<O>, ModelError> {
-        Ok(self.over(Storage::new(ops.weights(&self.storage.read())?)))
+    pub fn on<O: Ops>(&self, ops: &O, trained: bool) -> Result<Params<O>, ModelError> {
+        Ok(self.over(Storage::new(ops.weights(&self.storage.read(), trained)?)))
+    }
+}
+
+impl<O: Ops> Params<O> {
+    /// Copies the tensors on their device, for training or not.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    pub fn copy(&self, ops: &O, trained: bool) -> Result<Self, ModelError> {
+        Ok(self.over(Storage::new(ops.copy_weights(&self.storage.read(), trained)?)))
+    }
+
+    /// Copies the tensors to the host.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    pub fn to_host(&self, ops: &O) -> Result<Params, ModelError> {
+        Ok(self.over(Storage::new(ops.read_weights(&self.storage.read())?.into_owned())))
+    }
+
+    /// Overwrites the tensors by those of the host of the same places.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    pub fn assign(&self, ops: &O, host: &Params) -> Result<(), ModelError> {
+        ops.assign(&mut self.storage.write(), &host.storage.read())
+    }
+
+    /// Borrows the whole array for modification in place.
+    pub fn write(&self) -> impl DerefMut<Target = O::Weights> {
+        self.storage.write()
     }
 
     /// Returns tensors of the same names and places over another array.
-    fn over<O: Ops>(&self, storage: Storage<O>) -> Params<O> {
-        let own = |(name, var): &(String, Tensor)| {
+    fn over<P: Ops>(&self, storage: Storage<P>) -> Params<P> {
+        let own = |(name, var): &(String, Tensor<O>)| {
             let (dims, range) = (Arc::clone(&var.dims), var.range());
             (name.clone(), Tensor { dims, storage: storage.clone(), range })
         };
         Params { vars: self.vars.iter().map(own).collect(), storage }
     }
-}
 
-impl<O: Ops> Params<O> {
     /// Returns names and tensors, in order.
     pub fn vars(&self) -> &[(String, Tensor<O>)] {
         &self.vars

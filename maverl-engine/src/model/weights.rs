@@ -1,23 +1,25 @@
 //! Weights of a model: read from safetensors (one file or shards), held as f32.
 
 mod head;
+mod index;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsStr;
 use std::ops::Range;
 use std::path::Path;
 
 use half::{bf16, f16};
 use memmap2::Mmap;
 use safetensors::Dtype;
-use safetensors::tensor::{Metadata, TensorInfo};
 use sha2::{Digest, Sha256};
 
 use crate::model::files::ModelFiles;
 use crate::model::hf_config::{HEAD, HfConfig};
+use crate::model::ops::{Cpu, Ops};
 use crate::model::values::{Param, Params, Tensor, fits};
 use crate::model::{ModelError, ModelErrorKind};
+use index::stored;
+pub(crate) use index::weight_map;
 
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
@@ -26,8 +28,36 @@ const INDEX: &str = "model.safetensors.index.json";
 ///
 /// Rollout and training read the same storage: there is nothing to synchronize. Cloning shares it too.
 #[derive(Clone)]
-pub struct Weights {
-    params: Params,
+pub struct Weights<O: Ops = Cpu> {
+    params: Params<O>,
+}
+
+impl<O: Ops> Weights<O> {
+    /// Takes parameters in checkpoint order.
+    pub(super) fn over(params: Params<O>) -> Self {
+        Self { params }
+    }
+
+    /// Names and values, in checkpoint order.
+    pub fn vars(&self) -> &[(String, Tensor<O>)] {
+        self.params.vars()
+    }
+
+    /// The array that holds them.
+    pub fn params(&self) -> &Params<O> {
+        &self.params
+    }
+
+    /// Parameters in all.
+    pub fn parameters(&self) -> usize {
+        self.vars().iter().map(|(_, var)| var.elem_count()).sum()
+    }
+
+    /// The weights by name, each with its place among them.
+    pub fn by_name(&self) -> BTreeMap<&str, Param<O>> {
+        let vars = self.vars().iter().enumerate();
+        vars.map(|(slot, (name, _))| (name.as_str(), self.params.param(slot))).collect()
+    }
 }
 
 impl Weights {
@@ -69,31 +99,10 @@ impl Weights {
         Ok(Self { params: params? })
     }
 
-    /// Names and values, in checkpoint order.
-    pub fn vars(&self) -> &[(String, Tensor)] {
-        self.params.vars()
-    }
-
-    /// The array that holds them.
-    pub fn params(&self) -> &Params {
-        &self.params
-    }
-
-    /// Parameters in all.
-    pub fn parameters(&self) -> usize {
-        self.vars().iter().map(|(_, var)| var.elem_count()).sum()
-    }
-
     /// A copy that shares nothing with these weights.
     #[must_use]
     pub fn duplicate(&self) -> Self {
         Self { params: self.params.duplicate() }
-    }
-
-    /// The weights by name, each with its place among them.
-    pub fn by_name(&self) -> BTreeMap<&str, Param> {
-        let vars = self.vars().iter().enumerate();
-        vars.map(|(slot, (name, _))| (name.as_str(), self.params.param(slot))).collect()
     }
 
     /// Copies values from named buffers; names and lengths must be those of these weights.
@@ -347,44 +356,6 @@ pub(super) fn listed(problems: &[String]) -> String {
         0 => text,
         more => format!("{text}; and {more} more"),
     }
-}
-
-/// The tensors of a safetensors file, by name.
-fn stored(bytes: &[u8], file: usize) -> Result<BTreeMap<String, Stored>, String> {
-    let (length, rest) = bytes.split_first_chunk().ok_or("it is too short for a header")?;
-    let length = u64::from_le_bytes(*length);
-    let (header, data) = usize::try_from(length)
-        .ok()
-        .and_then(|length| rest.split_at_checked(length))
-        .ok_or_else(|| format!("a header of {length} bytes in a file of {}", bytes.len()))?;
-    let metadata: Metadata =
-        serde_json::from_slice(header).map_err(|e| format!("its header: {e}"))?;
-    let (expected, found) = (metadata.data_len(), data.len());
-    if expected != found {
-        return Err(format!("{found} bytes of tensors where its header promises {expected}"));
-    }
-    let start = 8 + header.len();
-    let place = |(name, info): (String, &TensorInfo)| {
-        let (from, to) = info.data_offsets;
-        let span = start + from..start + to;
-        (name, Stored { file, span, dtype: info.dtype, shape: info.shape.clone() })
-    };
-    Ok(metadata.tensors().into_iter().map(place).collect())
-}
-
-/// The file of each tensor, as an index says it.
-pub(crate) fn weight_map(index: &[u8]) -> Result<BTreeMap<String, String>, String> {
-    let index: serde_json::Value =
-        serde_json::from_slice(index).map_err(|e| format!("not JSON: {e}"))?;
-    let map = index.get("weight_map").and_then(|map| map.as_object()).ok_or("no `weight_map`")?;
-    let place = |(tensor, file): (&String, &serde_json::Value)| {
-        let file = file.as_str().ok_or_else(|| format!("`{tensor}` names no file"))?;
-        if Path::new(file).file_name() != Some(OsStr::new(file)) {
-            return Err(format!("`{tensor}` is in {file:?}; a file beside the index is needed"));
-        }
-        Ok((tensor.clone(), file.to_owned()))
-    };
-    map.iter().map(place).collect()
 }
 
 #[allow(unsafe_code)] // weights are mapped, not copied

@@ -11,36 +11,42 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::loss::{ValueLimits, ValueLoss, value_loss};
+use crate::model::ops::{Backend, Buffer, Cpu};
 use crate::model::save::{self, Entry};
 use crate::model::weights::Shards;
 use crate::model::{
-    Adapter, Context, Gradients, HeadKind, Model, ModelError, ModelErrorKind, Pool, Tape, ValueHead,
+    Adapter, Context, Gradients, HeadKind, Model, ModelError, ModelErrorKind, Params, Pool, Tape,
+    ValueHead,
 };
 use crate::runtime::optimizer::{Optimizer, halves, whole};
 use crate::runtime::packed::{PackedRows, micro_batches};
+use crate::runtime::trainer::restore;
 use crate::runtime::{
     CriticSpec, Normalize, PolicySpec, RuntimeError, Trunk, ValueBatch, ValueRow, ValueStats,
     ValueTarget, ValueText,
 };
 
 /// A value head on a trunk of its own, or on the policy's.
-pub(crate) struct Critic {
+pub(crate) struct Critic<O: Backend> {
     policy: String,
-    body: Body,
+    body: Body<O>,
     scale: Scale,
-    /// Optimizers of the trunk and of the head.
-    optimizers: [Optimizer; 2],
+    /// Optimizer of the trunk.
+    of_trunk: Optimizer<O>,
+    /// Optimizer of the head, which is in host memory.
+    of_head: Optimizer,
 }
 
 /// Modules of the critic that are run and differentiated.
-struct Body {
+struct Body<O: Backend> {
     spec: CriticSpec,
+    ops: O,
     /// Trunk of its own; `None` if it shares the policy's, which is updated with the policy.
-    trunk: Option<Model>,
+    trunk: Option<Model<O>>,
     head: ValueHead,
     micro_batch_tokens: usize,
     checkpointing: bool,
-    pool: Arc<Mutex<Pool>>,
+    pool: Arc<Mutex<Pool<O>>>,
 }
 
 /// A text and the target of its values, in the units of the head.
@@ -49,41 +55,47 @@ struct Aimed<'a> {
     aim: ValueTarget,
 }
 
-impl Critic {
-    /// Creates the critic of a policy. `base` is the policy's model without its adapter.
+impl<O: Backend> Critic<O> {
+    /// Creates the critic of a policy. `bases` are the policy's model without its adapter, on the device and as it was
+    /// loaded.
     pub(crate) fn new(
         spec: &CriticSpec,
         policy: &PolicySpec,
-        base: &Model,
+        (base, loaded): (&Model<O>, &Model),
         (seed, micro_batch_tokens): (u64, usize),
-        pool: Arc<Mutex<Pool>>,
+        pool: Arc<Mutex<Pool<O>>>,
     ) -> Result<Self, ModelError> {
+        let ops = base.decoder.ops();
         let trunk = match &spec.trunk {
             Trunk::Shared => None,
-            Trunk::Own => Some(base.duplicate()?),
+            Trunk::Own => Some(ops.load(loaded.duplicate()?, true)?),
             Trunk::Lora(lora) => {
                 let adapter = Adapter::new(&base.config, lora.on(&base.config), seed)?;
-                Some(base.with_adapter(adapter))
+                Some(base.with_adapter(adapter.on(ops, true)?))
             }
         };
         let head = ValueHead::new(HeadKind::Value, &base.config);
-        let of_trunk = trunk.as_ref().map(|trunk| trunk.trainable().clone()).unwrap_or_default();
-        let optimizers = [of_trunk, head.params().clone()];
-        let optimizers = optimizers.map(|params| Optimizer::new(spec.optim, params));
+        let params = match &trunk {
+            Some(trunk) => trunk.trainable().clone(),
+            None => Params::default().on(ops, false)?,
+        };
+        let of_trunk = Optimizer::new(ops, spec.optim, params)?;
+        let of_head = Optimizer::new(&Cpu::default(), spec.optim, head.params().clone())?;
         let checkpointing = policy.gradient_checkpointing;
         let spec = spec.clone();
-        let body = Body { spec, trunk, head, micro_batch_tokens, checkpointing, pool };
+        let ops = ops.clone();
+        let body = Body { spec, ops, trunk, head, micro_batch_tokens, checkpointing, pool };
         let (policy, scale) = (policy.name.clone(), Scale::default());
-        Ok(Self { policy, body, scale, optimizers })
+        Ok(Self { policy, body, scale, of_trunk, of_head })
     }
 
     /// Computes the values of texts, each `[places]`, in units of the reward.
     pub(crate) fn values(
         &self,
-        policy: &Model,
+        policy: &Model<O>,
         texts: &[ValueText],
     ) -> Result<Vec<Vec<f32>>, RuntimeError> {
-        let Body { trunk, head, micro_batch_tokens, pool, .. } = &self.body;
+        let Body { ops, trunk, head, micro_batch_tokens, pool, .. } = &self.body;
         let decoder = &trunk.as_ref().unwrap_or(policy).decoder;
         let mut pool = pool.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut values, mut texts) = (Vec::new(), texts);
@@ -96,7 +108,9 @@ impl Critic {
             let hidden = decoder
                 .forward(rows.ids, rows.positions, context, &mut pool)
                 .map_err(|error| self.failed(&error))?;
-            let all = head.values(&packed.predicting(&hidden));
+            let picked = packed.predicting(ops, &hidden);
+            let all = picked.and_then(|picked| Ok(head.values(&ops.read(&picked)?)));
+            let all = all.map_err(|error| self.failed(&error))?;
             pool.give([hidden]);
             let mut all = all.into_iter().map(|value| self.scale.value(value));
             values.extend(now.iter().map(|text| all.by_ref().take(text.places).collect()));
@@ -107,10 +121,10 @@ impl Critic {
     /// Computes the state of texts, each `[D]`: the trunk's hidden state at the position of the first value.
     pub(crate) fn states(
         &self,
-        policy: &Model,
+        policy: &Model<O>,
         texts: &[ValueText],
     ) -> Result<Vec<Vec<f32>>, RuntimeError> {
-        let decoder = &self.body.trunk.as_ref().unwrap_or(policy).decoder;
+        let (decoder, ops) = (&self.body.trunk.as_ref().unwrap_or(policy).decoder, &self.body.ops);
         let mut pool = self.body.pool.lock().unwrap_or_else(PoisonError::into_inner);
         let state = |text: &ValueText| {
             let ids = &text.ids[..=text.ids.len() - text.places];
@@ -118,7 +132,8 @@ impl Critic {
             let whole = [0, ids.len()];
             let context = Context::Packed(Packing::of(&whole));
             let hidden = decoder.forward(ids, &positions, context, &mut pool)?;
-            let state = hidden[hidden.len() - hidden.len() / ids.len()..].to_vec();
+            let last = ops.pick(&hidden, hidden.len() / ids.len(), &[ids.len() as u32 - 1])?;
+            let state = ops.read(&last)?.into_owned();
             pool.give([hidden]);
             Ok(state)
         };
@@ -185,7 +200,11 @@ impl Critic {
     ) -> Result<(), RuntimeError> {
         let found = self.body.gradients(rows, &mut totals.value);
         let (of_trunk, of_head) = found.map_err(|error| failed(&self.policy, &error))?;
-        let norm = of_trunk.norm().hypot(of_head.norm());
+        let norms = of_trunk.norm(&self.body.ops).and_then(|trunk| {
+            let head = of_head.norm(&Cpu::default())?;
+            Ok(trunk.hypot(head))
+        });
+        let norm = norms.map_err(|error| failed(&self.policy, &error))?;
         if !totals.value.loss.is_finite() || !norm.is_finite() {
             let what = if norm.is_finite() { "the value loss" } else { "the critic's gradient" };
             let policy = self.policy.clone();
@@ -193,9 +212,8 @@ impl Critic {
         }
         totals.grad_norm += norm;
         totals.steps += 1;
-        let [trunk, head] = &mut self.optimizers;
-        let applied =
-            trunk.apply(&of_trunk, lr, norm).and_then(|()| head.apply(&of_head, lr, norm));
+        let Self { of_trunk: trunk, of_head: head, .. } = self;
+        let applied = trunk.apply(of_trunk, lr, norm).and_then(|()| head.apply(of_head, lr, norm));
         applied.map_err(|error| failed(&self.policy, &error))
     }
 
@@ -205,15 +223,15 @@ impl Critic {
         let made = std::fs::create_dir_all(&dir);
         made.map_err(|e| ModelError::io(format!("cannot make {}: {e}", dir.display()), e))?;
         if let Some(trunk) = &self.body.trunk {
-            trunk.save(&dir)?;
+            self.body.ops.host(trunk)?.save(&dir)?;
         }
         self.body.head.save(&dir)?;
-        let counters = halves(self.optimizers[0].step, self.optimizers[1].step);
+        let counters = halves(self.of_trunk.step, self.of_head.step);
         let mut entries = vec![
             Entry::slice("counters", &[4], &counters),
             Entry::slice("scale", &[3], &self.scale.sums),
         ];
-        let [trunk, head] = &self.optimizers;
+        let (trunk, head) = (self.of_trunk.moments()?, self.of_head.moments()?);
         entries.extend(trunk.entries());
         entries.extend(head.entries());
         save::one_file(&dir.join("optimizer.safetensors"), &entries)
@@ -223,7 +241,7 @@ impl Critic {
     pub(crate) fn load(&mut self, dir: &Path) -> Result<(), ModelError> {
         let dir = place(dir);
         if let Some(trunk) = &self.body.trunk {
-            trunk.restore(&dir)?;
+            restore(trunk, &dir)?;
         }
         self.body.head.restore(&dir)?;
         let saved = Shards::open_file(&dir.join("optimizer.safetensors"))?;
@@ -232,9 +250,8 @@ impl Critic {
         for (ours, saved) in self.scale.sums.iter_mut().zip(sums) {
             *ours = saved;
         }
-        let [trunk, head] = &mut self.optimizers;
-        trunk.restore(&saved, steps.0)?;
-        head.restore(&saved, steps.1)
+        self.of_trunk.restore(&saved, steps.0)?;
+        self.of_head.restore(&saved, steps.1)
     }
 
     fn failed(&self, error: &ModelError) -> RuntimeError {
@@ -242,24 +259,24 @@ impl Critic {
     }
 }
 
-impl Body {
+impl<O: Backend> Body<O> {
     /// Computes the gradients of one optimizer step, of the trunk's variables and of the head's.
     fn gradients(
         &self,
         rows: &[&Aimed<'_>],
         sums: &mut ValueLoss,
-    ) -> Result<(Gradients<'_>, Gradients<'_>), ModelError> {
+    ) -> Result<(Gradients<'_, O>, Gradients<'_>), ModelError> {
         let Some(trunk) = &self.trunk else {
             return Err(ModelError::new(
                 ModelErrorKind::Argument,
                 "a critic on the policy's trunk is updated with it",
             ));
         };
-        let mut of_trunk = Gradients::new(trunk.trainable());
+        let mut of_trunk = Gradients::on(&self.ops, trunk.trainable())?;
         let mut of_head = Gradients::new(self.head.params());
         // No value depends on a separate output head.
         let unused = trunk.trainable().vars().iter().position(|(name, _)| name == "lm_head.weight");
-        of_trunk.of(unused);
+        of_trunk.unused(unused);
         let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
         let (weight, mut left) = (weight(rows), rows);
         for micro in micro_batches(rows.iter().map(|r| r.text.ids.len()), self.micro_batch_tokens) {
@@ -267,7 +284,8 @@ impl Body {
             left = later;
             let packed = PackedRows::texts(now.iter().map(|row| row.text));
             let tape = Tape::record(&trunk.decoder, packed.rows(), self.checkpointing, &mut pool)?;
-            let hidden = packed.predicting(tape.hidden());
+            let hidden = packed.predicting(&self.ops, tape.hidden())?;
+            let hidden = self.ops.read(&hidden)?;
             let values = self.head.values(&hidden);
             let mut values = values.as_slice();
             let mut dvalues = Vec::new();
@@ -276,8 +294,9 @@ impl Body {
                 values = others;
                 dvalues.extend(row.grads(own, weight, self.spec.limits, sums));
             }
-            let dhidden = self.head.backward(&hidden, &dvalues, &mut of_head);
-            tape.backward(&packed.spread(&dhidden), &mut of_trunk, &mut pool)?;
+            let dhidden = self.ops.act(self.head.backward(&hidden, &dvalues, &mut of_head))?;
+            let dhidden = packed.spread(&self.ops, &dhidden)?;
+            tape.backward(&dhidden, &mut of_trunk, &mut pool)?;
         }
         Ok((of_trunk, of_head))
     }

@@ -23,11 +23,12 @@ pub fn complete(
 ) -> Result<Completion, RuntimeError> {
     memory::keep_freed();
     let (tokenizer, options) = (Arc::clone(tokenizer), RuntimeOptions::default());
-    let mut engine = Engine::new("model", tokenizer, &model.config, &options, 1);
+    let mut engine =
+        Engine::new("model", tokenizer, model.decoder.ops(), &model.config, &options, 1);
     let permit = Arc::new(Semaphore::new(1)).try_acquire_owned();
     let permit = permit.expect("a new semaphore has its permit");
     let (reply, mut answer) = oneshot::channel();
-    engine.admit(0, model, 0, request, reply, permit);
+    engine.admit(0, &model.config, 0, request, reply, permit);
     let mut given = 0;
     while !engine.is_idle() {
         engine.step(std::iter::once(model));

@@ -22,6 +22,14 @@ pub enum RuntimeError {
         /// Message of the system.
         reason: String,
     },
+    /// The device cannot be opened, or cannot run the worker groups.
+    #[error("`runtime.device` is \"{device}\": {reason}")]
+    Device {
+        /// Name of the device.
+        device: String,
+        /// Reasons, with remedies.
+        reason: String,
+    },
     /// The environment variable `MAVERL_SIMD` is invalid.
     #[error(transparent)]
     Simd(#[from] maverl_kernels::simd::PathError),

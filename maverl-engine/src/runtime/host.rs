@@ -6,7 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::engine::Engine;
 use super::queue::{Hosted, Queue};
-use super::{Completion, EngineStats, Request, RuntimeError, RuntimeOptions, memory, pool};
+use super::{
+    Completion, DeviceChoice, EngineStats, Request, RuntimeError, RuntimeOptions, memory, pool,
+};
+use crate::model::ops::Cpu;
 use crate::model::{Model, Tokenizer};
 
 /// A model with the number of its updates.
@@ -15,7 +18,7 @@ struct Loaded {
     version: u64,
 }
 
-impl Hosted for Loaded {
+impl Hosted<Cpu> for Loaded {
     fn model(&self) -> &Model {
         &self.model
     }
@@ -68,15 +71,28 @@ impl Host {
         options: &RuntimeOptions,
         places: usize,
     ) -> Result<Self, RuntimeError> {
+        if !matches!(options.device, DeviceChoice::Cpu | DeviceChoice::Auto) {
+            let device = options.device.to_string();
+            let reason = "models are served on the CPU alone: write `runtime.device = \"cpu\"`";
+            return Err(RuntimeError::Device { device, reason: reason.to_owned() });
+        }
         maverl_kernels::simd::select()?;
         memory::keep_freed();
         pool(options.threads)?;
-        let engine = Engine::new(name, Arc::clone(tokenizer), &base.config, options, places);
+        let engine = Engine::new(
+            name,
+            Arc::clone(tokenizer),
+            base.decoder.ops(),
+            &base.config,
+            options,
+            places,
+        );
         let (work, blocks) = (engine.work().into(), engine.blocks());
         let context = base.config.max_position_embeddings.min(engine.capacity());
         let owned = (0..places).map(|_| Loaded { model: base.clone(), version: 0 }).collect();
         // The thread is not joined: it ends with the last handle.
-        let (queue, _) = Queue::start(&name.into(), owned, engine, options.max_requests.get())?;
+        let (queue, _) =
+            Queue::start(&name.into(), owned, engine, options.max_requests.get(), |loaded| loaded)?;
         let (base, tokenizer) = (base.clone(), Arc::clone(tokenizer));
         Ok(Self { queue, base, tokenizer, places, context, work, blocks })
     }

@@ -9,6 +9,7 @@
 mod batch;
 mod columns;
 mod critic;
+mod device;
 mod direct;
 mod engine;
 mod error;
@@ -31,6 +32,7 @@ pub use batch::{
 };
 pub use columns::TokenColumns;
 pub use critic::Scale;
+pub use device::DeviceChoice;
 pub use direct::{Scores, complete, score};
 pub use error::RuntimeError;
 pub use host::{Host, KvBlocks};
@@ -50,12 +52,15 @@ use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 
 use crate::model::{ModelError, ModelErrorKind, Tokenizer};
-use worker::{Owned, Worker};
+use device::OpenDevice;
+use worker::{Member, Worker};
 
 /// Running worker groups.
 pub struct Runtime {
     /// Requested number of threads; 0 is one per core.
     asked_threads: usize,
+    /// Name of the device of the worker groups.
+    device: String,
     policies: Vec<Policy>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -80,9 +85,10 @@ impl Runtime {
         maverl_kernels::simd::select()?;
         memory::keep_freed();
         pool(options.threads)?;
+        let (device, name) = OpenDevice::open(options.device, workers)?;
         let (mut policies, mut threads) = (Vec::new(), Vec::new());
         for spec in workers {
-            let (worker, thread) = Worker::spawn(spec, options)?;
+            let (worker, thread) = Worker::spawn(spec, options, &device)?;
             threads.push(thread);
             policies.extend(spec.policies.iter().enumerate().map(|(slot, policy)| Policy {
                 name: policy.name.as_str().into(),
@@ -91,7 +97,7 @@ impl Runtime {
             }));
         }
         policies.sort_by(|a: &Policy, b| a.name.cmp(&b.name));
-        Ok(Self { asked_threads: options.threads, policies, threads })
+        Ok(Self { asked_threads: options.threads, device: name, policies, threads })
     }
 
     /// Returns differences from the options that change no result.
@@ -104,6 +110,11 @@ impl Runtime {
             )
         };
         other.then(note).into_iter().collect()
+    }
+
+    /// Returns the name of the device of the worker groups, with the reason for an automatic choice.
+    pub fn device(&self) -> &str {
+        &self.device
     }
 
     /// Returns the policies of all worker groups, sorted by name.
@@ -185,7 +196,7 @@ impl Policy {
     /// See [`RuntimeError`].
     pub async fn update(&self, batch: Batch) -> Result<UpdateStats, RuntimeError> {
         batch.check().map_err(|source| self.failed(source))?;
-        let job = move |owned: &mut Owned| Ok(owned.update(&batch, None)?.0);
+        let job = move |member: &mut Member| Ok(member.update(&batch, None)?.0);
         self.worker.queue.at_barrier(self.slot, job).await
     }
 
@@ -195,7 +206,7 @@ impl Policy {
     ///
     /// See [`RuntimeError`].
     pub async fn renew_reference(&self) -> Result<(), RuntimeError> {
-        let job = |Owned { model, trainer, .. }: &mut Owned| trainer.renew_reference(model);
+        let job = |member: &mut Member| member.renew_reference();
         self.worker.queue.at_barrier(self.slot, job).await
     }
 
@@ -207,7 +218,7 @@ impl Policy {
     /// See [`RuntimeError`]; also if no reference is kept for this policy.
     pub async fn reference(&self, rows: Vec<Row>) -> Result<Vec<Vec<f32>>, RuntimeError> {
         self.check(&rows)?;
-        let job = move |Owned { trainer, .. }: &mut Owned| trainer.reference(&rows);
+        let job = move |member: &mut Member| member.reference(&rows);
         self.worker.queue.at_barrier(self.slot, job).await
     }
 
@@ -224,7 +235,7 @@ impl Policy {
     ) -> Result<(UpdateStats, ValueStats), RuntimeError> {
         batch.check().map_err(|source| self.failed(source))?;
         let missing = self.no_critic();
-        let job = move |owned: &mut Owned| match owned.update(&batch, Some(&values))? {
+        let job = move |member: &mut Member| match member.update(&batch, Some(&values))? {
             (policy, Some(critic)) => Ok((policy, critic)),
             (_, None) => Err(missing),
         };
@@ -238,7 +249,7 @@ impl Policy {
     /// See [`RuntimeError`].
     pub async fn logprobs(&self, rows: Vec<Row>) -> Result<Vec<Vec<f32>>, RuntimeError> {
         self.check(&rows)?;
-        let job = move |owned: &mut Owned| owned.trainer.logprobs(&owned.model, &rows);
+        let job = move |member: &mut Member| member.logprobs(&rows);
         self.worker.queue.at_barrier(self.slot, job).await
     }
 
@@ -249,10 +260,7 @@ impl Policy {
     /// See [`RuntimeError`]; also if there is no critic.
     pub async fn values(&self, texts: Vec<ValueText>) -> Result<Vec<Vec<f32>>, RuntimeError> {
         let missing = self.no_critic();
-        let job = move |owned: &mut Owned| match &owned.critic {
-            Some(critic) => critic.values(&owned.model, &texts),
-            None => Err(missing),
-        };
+        let job = move |member: &mut Member| member.values(&texts).unwrap_or(Err(missing));
         self.worker.queue.at_barrier(self.slot, job).await
     }
 
@@ -264,10 +272,7 @@ impl Policy {
     /// See [`RuntimeError`]; also if there is no critic.
     pub async fn states(&self, texts: Vec<ValueText>) -> Result<Vec<Vec<f32>>, RuntimeError> {
         let missing = self.no_critic();
-        let job = move |owned: &mut Owned| match &owned.critic {
-            Some(critic) => critic.states(&owned.model, &texts),
-            None => Err(missing),
-        };
+        let job = move |member: &mut Member| member.states(&texts).unwrap_or(Err(missing));
         self.worker.queue.at_barrier(self.slot, job).await
     }
 
@@ -278,10 +283,7 @@ impl Policy {
     /// See [`RuntimeError`]; also if there is no critic, or it is on the policy's trunk.
     pub async fn update_critic(&self, batch: ValueBatch) -> Result<ValueStats, RuntimeError> {
         let missing = self.no_critic();
-        let job = move |owned: &mut Owned| match &mut owned.critic {
-            Some(critic) => critic.update(&batch),
-            None => Err(missing),
-        };
+        let job = move |member: &mut Member| member.update_critic(&batch).unwrap_or(Err(missing));
         self.worker.queue.at_barrier(self.slot, job).await
     }
 
@@ -309,8 +311,8 @@ impl Policy {
     /// See [`RuntimeError`].
     pub async fn save(&self, dir: &Path) -> Result<(), RuntimeError> {
         let (dir, worker) = (dir.to_owned(), self.worker.name.to_string());
-        let job = move |owned: &mut Owned| {
-            owned.save(&dir).map_err(|e| RuntimeError::Model { worker, source: e })
+        let job = move |member: &mut Member| {
+            member.save(&dir).map_err(|e| RuntimeError::Model { worker, source: e })
         };
         self.worker.queue.at_barrier(self.slot, job).await
     }
@@ -322,8 +324,8 @@ impl Policy {
     /// See [`RuntimeError`].
     pub async fn load(&self, dir: &Path) -> Result<(), RuntimeError> {
         let (dir, worker) = (dir.to_owned(), self.worker.name.to_string());
-        let job = move |owned: &mut Owned| {
-            owned.load(&dir).map_err(|e| RuntimeError::Model { worker, source: e })
+        let job = move |member: &mut Member| {
+            member.load(&dir).map_err(|e| RuntimeError::Model { worker, source: e })
         };
         self.worker.queue.at_barrier(self.slot, job).await
     }
@@ -335,10 +337,11 @@ impl Policy {
     ///
     /// See [`RuntimeError`].
     pub async fn fingerprint(&self) -> Result<String, RuntimeError> {
-        self.worker
-            .queue
-            .at_barrier(self.slot, |owned: &mut Owned| Ok(owned.model.fingerprint()))
-            .await
+        let worker = self.worker.name.to_string();
+        let job = |member: &mut Member| {
+            member.fingerprint().map_err(|e| RuntimeError::Model { worker, source: e })
+        };
+        self.worker.queue.at_barrier(self.slot, job).await
     }
 }
 

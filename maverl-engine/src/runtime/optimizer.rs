@@ -1,67 +1,94 @@
 //! AdamW on the parameters of one model, in place, with its state.
 
-use maverl_kernels::adamw::{AdamW, adamw_step};
+use std::borrow::Cow;
 
+use maverl_kernels::adamw::AdamW;
+
+use crate::model::ops::{Cpu, Ops};
 use crate::model::save::Entry;
 use crate::model::weights::Shards;
 use crate::model::{Gradients, ModelError, ModelErrorKind, Params};
 use crate::runtime::OptimOptions;
 
 /// Moments of parameters, and the number of steps.
-pub(crate) struct Optimizer {
+pub(crate) struct Optimizer<O: Ops = Cpu> {
     options: OptimOptions,
-    params: Params,
+    ops: O,
+    params: Params<O>,
     /// Moments, in arrays with the places of the parameters.
-    m: Vec<f32>,
-    v: Vec<f32>,
+    m: O::Sums,
+    v: O::Sums,
     pub(crate) step: u64,
 }
 
-impl Optimizer {
+/// Moments in host memory, in arrays with the places of the parameters.
+pub(crate) struct Moments<'a, O: Ops> {
+    params: &'a Params<O>,
+    both: [Cow<'a, [f32]>; 2],
+}
+
+impl<O: Ops> Optimizer<O> {
     /// Creates zero moments.
-    pub(crate) fn new(options: OptimOptions, params: Params) -> Self {
-        let [m, v] = [0; 2].map(|_| vec![0.0; params.elements()]);
-        Self { options, params, m, v, step: 0 }
+    pub(crate) fn new(
+        ops: &O,
+        options: OptimOptions,
+        params: Params<O>,
+    ) -> Result<Self, ModelError> {
+        let (m, v) = (ops.sums(params.elements())?, ops.sums(params.elements())?);
+        Ok(Self { options, ops: ops.clone(), params, m, v, step: 0 })
     }
 
     /// Takes one step. `norm` is the norm of all gradients that are clipped together.
     pub(crate) fn apply(
         &mut self,
-        gradients: &Gradients<'_>,
+        gradients: Gradients<'_, O>,
         lr: f64,
         norm: f64,
     ) -> Result<(), ModelError> {
-        let grad = gradients.all()?;
-        if grad.len() != self.m.len() {
+        let elements = gradients.elements();
+        let mut grad = gradients.into_all()?;
+        if elements != self.params.elements() {
             return Err(ModelError::new(ModelErrorKind::Argument, "these weights are not trained"));
         }
         self.step += 1;
         let OptimOptions { betas: (beta1, beta2), eps, weight_decay, grad_clip } = self.options;
         let adamw = AdamW { lr, beta1, beta2, eps, weight_decay };
         let scale = (grad_clip / (norm + 1e-6)).min(1.0) as f32;
-        let Self { params, m, v, step, .. } = self;
-        params.update(|values| adamw_step(&adamw, *step, scale, values, grad, m, v));
-        Ok(())
+        let Self { ops, params, m, v, step, .. } = self;
+        ops.adamw(&adamw, (*step, scale), &mut params.write(), &mut grad, [m, v])
     }
 
-    /// Returns the moments for writing.
-    pub(crate) fn entries(&self) -> Vec<Entry<'_>> {
-        let both = self.params.vars().iter().flat_map(|(name, var)| {
-            let (m, v) = (&self.m[var.range()], &self.v[var.range()]);
-            [("m", m), ("v", v)]
-                .map(|(kind, of)| Entry::slice(format!("{kind}.{name}"), var.dims(), of))
-        });
-        both.collect()
+    /// Reads the moments.
+    pub(crate) fn moments(&self) -> Result<Moments<'_, O>, ModelError> {
+        let both = [self.ops.read_sums(&self.m)?, self.ops.read_sums(&self.v)?];
+        Ok(Moments { params: &self.params, both })
     }
 
     /// Restores the moments and the number of steps.
     pub(crate) fn restore(&mut self, saved: &Shards, step: u64) -> Result<(), ModelError> {
         self.step = step;
-        for (name, var) in self.params.vars() {
-            saved.fill(&format!("m.{name}"), var.dims(), &mut self.m[var.range()])?;
-            saved.fill(&format!("v.{name}"), var.dims(), &mut self.v[var.range()])?;
-        }
+        let read = |kind: &str| {
+            let mut values = vec![0.0; self.params.elements()];
+            for (name, var) in self.params.vars() {
+                saved.fill(&format!("{kind}.{name}"), var.dims(), &mut values[var.range()])?;
+            }
+            self.ops.sums_of(values)
+        };
+        let (m, v) = (read("m")?, read("v")?);
+        (self.m, self.v) = (m, v);
         Ok(())
+    }
+}
+
+impl<O: Ops> Moments<'_, O> {
+    /// Returns the moments for writing.
+    pub(crate) fn entries(&self) -> Vec<Entry<'_>> {
+        let [m, v] = &self.both;
+        let both = self.params.vars().iter().flat_map(|(name, var)| {
+            [("m", &m[var.range()]), ("v", &v[var.range()])]
+                .map(|(kind, of)| Entry::slice(format!("{kind}.{name}"), var.dims(), of))
+        });
+        both.collect()
     }
 }
 

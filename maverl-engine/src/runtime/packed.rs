@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use maverl_kernels::attention::Packing;
-use maverl_kernels::embedding;
 use maverl_kernels::sample::derive_seed;
 
+use crate::model::ops::{Backend, Buffer};
 use crate::model::{Context, Decoder, ModelError, Pool, Rows};
 use crate::runtime::{Row, ValueText};
 
@@ -105,33 +105,32 @@ impl PackedRows {
     }
 
     /// Selects the hidden states that predict completion tokens: `[N, D]` to `[M, D]`.
-    pub(crate) fn predicting(&self, hidden: &[f32]) -> Vec<f32> {
-        let width = hidden.len() / self.ids.len();
-        let mut picked = vec![0.0; self.before.len() * width];
-        embedding::gather(hidden, &self.before, width, &mut picked);
-        picked
+    pub(crate) fn predicting<O: Backend>(
+        &self,
+        ops: &O,
+        hidden: &O::Act,
+    ) -> Result<O::Act, ModelError> {
+        ops.pick(hidden, hidden.len() / self.ids.len(), &self.before)
     }
 
     /// Computes the backward pass of `predicting`: `[M, D]` to `[N, D]`, zeros elsewhere.
-    pub(crate) fn spread(&self, dpicked: &[f32]) -> Vec<f32> {
-        let width = dpicked.len() / self.before.len();
-        let mut dhidden = vec![0.0; self.ids.len() * width];
-        for (&at, dpicked) in self.before.iter().zip(dpicked.chunks_exact(width)) {
-            let dhidden = &mut dhidden[at as usize * width..][..width];
-            dhidden.iter_mut().zip(dpicked).for_each(|(sum, d)| *sum += d);
-        }
-        dhidden
+    pub(crate) fn spread<O: Backend>(
+        &self,
+        ops: &O,
+        dpicked: &O::Act,
+    ) -> Result<O::Act, ModelError> {
+        ops.spread(dpicked, &self.before, self.ids.len())
     }
 
     /// Computes the log-probs of the completion tokens, `[M]`.
-    pub(crate) fn logprobs(
+    pub(crate) fn logprobs<O: Backend>(
         &self,
-        model: &Decoder,
-        pool: &mut Pool,
+        model: &Decoder<O>,
+        pool: &mut Pool<O>,
     ) -> Result<Vec<f32>, ModelError> {
         let context = Context::Packed(self.packing());
         let hidden = model.forward(&self.ids, &self.positions, context, pool)?;
-        let picked = self.predicting(&hidden);
+        let picked = self.predicting(model.ops(), &hidden)?;
         pool.give([hidden]);
         Ok(model.logprobs(&picked, &self.targets, &self.inv_temperature)?.0)
     }
@@ -239,7 +238,8 @@ mod tests {
             let logprobs = packed.logprobs(&model.decoder, &mut pool).unwrap();
             let mut gradients = Gradients::new(model.trainable());
             let tape = Tape::record(&model.decoder, packed.rows(), false, &mut pool).unwrap();
-            let hidden = packed.predicting(tape.hidden());
+            let ops = model.decoder.ops();
+            let hidden = packed.predicting(ops, tape.hidden()).unwrap();
             let loss = |_, _: [&[f32]; 2], [dlogp, _]: [&mut [f32]; 2]| {
                 dlogp.fill(0.3);
                 Ok(())
@@ -249,8 +249,9 @@ mod tests {
             let d = decoder
                 .loss(&hidden, targets, inv_temperature, completions, loss, &mut gradients)
                 .unwrap();
-            tape.backward(&packed.spread(&d), &mut gradients, &mut pool).unwrap();
-            (logprobs, gradients.sums().unwrap().concat(), gradients.norm())
+            let d = packed.spread(ops, &d).unwrap();
+            tape.backward(&d, &mut gradients, &mut pool).unwrap();
+            (logprobs, gradients.sums().unwrap().concat(), gradients.norm(ops).unwrap())
         });
         assert_eq!(shared.0, apart.0);
         for (a, b) in shared.1.iter().zip(&apart.1) {

@@ -5,54 +5,57 @@ use std::thread::JoinHandle;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
+use crate::model::ops::Backend;
 use crate::model::{Model, ModelError};
 use crate::runtime::engine::{Engine, Reply};
 use crate::runtime::{Completion, Request, RuntimeError};
 
 /// A model in its thread, with whatever else belongs to it.
-pub(crate) trait Hosted: Send + Sync + 'static {
+pub(crate) trait Hosted<O: Backend>: Send + Sync + 'static {
     /// Returns the model.
-    fn model(&self) -> &Model;
+    fn model(&self) -> &Model<O>;
     /// Returns the number of updates of the model.
     fn version(&self) -> u64;
 }
 
-type Barrier<O> = Box<dyn FnOnce(&mut [O]) + Send>;
+type Barrier<T> = Box<dyn FnOnce(&mut T) + Send>;
 
-enum Job<O> {
+enum Job<T: ?Sized> {
     /// Generation by one of the models.
     Generate(usize, Request, Reply<Completion>, OwnedSemaphorePermit),
     /// Job that runs after everything sent before it and before anything sent after (RT-1); it may change this model.
-    Barrier(usize, Barrier<O>),
+    Barrier(usize, Barrier<T>),
 }
 
-/// A handle to the thread. Cheap to clone.
-pub(crate) struct Queue<O> {
+/// A handle to the thread, whose barriers see models as `T`. Cheap to clone.
+pub(crate) struct Queue<T: ?Sized> {
     name: Arc<str>,
-    jobs: mpsc::Sender<Job<O>>,
+    jobs: mpsc::Sender<Job<T>>,
     admission: Arc<Semaphore>,
 }
 
-impl<O> Clone for Queue<O> {
+impl<T: ?Sized> Clone for Queue<T> {
     fn clone(&self) -> Self {
         let Self { name, jobs, admission } = self;
         Self { name: Arc::clone(name), jobs: jobs.clone(), admission: Arc::clone(admission) }
     }
 }
 
-impl<O: Hosted> Queue<O> {
-    /// Starts a thread that owns these models and runs up to `requests` generations at once.
-    pub(crate) fn start(
+impl<T: ?Sized + 'static> Queue<T> {
+    /// Starts a thread that owns these models and runs up to `requests` generations at once. `of` returns a model as
+    /// barriers see it.
+    pub(crate) fn start<O: Backend, H: Hosted<O>>(
         name: &Arc<str>,
-        owned: Vec<O>,
-        engine: Engine,
+        owned: Vec<H>,
+        engine: Engine<O>,
         requests: usize,
+        of: fn(&mut H) -> &mut T,
     ) -> Result<(Self, JoinHandle<()>), RuntimeError> {
         // Admission bounds the generations; barriers come from one caller, a few at a time.
         let (jobs, queue) = mpsc::channel(requests + 8);
         let thread = std::thread::Builder::new()
             .name(format!("worker {name}"))
-            .spawn(move || serve(owned, engine, queue))
+            .spawn(move || serve(owned, engine, queue, of))
             .map_err(|e| RuntimeError::Model {
                 worker: name.to_string(),
                 source: ModelError::io(format!("no thread: {e}"), e),
@@ -75,14 +78,14 @@ impl<O: Hosted> Queue<O> {
     }
 
     /// Runs `job` on one of the models, at a barrier for all of them (RT-1).
-    pub(crate) async fn at_barrier<T: Send + 'static>(
+    pub(crate) async fn at_barrier<R: Send + 'static>(
         &self,
         model: usize,
-        job: impl FnOnce(&mut O) -> Result<T, RuntimeError> + Send + 'static,
-    ) -> Result<T, RuntimeError> {
+        job: impl FnOnce(&mut T) -> Result<R, RuntimeError> + Send + 'static,
+    ) -> Result<R, RuntimeError> {
         let (reply, answer) = oneshot::channel();
         // The send fails only if the caller dropped the request.
-        let job: Barrier<O> = Box::new(move |owned| drop(reply.send(job(&mut owned[model]))));
+        let job: Barrier<T> = Box::new(move |owned| drop(reply.send(job(owned))));
         self.jobs.send(Job::Barrier(model, job)).await.map_err(|_| self.gone())?;
         answer.await.map_err(|_| self.gone())?
     }
@@ -95,8 +98,13 @@ impl<O: Hosted> Queue<O> {
 
 /// Runs the loop of the thread: requests join between forward passes. A barrier waits until none is running, and holds
 /// back later jobs. The loop ends when every handle is dropped.
-fn serve<O: Hosted>(mut owned: Vec<O>, mut engine: Engine, mut queue: mpsc::Receiver<Job<O>>) {
-    let mut barrier: Option<(usize, Barrier<O>)> = None;
+fn serve<T: ?Sized, O: Backend, H: Hosted<O>>(
+    mut owned: Vec<H>,
+    mut engine: Engine<O>,
+    mut queue: mpsc::Receiver<Job<T>>,
+    of: fn(&mut H) -> &mut T,
+) {
+    let mut barrier: Option<(usize, Barrier<T>)> = None;
     loop {
         while barrier.is_none() {
             let job = match queue.try_recv() {
@@ -110,7 +118,7 @@ fn serve<O: Hosted>(mut owned: Vec<O>, mut engine: Engine, mut queue: mpsc::Rece
             match job {
                 Job::Generate(at, request, reply, permit) => {
                     let (model, version) = (owned[at].model(), owned[at].version());
-                    engine.admit(at, model, version, request, reply, permit);
+                    engine.admit(at, &model.config, version, request, reply, permit);
                 }
                 Job::Barrier(at, job) => barrier = Some((at, job)),
             }
@@ -121,7 +129,8 @@ fn serve<O: Hosted>(mut owned: Vec<O>, mut engine: Engine, mut queue: mpsc::Rece
         } else if let Some((at, job)) = barrier.take() {
             engine.forget(at);
             owned.iter().for_each(|owned| owned.model().decoder.unpack());
-            rayon::scope(|_| job(&mut owned));
+            let owned = &mut owned[at];
+            rayon::scope(|_| job(of(owned)));
         }
     }
 }

@@ -9,13 +9,16 @@ use serde_json::{Map, Value};
 use crate::loss::ValueLimits;
 use crate::model::lora::{Patterns, linear_names};
 use crate::model::{HfConfig, LoraConfig, ModelSource};
+use crate::runtime::DeviceChoice;
 
-/// Options of the machine and of all worker groups. Results depend on `seed` alone.
+/// Options of the machine and of all worker groups. Results depend on `seed` and on the kind of device.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct RuntimeOptions {
     /// Seed from which new adapters are initialized.
     pub seed: u64,
+    /// Device of the worker groups.
+    pub device: DeviceChoice,
     /// Threads of the numeric kernels; 0 is one per core.
     pub threads: usize,
     /// Maximum number of concurrent requests of a worker group.
@@ -34,6 +37,7 @@ impl Default for RuntimeOptions {
     fn default() -> Self {
         Self {
             seed: 0,
+            device: DeviceChoice::Cpu,
             threads: 0,
             max_requests: NonZeroUsize::MIN.saturating_add(511),
             prefill_tokens: NonZeroUsize::MIN.saturating_add(4095),

@@ -1,6 +1,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod adapters;
+#[cfg(feature = "cuda")]
+mod device;
 
 use super::*;
 use crate::loss::{Correction, Preference, PreferenceOptions};

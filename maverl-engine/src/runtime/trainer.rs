@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use maverl_kernels::sample::derive_seed;
 
 use crate::loss::{self, PolicyLoss, RowTokens};
+use crate::model::ops::Backend;
 use crate::model::{
     Decoder, Gradients, Model, ModelError, ModelErrorKind, Params, Pool, Tape, lora,
 };
@@ -20,37 +21,42 @@ use crate::runtime::optimizer::Optimizer;
 use crate::runtime::packed::{PackedRows, row_batches};
 use crate::runtime::{Batch, Objective, PolicySpec, Row, RuntimeError, UpdateStats};
 use before::{Corrected, PairSums};
+pub(in crate::runtime) use checkpoint::restore;
 
 /// Moments and counters of one policy, and its reference.
-pub(crate) struct Trainer {
+pub(crate) struct Trainer<O: Backend> {
     policy: String,
     /// Seed of the dropout masks.
     seed: u64,
     micro_batch_tokens: usize,
     checkpointing: bool,
     /// Buffers of activations. All trainers of a worker share them, one at a time.
-    pool: Arc<Mutex<Pool>>,
-    optimizer: Optimizer,
+    pool: Arc<Mutex<Pool<O>>>,
+    optimizer: Optimizer<O>,
     /// Policy that a KL and pairs are compared with: the starting weights, or a copy of later ones.
-    reference: Option<Model>,
+    reference: Option<Model<O>>,
     /// True if the reference is not the starting weights, so that checkpoints contain it.
     renewed: bool,
     /// Number of updates applied, the version of RT-2.
     pub(crate) version: u64,
 }
 
-impl Trainer {
+impl<O: Backend> Trainer<O> {
     pub(crate) fn new(
         spec: &PolicySpec,
-        model: &Model,
+        model: &Model<O>,
         seed: u64,
         micro_batch_tokens: usize,
-        pool: Arc<Mutex<Pool>>,
+        pool: Arc<Mutex<Pool<O>>>,
     ) -> Result<Self, ModelError> {
-        let params = if spec.trained { model.trainable().clone() } else { Params::default() };
-        let optimizer = Optimizer::new(spec.optim, params);
+        let ops = model.decoder.ops();
+        let params = match spec.trained {
+            true => model.trainable().clone(),
+            false => Params::default().on(ops, false)?,
+        };
+        let optimizer = Optimizer::new(ops, spec.optim, params)?;
         let reference = match spec.reference {
-            true => Some(model.duplicate()?),
+            true => Some(model.copy(false)?),
             false => None,
         };
         Ok(Self {
@@ -71,9 +77,9 @@ impl Trainer {
     /// A loss or gradient that is not finite ends the update before the optimizer step that would have used it.
     pub(crate) fn update(
         &mut self,
-        model: &Model,
+        model: &Model<O>,
         batch: &Batch,
-        mut values: Option<&mut Shared<'_>>,
+        mut values: Option<&mut Shared<'_, O>>,
     ) -> Result<UpdateStats, RuntimeError> {
         self.require_reference(batch).map_err(|error| self.failed(&error))?;
         let mut totals = Totals { recorder: Recorder::new(batch), ..Totals::default() };
@@ -125,11 +131,11 @@ impl Trainer {
 
     fn optimizer_step(
         &mut self,
-        model: &Model,
+        model: &Model<O>,
         batch: &Batch,
         rows: &[&Row],
         totals: &mut Totals,
-        joint: Option<Joint<'_>>,
+        joint: Option<Joint<'_, O>>,
     ) -> Result<(), RuntimeError> {
         let pool = Arc::clone(&self.pool);
         let mut pool = pool.lock().unwrap_or_else(PoisonError::into_inner);
@@ -139,7 +145,9 @@ impl Trainer {
                 .map_err(|error| self.failed(&error))?,
             Objective::PolicyGradient | Objective::Supervised => weights(batch, rows),
         };
-        let mut back = Back { gradients: Gradients::new(model.trainable()), joint };
+        let gradients = Gradients::on(model.decoder.ops(), model.trainable());
+        let gradients = gradients.map_err(|error| self.failed(&error))?;
+        let mut back = Back { gradients, joint };
         let (mut row_at, mut token_at) = (0, 0);
         let share = shares(model);
         for micro in row_batches(rows, self.micro_batch_tokens, share) {
@@ -153,8 +161,9 @@ impl Trainer {
             (row_at, token_at) = (row_at + rows.len(), token_at + tokens);
         }
         let Back { gradients, joint } = back;
-        let norm = gradients.norm();
-        let of_head = joint.as_ref().map_or(0.0, Joint::norm);
+        let norm = gradients.norm(model.decoder.ops()).map_err(|error| self.failed(&error))?;
+        let of_head = joint.as_ref().map_or(Ok(0.0), Joint::norm);
+        let of_head = of_head.map_err(|error| self.failed(&error))?;
         if ![totals.policy.loss, norm, of_head].iter().all(|value| value.is_finite()) {
             let what = if totals.policy.loss.is_finite() { "the gradient" } else { "the loss" };
             return Err(RuntimeError::NotFinite {
@@ -164,7 +173,7 @@ impl Trainer {
         }
         totals.grad_norm += norm;
         totals.steps += 1;
-        let applied = self.optimizer.apply(&gradients, batch.lr, norm);
+        let applied = self.optimizer.apply(gradients, batch.lr, norm);
         let applied = applied.and_then(|()| joint.map_or(Ok(()), |joint| joint.apply(of_head)));
         applied.map_err(|error| self.failed(&error))
     }
@@ -172,17 +181,18 @@ impl Trainer {
     /// Adds the gradient of one micro-batch. Losses are weighted sums over tokens, so any split gives the same total.
     fn accumulate(
         &self,
-        model: &Model,
+        model: &Model<O>,
         batch: &Batch,
         micro: &Micro<'_>,
-        Back { gradients, joint }: &mut Back<'_>,
+        Back { gradients, joint }: &mut Back<'_, O>,
         totals: &mut Totals,
-        pool: &mut Pool,
+        pool: &mut Pool<O>,
     ) -> Result<(), ModelError> {
         let decoder = self.decoder(model, &micro.packed, micro.first_row);
         let packed = &micro.packed;
         let tape = Tape::record(&decoder, packed.rows(), self.checkpointing, pool)?;
-        let hidden = packed.predicting(tape.hidden());
+        let ops = decoder.ops();
+        let hidden = packed.predicting(ops, tape.hidden())?;
         let reference = match (&self.reference, batch.objective) {
             (Some(reference), Objective::PolicyGradient)
                 if micro.rows.iter().any(|row| row.loss.kl_coef != 0.0) =>
@@ -200,19 +210,19 @@ impl Trainer {
             decoder.loss(&hidden, targets, inv_temperature, completions, loss, gradients)?;
         if let Some(joint) = joint {
             let lengths = micro.rows.iter().map(|row| row.completion.len());
-            joint.backward(&hidden, micro.first_row, lengths, &mut dhidden);
+            dhidden = joint.backward(ops, &hidden, micro.first_row, lengths, dhidden)?;
         }
-        tape.backward(&packed.spread(&dhidden), gradients, pool)
+        tape.backward(&packed.spread(ops, &dhidden)?, gradients, pool)
     }
 
     /// Returns the decoder for training: with dropout, if the adapter has any. The mask is a function of the seed, the
     /// optimizer step, the row and the position, so no split into micro-batches changes it.
     fn decoder<'m>(
         &self,
-        model: &'m Model,
+        model: &'m Model<O>,
         packed: &PackedRows,
         first_row: usize,
-    ) -> Cow<'m, Decoder> {
+    ) -> Cow<'m, Decoder<O>> {
         let dropout = model.adapter().map_or(0.0, |adapter| adapter.config().dropout);
         if dropout == 0.0 {
             return Cow::Borrowed(&model.decoder);
@@ -225,7 +235,7 @@ impl Trainer {
     /// Computes the current log-probs of the rows' completions, each `[T]`.
     pub(crate) fn logprobs(
         &self,
-        model: &Model,
+        model: &Model<O>,
         rows: &[Row],
     ) -> Result<Vec<Vec<f32>>, RuntimeError> {
         let rows: Vec<&Row> = rows.iter().collect();
@@ -234,7 +244,7 @@ impl Trainer {
     }
 
     /// Locks the buffers. They are valid even if a thread panicked with the lock.
-    fn pool(&self) -> MutexGuard<'_, Pool> {
+    fn pool(&self) -> MutexGuard<'_, Pool<O>> {
         self.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -244,14 +254,14 @@ impl Trainer {
 }
 
 /// Returns true if rows share prompts. Under dropout they do not, because each row has masks of its own.
-fn shares(model: &Model) -> bool {
+fn shares<O: Backend>(model: &Model<O>) -> bool {
     model.adapter().is_none_or(|adapter| adapter.config().dropout == 0.0)
 }
 
 /// Gradient sums of one optimizer step.
-struct Back<'a> {
-    gradients: Gradients<'a>,
-    joint: Option<Joint<'a>>,
+struct Back<'a, O: Backend> {
+    gradients: Gradients<'a, O>,
+    joint: Option<Joint<'a, O>>,
 }
 
 /// Returns the packed weight of each token: the aggregation over all rows, times the rows' own weights.

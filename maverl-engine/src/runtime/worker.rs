@@ -6,45 +6,90 @@ use std::thread::JoinHandle;
 
 use maverl_kernels::sample::derive_seed;
 
+use crate::model::ops::{Backend, Cpu};
 use crate::model::{Adapter, Model, ModelError, ModelErrorKind, ModelFiles, Pool, Tokenizer};
 use crate::runtime::critic::{Critic, Shared};
+use crate::runtime::device::OpenDevice;
 use crate::runtime::engine::Engine;
 use crate::runtime::queue::{Hosted, Queue};
 use crate::runtime::trainer::Trainer;
 use crate::runtime::{
-    AdapterSpec, Batch, EngineStats, PolicySpec, RuntimeError, RuntimeOptions, UpdateStats,
-    ValueBatch, ValueStats, WorkerSpec,
+    AdapterSpec, Batch, EngineStats, PolicySpec, Row, RuntimeError, RuntimeOptions, UpdateStats,
+    ValueBatch, ValueStats, ValueText, WorkerSpec,
 };
 
 /// A policy in its worker. All models of a worker share the storage of its base.
-pub(crate) struct Owned {
-    pub(crate) model: Model,
-    pub(crate) trainer: Trainer,
+struct Owned<O: Backend> {
+    model: Model<O>,
+    trainer: Trainer<O>,
     /// Critic of the policy, if it has one.
-    pub(crate) critic: Option<Critic>,
+    critic: Option<Critic<O>>,
+}
+
+/// A policy in its worker, on any device.
+pub(crate) type Member = dyn Operations;
+
+/// Operations on a policy in its worker. Those of a critic return `None` if there is none.
+pub(crate) trait Operations {
+    /// Updates the weights; together with a critic on the same trunk, if there is a batch for it.
+    fn update(
+        &mut self,
+        batch: &Batch,
+        values: Option<&ValueBatch>,
+    ) -> Result<(UpdateStats, Option<ValueStats>), RuntimeError>;
+
+    /// Makes the current weights the reference, if one is kept.
+    fn renew_reference(&mut self) -> Result<(), RuntimeError>;
+
+    /// Computes the log-probs of the rows' completions under the reference.
+    fn reference(&self, rows: &[Row]) -> Result<Vec<Vec<f32>>, RuntimeError>;
+
+    /// Computes the current log-probs of the rows' completions.
+    fn logprobs(&self, rows: &[Row]) -> Result<Vec<Vec<f32>>, RuntimeError>;
+
+    /// Computes the critic's values of texts.
+    fn values(&self, texts: &[ValueText]) -> Option<Result<Vec<Vec<f32>>, RuntimeError>>;
+
+    /// Computes the states of texts by the critic's trunk.
+    fn states(&self, texts: &[ValueText]) -> Option<Result<Vec<Vec<f32>>, RuntimeError>>;
+
+    /// Updates a critic with a trunk of its own.
+    fn update_critic(&mut self, batch: &ValueBatch) -> Option<Result<ValueStats, RuntimeError>>;
+
+    /// Writes policy and critic into a directory.
+    fn save(&self, dir: &Path) -> Result<(), ModelError>;
+
+    /// Restores policy and critic from a directory.
+    fn load(&mut self, dir: &Path) -> Result<(), ModelError>;
+
+    /// Computes the SHA-256 over all weights of the policy.
+    fn fingerprint(&self) -> Result<String, ModelError>;
 }
 
 /// Constant that separates the seed of a critic's adapter from its policy's.
 const CRITIC: u64 = 0x0063_7269_7469_6300;
 
-impl Owned {
+impl<O: Backend> Owned<O> {
     /// Creates the policy: the base itself, or an adapter on it, loaded from its start or initialized from the seed and
     /// its name.
     fn new(
         options: &RuntimeOptions,
         policy: &PolicySpec,
-        base: &Model,
-        pool: Arc<Mutex<Pool>>,
+        (base, loaded): (&Model<O>, &Model),
+        pool: Arc<Mutex<Pool<O>>>,
     ) -> Result<Self, ModelError> {
+        let ops = base.decoder.ops();
         let seed =
             policy.name.bytes().fold(options.seed, |seed, byte| derive_seed(seed, u64::from(byte)));
         let model = match &policy.adapter {
             None => base.clone(),
             Some(AdapterSpec::New(lora)) => {
-                base.with_adapter(Adapter::new(&base.config, lora.on(&base.config), seed)?)
+                let adapter = Adapter::new(&base.config, lora.on(&base.config), seed)?;
+                base.with_adapter(adapter.on(ops, policy.trained)?)
             }
             Some(AdapterSpec::Load { dir, dropout }) => {
-                base.with_adapter(Adapter::load(dir, &base.config)?.with_dropout(*dropout))
+                let adapter = Adapter::load(dir, &base.config)?.with_dropout(*dropout);
+                base.with_adapter(adapter.on(ops, policy.trained)?)
             }
         };
         let micro_batch_tokens = options.micro_batch_tokens.get();
@@ -54,7 +99,7 @@ impl Owned {
             Critic::new(
                 critic,
                 policy,
-                base,
+                (base, loaded),
                 (seed_of_critic, micro_batch_tokens),
                 Arc::clone(&pool),
             )
@@ -63,9 +108,16 @@ impl Owned {
         let trainer = Trainer::new(policy, &model, seed, micro_batch_tokens, pool)?;
         Ok(Self { model, trainer, critic })
     }
+}
 
-    /// Updates the weights; together with a critic on the same trunk, if there is a batch for it.
-    pub(crate) fn update(
+impl<O: Backend> Owned<O> {
+    fn member(&mut self) -> &mut Member {
+        self
+    }
+}
+
+impl<O: Backend> Operations for Owned<O> {
+    fn update(
         &mut self,
         batch: &Batch,
         values: Option<&ValueBatch>,
@@ -78,22 +130,48 @@ impl Owned {
         Ok((stats, shared.map(|shared| shared.stats())))
     }
 
-    /// Writes policy and critic.
-    pub(crate) fn save(&self, dir: &Path) -> Result<(), ModelError> {
-        self.model.save(dir)?;
+    fn renew_reference(&mut self) -> Result<(), RuntimeError> {
+        self.trainer.renew_reference(&self.model)
+    }
+
+    fn reference(&self, rows: &[Row]) -> Result<Vec<Vec<f32>>, RuntimeError> {
+        self.trainer.reference(rows)
+    }
+
+    fn logprobs(&self, rows: &[Row]) -> Result<Vec<Vec<f32>>, RuntimeError> {
+        self.trainer.logprobs(&self.model, rows)
+    }
+
+    fn values(&self, texts: &[ValueText]) -> Option<Result<Vec<Vec<f32>>, RuntimeError>> {
+        self.critic.as_ref().map(|critic| critic.values(&self.model, texts))
+    }
+
+    fn states(&self, texts: &[ValueText]) -> Option<Result<Vec<Vec<f32>>, RuntimeError>> {
+        self.critic.as_ref().map(|critic| critic.states(&self.model, texts))
+    }
+
+    fn update_critic(&mut self, batch: &ValueBatch) -> Option<Result<ValueStats, RuntimeError>> {
+        self.critic.as_mut().map(|critic| critic.update(batch))
+    }
+
+    fn save(&self, dir: &Path) -> Result<(), ModelError> {
+        self.model.decoder.ops().host(&self.model)?.save(dir)?;
         self.trainer.save(dir)?;
         self.critic.as_ref().map_or(Ok(()), |critic| critic.save(dir))
     }
 
-    /// Restores policy and critic.
-    pub(crate) fn load(&mut self, dir: &Path) -> Result<(), ModelError> {
+    fn load(&mut self, dir: &Path) -> Result<(), ModelError> {
         self.trainer.load(&self.model, dir)?;
         self.critic.as_mut().map_or(Ok(()), |critic| critic.load(dir))
     }
+
+    fn fingerprint(&self) -> Result<String, ModelError> {
+        Ok(self.model.decoder.ops().host(&self.model)?.fingerprint())
+    }
 }
 
-impl Hosted for Owned {
-    fn model(&self) -> &Model {
+impl<O: Backend> Hosted<O> for Owned<O> {
+    fn model(&self) -> &Model<O> {
         &self.model
     }
 
@@ -110,12 +188,27 @@ pub(crate) struct Worker {
     pub(crate) context: usize,
     /// Counters of each policy.
     pub(crate) work: Arc<[Arc<Mutex<EngineStats>>]>,
-    pub(crate) queue: Queue<Owned>,
+    pub(crate) queue: Queue<Member>,
 }
 
 impl Worker {
     /// Loads the model and the adapters and critics of its policies, and serves requests on a thread of its own.
     pub(crate) fn spawn(
+        worker: &WorkerSpec,
+        options: &RuntimeOptions,
+        device: &OpenDevice,
+    ) -> Result<(Self, JoinHandle<()>), RuntimeError> {
+        match device {
+            OpenDevice::Cpu => Self::on(&Cpu { precision: worker.precision }, worker, options),
+            #[cfg(feature = "cuda")]
+            OpenDevice::Emulated(device) => Self::on(device, worker, options),
+            #[cfg(feature = "cuda")]
+            OpenDevice::Cuda(device) => Self::on(device, worker, options),
+        }
+    }
+
+    fn on<O: Backend>(
+        ops: &O,
         worker: &WorkerSpec,
         options: &RuntimeOptions,
     ) -> Result<(Self, JoinHandle<()>), RuntimeError> {
@@ -127,8 +220,10 @@ impl Worker {
         let tokenizer = Tokenizer::load(&files).map_err(failed)?;
         let tokenizer = Arc::new(tokenizer.with_template_kwargs(&worker.template_kwargs));
         tokenizer.require_template().map_err(failed)?;
-        let base = Model::load(&files).map_err(failed)?;
-        let base = base.with_precision(worker.precision);
+        let loaded = Model::load(&files).map_err(failed)?;
+        let trained =
+            worker.policies.iter().any(|policy| policy.trained && policy.adapter.is_none());
+        let base = ops.load(loaded.clone(), trained).map_err(failed)?;
         if tokenizer.len() > base.config.vocab_size {
             let (tokens, rows) = (tokenizer.len(), base.config.vocab_size);
             return Err(failed(ModelError::new(
@@ -138,17 +233,18 @@ impl Worker {
         }
         let context = base.config.max_position_embeddings;
         let pool = Arc::default();
-        let owned: Vec<Owned> = worker
+        let owned: Vec<Owned<O>> = worker
             .policies
             .iter()
-            .map(|policy| Owned::new(options, policy, &base, Arc::clone(&pool)))
+            .map(|policy| Owned::new(options, policy, (&base, &loaded), Arc::clone(&pool)))
             .collect::<Result<_, _>>()
             .map_err(failed)?;
         let spoken = Arc::clone(&tokenizer);
-        let engine = Engine::new(&worker.name, spoken, &base.config, options, owned.len());
+        let engine = Engine::new(&worker.name, spoken, ops, &base.config, options, owned.len());
         let work = engine.work().into();
         let requests = options.max_requests.get();
-        let (queue, thread) = Queue::start(&name, owned, engine, requests)?;
+        let member = Owned::<O>::member;
+        let (queue, thread) = Queue::start(&name, owned, engine, requests, member)?;
         Ok((Self { name, tokenizer, context, work, queue }, thread))
     }
 }

@@ -52,6 +52,35 @@ impl<M: Machine> Kernels<M> {
         Ok(DeviceArray { array, at, len })
     }
 
+    /// Allocates an array of zeros.
+    ///
+    /// # Errors
+    ///
+    /// If the device's memory is full, or the device fails.
+    pub fn zeros<T: Element>(&self, len: usize) -> Result<DeviceArray<M, T>, M::Error> {
+        let array = self.machine.zeros(len.max(1))?;
+        let at = self.machine.address(&array);
+        Ok(DeviceArray { array, at, len })
+    }
+
+    /// Copies the first `n` elements of an array to the host, after everything launched before has finished.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    ///
+    /// # Panics
+    ///
+    /// If there are fewer.
+    pub fn read_front<T: Element>(
+        &self,
+        array: &DeviceArray<M, T>,
+        n: usize,
+    ) -> Result<Vec<T>, M::Error> {
+        assert!(n <= array.len, "{n} elements of an array of {}", array.len);
+        self.machine.download(&array.array, n)
+    }
+
     /// Copies an array to the host, after everything launched before has finished.
     ///
     /// # Errors

@@ -108,6 +108,10 @@ impl Machine for Driver {
         Ok(unsafe { self.stream.alloc(n) }?)
     }
 
+    fn zeros<T: Element>(&self, n: usize) -> Result<CudaSlice<T>, CudaError> {
+        Ok(self.stream.alloc_zeros(n)?)
+    }
+
     fn download<T: Element>(&self, array: &CudaSlice<T>, n: usize) -> Result<Vec<T>, CudaError> {
         let mut host = vec![T::default(); n];
         if n > 0 {
@@ -181,6 +185,15 @@ impl Gpu {
         }
         let context = CudaContext::new(device)?;
         Ok(Self::new(Driver::with_modules(context.default_stream(), modules)?))
+    }
+
+    /// Returns the name of the device.
+    ///
+    /// # Errors
+    ///
+    /// If the driver fails.
+    pub fn name(&self) -> Result<String, CudaError> {
+        Ok(self.machine.stream.context().name()?)
     }
 
     /// Returns the stream that all work is queued on.

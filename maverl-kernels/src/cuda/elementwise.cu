@@ -374,3 +374,28 @@ KERNEL(256) round_to_bf16(const float* x, u64 n, bf16* y) {
   load8(v, x + i, valid, true);
   store8(y + i, v, valid, true);
 }
+
+// Rows that are sums of rows of x: y[i] = bf16(Σ x[sources[s]]), s from starts[i] to starts[i + 1], ascending; zeros
+// without any. A warp a row. Memory: 2 d bytes a source, 2 d a row.
+KERNEL(256) combine_rows(const bf16* x, const u32* starts, const u32* sources, int n, int d, bf16* y) {
+  int row = blockIdx.x * WARPS + warp_id();
+  if (row >= n) return;
+  u32 first = starts[row], end = starts[row + 1];
+  bool aligned = d % 8 == 0;
+  for (int c = lane_id() * 8; c < d; c += 256) {
+    int valid = min(d - c, 8);
+    float sum[8] = {0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f}, v[8];
+    for (u32 s = first; s < end; s++) {
+      load8(v, x + (size_t)sources[s] * d + c, valid, aligned);
+#pragma unroll
+      for (int i = 0; i < 8; i++) sum[i] = s == first ? v[i] : sum[i] + v[i];
+    }
+    store8(y + (size_t)row * d + c, sum, valid, aligned);
+  }
+}
+
+// Copies n times 16 bytes.
+KERNEL(256) copy(const uint4* x, size_t n, uint4* y) {
+  size_t i = (size_t)blockIdx.x * 256 + threadIdx.x;
+  if (i < n) y[i] = x[i];
+}

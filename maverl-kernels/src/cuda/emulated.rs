@@ -2,8 +2,11 @@
 #![allow(unsafe_code)] // memory that kernels write to through addresses
 
 use std::alloc::{self, Layout};
+use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
+
+use rayon::prelude::*;
 
 use super::machine::{Element, Launch, Machine, Module};
 use crate::emulate::{EmulateError, Library, Settings};
@@ -41,11 +44,35 @@ impl Emulated {
     ///
     /// If there is no compiler, or it fails.
     pub fn build(modules: &[Module]) -> Result<Self, EmulateError> {
-        let built = modules
-            .iter()
-            .map(|module| Ok((*module, Library::build(&module.text(), module.kernels)?)));
-        let libraries = built.collect::<Result<_, EmulateError>>()?;
-        Ok(Self::of(libraries))
+        Self::by(modules, |module| Library::build(&module.text(), module.kernels))
+    }
+
+    fn by(
+        modules: &[Module],
+        build: fn(&Module) -> Result<Library, EmulateError>,
+    ) -> Result<Self, EmulateError> {
+        let built: Vec<Result<Library, EmulateError>> = modules.par_iter().map(build).collect();
+        let named = modules.iter().zip(built).map(|(module, library)| Ok((*module, library?)));
+        Ok(Self::of(named.collect::<Result<_, EmulateError>>()?))
+    }
+
+    /// Creates a machine of modules that are built once ([`Library::cached`]).
+    ///
+    /// # Errors
+    ///
+    /// If there is no compiler, or it failed.
+    pub fn shared(modules: &'static [Module]) -> Result<Self, String> {
+        type Built = Result<Vec<(Module, Library)>, String>;
+        static BUILT: Mutex<BTreeMap<&str, Built>> = Mutex::new(BTreeMap::new());
+        let Some(first) = modules.first() else { return Ok(Self::of(Vec::new())) };
+        let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+        let cached: fn(&Module) -> Result<Library, EmulateError> =
+            |module| Library::cached(&module.text(), module.kernels);
+        let build = || match Self::by(modules, cached) {
+            Ok(machine) => Ok(machine.libraries),
+            Err(error) => Err(error.to_string()),
+        };
+        built.entry(first.name).or_insert_with(build).clone().map(Self::of)
     }
 
     /// Creates a machine of libraries that are built.

@@ -78,6 +78,11 @@ pub trait Machine {
     /// Allocates `n` elements of arbitrary content, at a multiple of 256 bytes.
     fn space<T: Element>(&self, n: usize) -> Result<Self::Array<T>, Self::Error>;
 
+    /// Allocates `n` zeros.
+    fn zeros<T: Element>(&self, n: usize) -> Result<Self::Array<T>, Self::Error> {
+        self.upload(&vec![T::default(); n])
+    }
+
     /// Copies the first `n` elements to the host, after everything launched before has finished.
     fn download<T: Element>(&self, array: &Self::Array<T>, n: usize)
     -> Result<Vec<T>, Self::Error>;

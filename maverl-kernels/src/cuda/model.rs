@@ -11,6 +11,7 @@ mod embedding;
 mod head;
 mod optimizer;
 mod products;
+mod rows;
 mod softmax;
 
 pub use attention::{AttentionLayout, BackwardLayout};
@@ -20,7 +21,8 @@ pub use embedding::EmbeddingLayout;
 pub use head::HeadInput;
 pub use optimizer::Master;
 pub use products::{AdapterTerms, Destination, LinearOutput, pieces};
-pub use softmax::{Draw, LogProbabilities, SoftmaxRows};
+pub use rows::RowSources;
+pub use softmax::{LogProbabilities, SoftmaxRows};
 
 use super::{Kernels, Launch, Machine, Module};
 
@@ -49,6 +51,8 @@ pub const MODEL: [Module; 4] = [
             "sum_f64",
             "axpy",
             "round_to_bf16",
+            "combine_rows",
+            "copy",
         ],
     },
     Module {

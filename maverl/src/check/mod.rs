@@ -17,6 +17,7 @@ mod counts;
 mod credit;
 mod critic;
 mod data;
+mod device;
 mod diagnostic;
 mod doubts;
 mod endpoint;
@@ -57,6 +58,7 @@ use std::path::Path;
 use crate::config::{AlgorithmConfig, Config, ModelConfig, OptimConfig, SamplingConfig};
 use crate::plan::{AlgorithmPlan, Chosen, OptimPlan, Plan, PolicyPlan, Sampling, SeatPlan};
 use crate::registry::Registry;
+use crate::runtime::DeviceChoice;
 
 use diagnostic::{Problems, path, suggestion};
 use sources::Layers;
@@ -100,12 +102,17 @@ pub fn check(
     if config.models.is_empty() {
         config.models.insert("tiny".to_owned(), ModelConfig::default());
     }
+    device::settle(&mut config, &problems);
     algorithm::preset(&mut config);
     let base = sources.base(config.base.as_deref());
     let mut plan = plan(config, &base, registry, purpose, &mut problems);
     if let Some(plan) = &mut plan {
-        let warning = memory::check(plan, purpose, machine::memory(), &mut problems);
-        plan.warnings.extend(warning);
+        device::check(plan, &mut problems);
+        // The memory of a GPU is not that of the machine.
+        if !matches!(plan.runtime.device.0, DeviceChoice::Cuda(_)) {
+            let warning = memory::check(plan, purpose, machine::memory(), &mut problems);
+            plan.warnings.extend(warning);
+        }
     }
     problems.finish(plan)
 }

@@ -6,6 +6,7 @@ mod advantage;
 mod agent;
 mod algorithm;
 mod critic;
+mod device;
 mod endpoint;
 mod instance;
 mod loss;
@@ -34,6 +35,7 @@ pub use critic::{
     Bootstrap, Credit, CriticInput, CriticPlan, CriticScope, Granularity, MixerNetwork, MixerPlan,
     MixerTrunk, Normalize, Trunk,
 };
+pub use device::Device;
 pub use endpoint::EndpointConfig;
 pub use instance::{Chosen, Instance};
 pub use loss::{
@@ -368,6 +370,9 @@ impl RecordConfig {
 #[serde(default, deny_unknown_fields)]
 #[settings(level = "run")]
 pub struct RuntimeConfig {
+    /// Device of models: "cpu", "cuda", "cuda:1", "auto" or "emulated". "auto" takes the first GPU if one can be used. On a
+    /// GPU, products are in bf16. "emulated" runs a GPU's kernels on the CPU: slow, for tests.
+    pub device: Device,
     /// Threads of the numeric kernels; 0 is one per core. Results do not depend on it.
     #[setting(range = 0..=1024)]
     pub threads: usize,

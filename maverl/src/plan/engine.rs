@@ -62,6 +62,7 @@ impl Plan {
 impl From<&RuntimeConfig> for RuntimeOptions {
     fn from(config: &RuntimeConfig) -> Self {
         let mut options = Self::default();
+        options.device = config.device.0;
         options.threads = config.threads;
         options.max_requests = config.max_requests;
         options.prefill_tokens = config.prefill_tokens;

@@ -62,6 +62,7 @@ use std::sync::Arc;
 
 use crate::checkpoint::Checkpoints;
 pub use crate::checkpoint::Which;
+use crate::config::Device;
 use crate::eval::{EvalReport, EvalSpec};
 use crate::plan::{EndpointPlan, Plan};
 use crate::registry::Registry;
@@ -133,6 +134,9 @@ pub async fn train(
         progress.note(&note);
     }
     let runtime = Runtime::start(&plan.worker_specs(), &plan.runtime_options())?;
+    if plan.runtime.device != Device::default() {
+        progress.note(&format!("device: {}", runtime.device()));
+    }
     runtime.notes().iter().for_each(|note| progress.warn(note));
     interrupt.tell(Arc::clone(&progress));
     let report = async {

@@ -38,6 +38,8 @@ pub(super) struct Training<'p> {
     players: Players,
     learner: Learner,
     dataset: Dataset,
+    /// Device of the models, and that of everything else.
+    device: String,
 }
 
 impl<'p> Training<'p> {
@@ -58,6 +60,7 @@ impl<'p> Training<'p> {
             players: Players::start(plan, registry, policies, sampler, held_out, observers)?,
             learner: Learner::new(policies),
             dataset,
+            device: device(runtime),
         })
     }
 
@@ -75,7 +78,7 @@ impl<'p> Training<'p> {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             data: std::iter::once(trained).chain(held_out).chain(sources).collect(),
             weights: self.learner.fingerprints().await?,
-            device: device(),
+            device: self.device.clone(),
             threads,
         };
         let base = absolute(&self.plan.base)?;
@@ -200,12 +203,17 @@ fn plan_of<'p>(plan: &'p Plan, swapped: Option<&'p Plan>, step: u64) -> &'p Plan
     swapped.filter(|_| turn % 2 == 1).unwrap_or(plan)
 }
 
-/// Returns the device with the vector instructions in use, as in `cpu x86_64 linux, avx2`.
-fn device() -> String {
+/// Returns the CPU with the vector instructions in use, as in `cpu x86_64 linux, avx2`, after the device of the models if
+/// that is another.
+fn device(runtime: &Runtime) -> String {
     let (arch, os) = (std::env::consts::ARCH, std::env::consts::OS);
     let simd = maverl_kernels::simd::select()
         .map_or_else(|error| error.to_string(), |path| path.to_string());
-    format!("cpu {arch} {os}, {simd}")
+    let cpu = format!("cpu {arch} {os}, {simd}");
+    match runtime.device() {
+        device if device.starts_with("cpu") => cpu,
+        device => format!("{device}; {cpu}"),
+    }
 }
 
 fn absolute(base: &Path) -> Result<PathBuf, RunDirError> {

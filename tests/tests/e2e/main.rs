@@ -6,6 +6,7 @@ mod bad_input;
 mod collect;
 mod commands;
 mod damage;
+mod device;
 mod disk;
 mod endpoints;
 mod examples;

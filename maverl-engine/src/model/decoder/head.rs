@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::Decoder;
 use crate::model::gradients::Gradients;
-use crate::model::ops::{Ops, Targets, project};
+use crate::model::ops::{Backend, Choice, Ops, Targets, project};
 use crate::model::pool::Pool;
 use crate::model::{ModelError, ModelErrorKind};
 
@@ -12,6 +12,37 @@ impl Decoder {
     /// Computes the logits `[M, V]` of hidden states `[M, D]`.
     pub fn logits(&self, hidden: &[f32], pool: &mut Pool) -> Vec<f32> {
         project(&self.head, hidden, self.precision(), pool)
+    }
+}
+
+impl<O: Backend> Decoder<O> {
+    /// Computes the logits of some rows of hidden states `[N, D]`, and reads them.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    pub fn read_logits(
+        &self,
+        hidden: &O::Act,
+        rows: &[u32],
+        pool: &mut Pool<O>,
+    ) -> Result<Vec<f32>, ModelError> {
+        self.ops.logits(hidden, rows, &self.head, pool)
+    }
+
+    /// Samples tokens from the logits of some rows of hidden states `[N, D]`.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails, or logits describe no distribution.
+    pub fn choose<C: Choice>(
+        &self,
+        hidden: &O::Act,
+        rows: &[u32],
+        of: &mut [C],
+        pool: &mut Pool<O>,
+    ) -> Result<(), ModelError> {
+        self.ops.choose(hidden, rows, &self.head, of, pool)
     }
 }
 

@@ -1,7 +1,9 @@
 //! Operations on the CPU: the kernels of `maverl-kernels` over slices of f32.
 
+mod backend;
 mod buffers;
 mod linear;
+mod memory;
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -57,8 +59,6 @@ pub struct Placed<'a> {
 }
 
 impl Ops for Cpu {
-    type Weights = Vec<f32>;
-    type Sums = Vec<f32>;
     type Stream = Vec<f32>;
     type Act = Vec<f32>;
     type Lse = ();
@@ -74,14 +74,6 @@ impl Ops for Cpu {
 
     fn give_streams(spare: &mut Buffers, buffers: impl IntoIterator<Item = Vec<f32>>) {
         spare.free.extend(buffers);
-    }
-
-    fn weights(&self, values: &[f32]) -> Done<Vec<f32>> {
-        Ok(values.to_vec())
-    }
-
-    fn sums(&self, elements: usize) -> Done<Vec<f32>> {
-        Ok(vec![0.0; elements])
     }
 
     fn rope(&self, inv_freq: &[f32], positions: usize) -> Done<RopeTable> {

@@ -2,6 +2,8 @@
 //!
 //! Weights, activations, keys and values are bf16; the residual stream and sums are f32.
 
+mod backend;
+mod memory;
 mod operations;
 mod products;
 
@@ -11,8 +13,11 @@ use std::sync::Arc;
 
 use maverl_kernels::cuda::{
     AttentionLayout, BackwardLayout, BlockTables, DeviceArray, Element, EmbeddingLayout, Kernels,
-    KvShape, Machine, Positions, Slice, SliceMut, from_bf16,
+    Machine, Positions, Slice, SliceMut,
 };
+
+pub use backend::DeviceKv;
+pub use memory::Halves;
 
 use super::{Buffer, Done};
 use crate::model::gradients::Gradients;
@@ -59,12 +64,6 @@ enum Seen<M: Runner> {
     Cached(BlockTables<M>),
 }
 
-/// Blocks of keys and values on a machine.
-pub struct DeviceKv<M: Runner> {
-    blocks: Numbers<M, u16>,
-    shape: KvShape,
-}
-
 impl<M: Runner> Clone for Device<M> {
     fn clone(&self) -> Self {
         Self { kernels: Arc::clone(&self.kernels) }
@@ -80,12 +79,6 @@ impl<M: Runner> Debug for Device<M> {
 impl<M: Runner, T: Element> Debug for Numbers<M, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Numbers").field(&self.0).finish()
-    }
-}
-
-impl<M: Runner> Debug for DeviceKv<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DeviceKv").field("shape", &self.shape).finish_non_exhaustive()
     }
 }
 
@@ -115,6 +108,47 @@ fn empty() -> ModelError {
     ModelError::new(ModelErrorKind::Device, "an operation reads a buffer that was given away")
 }
 
+/// Returns the error of a call that no device can execute.
+fn misused(what: &str) -> ModelError {
+    ModelError::new(ModelErrorKind::Argument, what)
+}
+
+/// Widths of heads that there are kernels for.
+const HEAD_DIMS: [usize; 3] = [32, 64, 128];
+/// Largest number of query heads of a key head.
+const GROUP: usize = 16;
+
+/// Returns the reasons why no device runs models of this shape.
+pub fn unsupported(config: &HfConfig) -> Vec<String> {
+    let HfConfig { head_dim, num_attention_heads: q, num_key_value_heads: kv, .. } = *config;
+    let mut reasons = Vec::new();
+    if !HEAD_DIMS.contains(&head_dim) {
+        reasons.push(format!("heads of {head_dim} numbers, where {HEAD_DIMS:?} are supported"));
+    }
+    if q / kv.max(1) > GROUP {
+        reasons.push(format!("{} query heads of a key head, where {GROUP} are supported", q / kv));
+    }
+    for (what, width) in
+        [("a hidden size", config.hidden_size), ("an intermediate size", config.intermediate_size)]
+    {
+        if !width.is_multiple_of(8) {
+            reasons.push(format!("{what} of {width}, where a multiple of 8 is needed"));
+        }
+    }
+    reasons
+}
+
+/// Returns an error if no device runs models of this shape.
+fn runs(config: &HfConfig) -> Done<()> {
+    match unsupported(config) {
+        reasons if reasons.is_empty() => Ok(()),
+        reasons => {
+            let what = format!("a model with {} does not run on a device", reasons.join("; "));
+            Err(ModelError::new(ModelErrorKind::Mismatch, what))
+        }
+    }
+}
+
 /// Converts an error of a machine.
 fn failed<E: Error + Send + Sync + 'static>(error: E) -> ModelError {
     ModelError::new(ModelErrorKind::Device, format!("the device failed: {error}"))
@@ -132,20 +166,14 @@ impl<M: Runner> Placed<'_, M> {
     fn rows(&self) -> Done<(&AttentionLayout<M>, &BackwardLayout<M>)> {
         match &self.tokens().seen {
             Seen::Rows(forward, back) => Ok((forward, back)),
-            Seen::Cached(_) => Err(ModelError::new(
-                ModelErrorKind::Argument,
-                "attention of packed rows to the tokens of a cache",
-            )),
+            Seen::Cached(_) => Err(misused("attention of packed rows to the tokens of a cache")),
         }
     }
 
     fn cached(&self) -> Done<&BlockTables<M>> {
         match &self.tokens().seen {
             Seen::Cached(tables) => Ok(tables),
-            Seen::Rows(..) => Err(ModelError::new(
-                ModelErrorKind::Argument,
-                "attention to a cache of the tokens of packed rows",
-            )),
+            Seen::Rows(..) => Err(misused("attention to a cache of the tokens of packed rows")),
         }
     }
 }
@@ -156,41 +184,14 @@ impl<M: Runner> Device<M> {
         Self { kernels: Arc::new(kernels) }
     }
 
-    /// Copies activations to the host.
-    ///
-    /// # Errors
-    ///
-    /// If the device fails.
-    pub fn read(&self, from: &Numbers<M, u16>) -> Done<Vec<f32>> {
-        let Some(array) = &from.0 else { return Ok(Vec::new()) };
-        Ok(from_bf16(&self.kernels.read(array).map_err(failed)?))
-    }
-
-    /// Copies sums to the host.
-    ///
-    /// # Errors
-    ///
-    /// If the device fails.
-    pub fn read_sums(&self, from: &Numbers<M, f32>) -> Done<Vec<f32>> {
-        let Some(array) = &from.0 else { return Ok(Vec::new()) };
-        self.kernels.read(array).map_err(failed)
-    }
-
-    /// Creates a cache of so many blocks for a model.
-    ///
-    /// # Errors
-    ///
-    /// If the device's memory is full.
-    pub fn kv(&self, config: &HfConfig, blocks: usize) -> Done<DeviceKv<M>> {
-        let HfConfig { num_hidden_layers, num_key_value_heads, head_dim, .. } = *config;
-        let shape =
-            KvShape { layers: num_hidden_layers, heads: num_key_value_heads, dim: head_dim };
-        Ok(DeviceKv { blocks: self.take(blocks * shape.block())?, shape })
-    }
-
     /// Allocates numbers of arbitrary content.
     fn take<T: Element>(&self, len: usize) -> Done<Numbers<M, T>> {
         Ok(Numbers(Some(self.kernels.array(len).map_err(failed)?)))
+    }
+
+    /// Allocates zeros.
+    fn zeros<T: Element>(&self, len: usize) -> Done<Numbers<M, T>> {
+        Ok(Numbers(Some(self.kernels.zeros(len).map_err(failed)?)))
     }
 
     fn upload<T: Element>(&self, host: &[T]) -> Done<Numbers<M, T>> {
@@ -204,7 +205,7 @@ fn with<M: Runner, R>(
     f: impl FnOnce(Slice<'_, u16>) -> Done<R>,
 ) -> Done<R> {
     let (weights, place) = param.read();
-    f(weights.read()?.part(place))
+    f(weights.high.read()?.part(place))
 }
 
 /// Returns the sum of a weight's gradients, if it is trained.

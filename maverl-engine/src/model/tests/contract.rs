@@ -1,54 +1,31 @@
 //! Contract of [`Ops`]: the same tests for every device, of whole decoders.
 
-#[cfg(feature = "cuda")]
-use std::sync::OnceLock;
-
 use half::bf16;
 #[cfg(feature = "cuda")]
-use maverl_kernels::cuda::{Emulated, Kernels, MODEL, Module};
+use maverl_kernels::cuda::{Emulated, Kernels, MODEL};
 #[cfg(feature = "cuda")]
-use maverl_kernels::emulate::{EmulateError, Library};
+use maverl_kernels::emulate;
 
 use super::slow::Slow;
 use super::*;
 use crate::model::linear::Lora;
 #[cfg(feature = "cuda")]
 use crate::model::ops::device::Device;
-use crate::model::ops::{Cpu, Ops};
+use crate::model::ops::{Backend, Cpu, Ops};
 
 /// A device under test.
-trait Tested: Ops {
+trait Tested: Backend {
     const NAME: &'static str;
     /// Largest difference of a log-prob to that of plain operations in f64.
     const LOGPROB: f64;
     /// Largest difference of a gradient to that of plain operations, relative to its norm.
     const GRADIENT: f64;
-
-    fn host(&self, act: &Self::Act) -> Vec<f32>;
-    fn host_sums(&self, sums: &Self::Sums) -> Vec<f32>;
-    fn kv(&self, config: &HfConfig, blocks: usize) -> Self::Kv;
 }
 
 impl Tested for Cpu {
     const NAME: &'static str = "CPU";
     const LOGPROB: f64 = 1e-5;
     const GRADIENT: f64 = 1e-5;
-
-    fn host(&self, act: &Vec<f32>) -> Vec<f32> {
-        act.clone()
-    }
-
-    fn host_sums(&self, sums: &Vec<f32>) -> Vec<f32> {
-        sums.clone()
-    }
-
-    fn kv(&self, config: &HfConfig, blocks: usize) -> KvStore {
-        let mut store = KvStore::new(config);
-        for _ in 0..blocks {
-            store.add();
-        }
-        store
-    }
 }
 
 #[cfg(feature = "cuda")]
@@ -57,34 +34,18 @@ impl Tested for Device<Emulated> {
     // Activations of bf16: 1.6e-2 to 2.3e-2 are measured.
     const LOGPROB: f64 = 4e-2;
     const GRADIENT: f64 = 3e-2;
-
-    fn host(&self, act: &Self::Act) -> Vec<f32> {
-        self.read(act).unwrap()
-    }
-
-    fn host_sums(&self, sums: &Self::Sums) -> Vec<f32> {
-        self.read_sums(sums).unwrap()
-    }
-
-    fn kv(&self, config: &HfConfig, blocks: usize) -> Self::Kv {
-        Self::kv(self, config, blocks).unwrap()
-    }
 }
 
 /// Returns the kernels as C++ on the CPU; none without a C++ compiler.
 #[cfg(feature = "cuda")]
 fn emulated() -> Option<Device<Emulated>> {
-    static LIBRARIES: OnceLock<Option<Vec<(Module, Library)>>> = OnceLock::new();
-    let build = |module: &Module| match Library::build(&module.text(), module.kernels) {
-        Ok(library) => Some((*module, library)),
-        Err(error @ EmulateError::NoCompiler(_)) => {
+    match emulate::compiler() {
+        Ok(()) => Some(Device::new(Kernels::new(Emulated::shared(&MODEL).unwrap()))),
+        Err(error) => {
             eprintln!("skipped: {error}");
             None
         }
-        Err(error) => panic!("{error}"),
-    };
-    let libraries = LIBRARIES.get_or_init(|| MODEL.iter().map(build).collect());
-    Some(Device::new(Kernels::new(Emulated::of(libraries.clone()?))))
+    }
 }
 
 /// Declares the contract for each device.
@@ -148,7 +109,7 @@ struct OnDevice<O: Ops> {
 
 impl<O: Ops> OnDevice<O> {
     fn new(ops: &O, model: &Model) -> Self {
-        let params = model.weights.params().on(ops).unwrap();
+        let params = model.weights.params().on(ops, true).unwrap();
         let index = |name: &str| params.vars().iter().position(|(found, _)| found == name);
         let mut get = |name: &str| Ok(params.param(index(name).unwrap()));
         let decoder = Decoder::on(ops.clone(), &model.config, &mut get).unwrap();
@@ -195,7 +156,7 @@ impl Next {
         let (hidden, offsets) = (tape.hidden(), [0, n]);
         let dhidden = decoder.loss(hidden, &self.targets, &even, &offsets, loss, &mut gradients);
         tape.backward(&dhidden.unwrap(), &mut gradients, &mut pool).unwrap();
-        let sums = ops.host_sums(gradients.all().unwrap());
+        let sums = ops.read_sums(gradients.all().unwrap()).unwrap();
         (logp, params.vars().iter().map(|(_, var)| sums[var.range()].to_vec()).collect())
     }
 }
@@ -243,7 +204,7 @@ fn a_row_has_the_same_bits_alone_packed_and_in_chunks_from_a_cache<O: Tested>(op
             let PackedRows { ids, positions, offsets } = pack(rows);
             let context = Context::Packed(Packing::of(&offsets));
             let hidden = decoder.forward(&ids, &positions, context, &mut pool).unwrap();
-            ops.host(&hidden)
+            ops.read(&hidden).unwrap().into_owned()
         };
         let together = packed(&rows);
         let alone: Vec<f32> =
@@ -277,6 +238,9 @@ fn in_chunks<O: Tested>(
     const BLOCKS: usize = 3;
     let width = model.config.hidden_size;
     let mut kv = ops.kv(&model.config, rows.len() * BLOCKS);
+    for _ in 0..rows.len() * BLOCKS {
+        ops.add_block(&mut kv).unwrap();
+    }
     // Blocks of a row lie apart, and not in order.
     let blocks = |row: usize| (0..BLOCKS).map(move |at| ((BLOCKS - 1 - at) * 4 + row) as u32);
     let blocks: Vec<Vec<u32>> = (0..rows.len()).map(|row| blocks(row).collect()).collect();
@@ -292,8 +256,8 @@ fn in_chunks<O: Tested>(
         }
         let context = Context::Cached(&mut kv, &segments);
         let hidden = decoder.forward(&ids, &positions, context, &mut pool).unwrap();
-        let hidden = ops.host(&hidden);
-        let mut rest = hidden.as_slice();
+        let hidden = ops.read(&hidden).unwrap();
+        let mut rest = &hidden[..];
         for (found, segment) in found.iter_mut().zip(&segments) {
             let (own, after) = rest.split_at(segment.new_tokens * width);
             found.extend_from_slice(own);
@@ -340,7 +304,7 @@ fn gradients_of_an_adapter_are_those_of_the_merged_weights<O: Tested>(ops: &O) {
         Ok(())
     });
     let host = host.unwrap();
-    let params = host.on(ops).unwrap();
+    let params = host.on(ops, true).unwrap();
     for (name, lora) in decoder.loras() {
         let Some(at) = names.iter().position(|found| *found == name) else { continue };
         let (a, b) = (params.param(2 * at), params.param(2 * at + 1));

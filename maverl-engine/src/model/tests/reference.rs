@@ -131,7 +131,7 @@ fn every_gradient_equals_the_reference() {
         let off = loss - scalar(&reference, "loss");
         assert!(off.abs() <= f64::from(LOGPROBS), "{name}: the loss is {off} off");
         let names = model.weights.vars().iter().map(|(name, _)| name);
-        let global = gradients.norm();
+        let global = gradients.norm(&Cpu::default()).unwrap();
         let gradients: Vec<_> = names.zip(gradients.sums().unwrap()).collect();
         let (mut whole, mut norms, mut dots, mut count) = (0.0_f64, 0.0_f64, 0.0_f64, 0);
         for (parameter, grad) in &gradients {
@@ -176,7 +176,7 @@ fn five_steps_of_adamw_equal_the_reference() {
         let (mut losses, mut norms) = (Vec::new(), Vec::new());
         for step in 1..=5 {
             let (loss, gradients) = loss(&reference, &model);
-            let norm = gradients.norm();
+            let norm = gradients.norm(&Cpu::default()).unwrap();
             let scale = (1.0 / (norm + 1e-6)).min(1.0) as f32;
             losses.push(loss as f32);
             norms.push(norm as f32);

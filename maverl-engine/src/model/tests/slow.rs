@@ -184,7 +184,7 @@ fn train_fused(model: &Model, rows: &[Vec<u32>]) -> Vec<f32> {
     let packed = pack(&inputs);
     for step in 1..=STEPS {
         let gradients = gradients_of(model, &packed, &targets, &dlogp);
-        let scale = (1.0 / (gradients.norm() + 1e-6)).min(1.0) as f32;
+        let scale = (1.0 / (gradients.norm(&Cpu::default()).unwrap() + 1e-6)).min(1.0) as f32;
         let vars = model.weights.vars().iter().zip(gradients.sums().unwrap());
         for (((_, var), grad), (m, v)) in vars.zip(&mut moments) {
             var.update(|values| adamw_step(&ADAMW, step, scale, values, grad, m, v));

@@ -1,28 +1,32 @@
 //! A critic on the policy's trunk: the value loss is part of the policy's optimizer steps.
 
 use super::{Aimed, Body, Critic, Totals, failed, weight};
+use crate::model::ops::{Backend, Cpu};
 use crate::model::{Gradients, ModelError};
 use crate::runtime::optimizer::Optimizer;
 use crate::runtime::{CriticSpec, RuntimeError, ValueBatch, ValueStats};
 
 /// A critic on the policy's trunk during a joint update.
-pub(crate) struct Shared<'a> {
-    critic: &'a mut Critic,
+pub(crate) struct Shared<'a, O: Backend> {
+    critic: &'a mut Critic<O>,
     batch: &'a ValueBatch,
     rows: Vec<Aimed<'a>>,
     totals: Totals,
 }
 
-impl<'a> Shared<'a> {
-    pub(crate) fn new(critic: &'a mut Critic, batch: &'a ValueBatch) -> Result<Self, RuntimeError> {
+impl<'a, O: Backend> Shared<'a, O> {
+    pub(crate) fn new(
+        critic: &'a mut Critic<O>,
+        batch: &'a ValueBatch,
+    ) -> Result<Self, RuntimeError> {
         let rows = critic.aim(batch).map_err(|error| failed(&critic.policy, &error))?;
         Ok(Self { critic, batch, rows, totals: Totals::default() })
     }
 
     /// Starts one optimizer step, on every `parts`-th row from `part`.
-    pub(crate) fn part(&mut self, part: usize, parts: usize) -> Joint<'_> {
+    pub(crate) fn part(&mut self, part: usize, parts: usize) -> Joint<'_, O> {
         let rows: Vec<&Aimed<'_>> = self.rows.iter().skip(part).step_by(parts).collect();
-        let Critic { body, optimizers: [_, optimizer], .. } = &mut *self.critic;
+        let Critic { body, of_head: optimizer, .. } = &mut *self.critic;
         Joint {
             gradients: Gradients::new(body.head.params()),
             weight: weight(&rows),
@@ -40,8 +44,8 @@ impl<'a> Shared<'a> {
 }
 
 /// The value loss in one optimizer step of a policy.
-pub(crate) struct Joint<'a> {
-    body: &'a Body,
+pub(crate) struct Joint<'a, O: Backend> {
+    body: &'a Body<O>,
     rows: Vec<&'a Aimed<'a>>,
     weight: f64,
     gradients: Gradients<'a>,
@@ -50,18 +54,20 @@ pub(crate) struct Joint<'a> {
     lr: f64,
 }
 
-impl Joint<'_> {
-    /// Adds the gradient of the value loss to that of the hidden states that predict the completions, both `[M, D]`.
+impl<O: Backend> Joint<'_, O> {
+    /// Returns the sum of the gradient of the value loss and that of the hidden states that predict the completions, both `[M, D]`.
     /// `first` is the index of the first row, `lengths` are the completion lengths of the rows.
     pub(crate) fn backward(
         &mut self,
-        hidden: &[f32],
+        ops: &O,
+        hidden: &O::Act,
         first: usize,
         lengths: impl Iterator<Item = usize>,
-        dhidden: &mut [f32],
-    ) {
+        dhidden: O::Act,
+    ) -> Result<O::Act, ModelError> {
+        let hidden = ops.read(hidden)?;
         let spec: &CriticSpec = &self.body.spec;
-        let values = self.body.head.values(hidden);
+        let values = self.body.head.values(&hidden);
         let mut dvalues = vec![0.0; values.len()];
         let mut start = 0;
         for (row, length) in self.rows[first..].iter().zip(lengths) {
@@ -71,21 +77,23 @@ impl Joint<'_> {
             dvalues[span].copy_from_slice(&grads);
             start += length;
         }
-        let through = self.body.head.backward(hidden, &dvalues, &mut self.gradients);
-        for (d, through) in dhidden.iter_mut().zip(through) {
+        let through = self.body.head.backward(&hidden, &dvalues, &mut self.gradients);
+        let mut sum = ops.into_host(dhidden)?;
+        for (d, through) in sum.iter_mut().zip(through) {
             *d += spec.value_coef as f32 * through;
         }
+        ops.act(sum)
     }
 
     /// Returns the norm of the head's gradient.
-    pub(crate) fn norm(&self) -> f64 {
-        self.gradients.norm()
+    pub(crate) fn norm(&self) -> Result<f64, ModelError> {
+        self.gradients.norm(&Cpu::default())
     }
 
     /// Takes the optimizer step of the head.
     pub(crate) fn apply(self, norm: f64) -> Result<(), ModelError> {
         self.totals.grad_norm += norm;
         self.totals.steps += 1;
-        self.optimizer.apply(&self.gradients, self.lr, norm)
+        self.optimizer.apply(self.gradients, self.lr, norm)
     }
 }

@@ -3,7 +3,8 @@
 use std::sync::atomic::Ordering;
 
 use super::prefix::{Inserted, NodeId, Prefixes};
-use crate::model::{HfConfig, KvStore};
+use crate::model::ops::{Backend, Cpu, KvCache as _};
+use crate::model::{HfConfig, KvStore, ModelError};
 use crate::runtime::KvBlocks;
 
 const TOKENS: usize = KvStore::TOKENS;
@@ -11,8 +12,9 @@ const TOKENS: usize = KvStore::TOKENS;
 const EVICT_SHARE: usize = 64;
 
 /// Key-value cache of a worker group: the blocks of running requests, and cached prefixes for later ones.
-pub(super) struct Cache {
-    pub(super) store: KvStore,
+pub(super) struct Cache<O: Backend = Cpu> {
+    ops: O,
+    pub(super) store: O::Kv,
     prefixes: Prefixes,
     /// Maximum number of blocks.
     capacity: usize,
@@ -55,13 +57,20 @@ impl BlockTable {
     }
 }
 
-impl Cache {
+impl<O: Backend> Cache<O> {
     /// Creates a cache of at most `bytes` for `policies` with one base.
-    pub(super) fn new(config: &HfConfig, bytes: usize, share: bool, policies: usize) -> Self {
-        let store = KvStore::new(config);
+    pub(super) fn new(
+        ops: &O,
+        config: &HfConfig,
+        bytes: usize,
+        share: bool,
+        policies: usize,
+    ) -> Self {
+        let capacity = bytes / ops.block_bytes(config);
         Self {
-            capacity: bytes / store.block_bytes(),
-            store,
+            ops: ops.clone(),
+            store: ops.kv(config, capacity),
+            capacity,
             prefixes: Prefixes::new(policies),
             refs: Vec::new(),
             cached: Vec::new(),
@@ -83,7 +92,7 @@ impl Cache {
 
     /// Returns the number of blocks that can be allocated without preempting a request.
     pub(super) fn available(&self) -> usize {
-        self.capacity - self.store.len() + self.free.len() + self.idle
+        self.capacity - self.store.count() + self.free.len() + self.idle
     }
 
     /// Publishes the number of blocks in use, of cached prefixes alone, and free.
@@ -112,34 +121,54 @@ impl Cache {
     }
 
     /// Copies the tokens that a cached block shares with the tokens after those of [`Cache::acquire_prefix`].
-    pub(super) fn acquire_partial_block(&mut self, table: &mut BlockTable, tokens: &[u32]) {
+    pub(super) fn acquire_partial_block(
+        &mut self,
+        table: &mut BlockTable,
+        tokens: &[u32],
+    ) -> Result<(), ModelError> {
         let rest = &tokens[table.len..tokens.len() - 1];
         let rest = &rest[..rest.len().min(TOKENS)];
         if !self.share || rest.is_empty() {
-            return;
+            return Ok(());
         }
-        let Some((block, agree)) = self.prefixes.nearest(table.node, rest) else { return };
+        let Some((block, agree)) = self.prefixes.nearest(table.node, rest) else { return Ok(()) };
         self.retain(block);
-        if let Some(own) = self.take(1) {
-            self.store.copy(block, own, agree);
-            table.blocks.push(own);
-            table.len += agree;
-        }
+        let copied = self.copy_start(table, block, agree);
         self.release_block(block);
+        copied
+    }
+
+    /// Gives a request a block of its own that begins with tokens of another, if one can be allocated.
+    fn copy_start(
+        &mut self,
+        table: &mut BlockTable,
+        block: u32,
+        tokens: usize,
+    ) -> Result<(), ModelError> {
+        if let Some(own) = self.take(1)? {
+            table.blocks.push(own);
+            self.ops.copy_block(&mut self.store, [block, own], tokens)?;
+            table.len += tokens;
+        }
+        Ok(())
     }
 
     /// Allocates blocks for the first `tokens` tokens of a request. Returns false, without any change, if there are not
     /// enough.
-    pub(super) fn reserve(&mut self, table: &mut BlockTable, tokens: usize) -> bool {
+    pub(super) fn reserve(
+        &mut self,
+        table: &mut BlockTable,
+        tokens: usize,
+    ) -> Result<bool, ModelError> {
         let lacking = Self::lacking(table, tokens);
         if lacking > self.available() {
-            return false;
+            return Ok(false);
         }
         for left in (1..=lacking).rev() {
-            let block = self.take(left).expect("as many are available");
+            let block = self.take(left)?.expect("as many are available");
             table.blocks.push(block);
         }
-        true
+        Ok(true)
     }
 
     /// Inserts the computed whole blocks of `tokens` into the prefix tree; with `part`, also the tokens in the last
@@ -178,7 +207,7 @@ impl Cache {
         let mut dropped = Vec::new();
         self.prefixes.clear(policy, |block| dropped.push(block));
         dropped.into_iter().for_each(|block| self.drop_cached(block));
-        if self.free.len() == self.store.len() {
+        if self.free.len() == self.store.count() {
             // An update follows, and needs the memory.
             self.store.clear();
             self.free.clear();
@@ -212,18 +241,18 @@ impl Cache {
     }
 
     /// Allocates a block: a free one, a new one, or an evicted one. `soon` is the number of blocks needed now.
-    fn take(&mut self, soon: usize) -> Option<u32> {
-        if self.free.is_empty() && self.store.len() < self.capacity {
+    fn take(&mut self, soon: usize) -> Result<Option<u32>, ModelError> {
+        if self.free.is_empty() && self.store.count() < self.capacity {
+            let block = self.ops.add_block(&mut self.store)?;
             self.refs.push(0);
             self.cached.push(false);
-            let block = self.store.add();
             self.free.push(block);
         } else if self.free.is_empty() {
             self.evict(soon.max(self.capacity / EVICT_SHARE));
         }
-        let block = self.free.pop()?;
+        let Some(block) = self.free.pop() else { return Ok(None) };
         self.refs[block as usize] = 1;
-        Some(block)
+        Ok(Some(block))
     }
 
     fn evict(&mut self, many: usize) {

@@ -1,6 +1,9 @@
 //! Log-probs of the prompt of a request that watches them.
 
+use std::ops::Range;
+
 use super::slot::Slot;
+use crate::model::ops::Backend;
 use crate::model::{Model, ModelError, Pool};
 
 /// Maximum number of rows whose logits are in memory at once.
@@ -13,22 +16,25 @@ impl Slot {
         echo && self.echoed + 1 < self.tokens.len() - self.sampled()
     }
 
-    /// Sends the log-probs of the prompt's tokens that follow those of this pass, given its hidden states. A preempted
+    /// Sends the log-probs of the prompt's tokens that follow those of this pass, given the hidden states in its rows of a
+    /// pass. A preempted
     /// request computes tokens again; theirs were sent before.
-    pub(super) fn echo(
+    pub(super) fn echo<O: Backend>(
         &mut self,
-        hidden: &[f32],
-        model: &Model,
-        pool: &mut Pool,
+        hidden: &O::Act,
+        rows: Range<u32>,
+        model: &Model<O>,
+        pool: &mut Pool<O>,
     ) -> Result<(), ModelError> {
         if !self.reads_prompt() {
             return Ok(());
         }
         let Some(watch) = &self.watch else { return Ok(()) };
-        let (width, vocab) = (model.config.hidden_size, model.config.vocab_size);
+        let vocab = model.config.vocab_size;
         let prompt = self.tokens.len() - self.logprobs.len();
-        for (index, chunk) in hidden.chunks(ROWS * width).enumerate() {
-            let logits = model.decoder.logits(chunk, pool);
+        let rows: Vec<u32> = rows.collect();
+        for (index, chunk) in rows.chunks(ROWS).enumerate() {
+            let logits = model.decoder.read_logits(hidden, chunk, pool)?;
             for (row, logits) in logits.chunks_exact(vocab).enumerate() {
                 let next = self.table.len + index * ROWS + row + 1;
                 if next == self.echoed + 1 && next < prompt {
@@ -36,7 +42,6 @@ impl Slot {
                     self.echoed = next;
                 }
             }
-            pool.give([logits]);
         }
         Ok(())
     }

@@ -14,10 +14,9 @@ use std::mem;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use maverl_kernels::attention::Segment;
-use maverl_kernels::embedding;
-use rayon::prelude::*;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
+use crate::model::ops::{Backend, Cpu};
 use crate::model::{Context, HfConfig, KvStore, Model, ModelError, Pool, Tokenizer};
 use crate::runtime::{Completion, EngineStats, KvBlocks, Request, RuntimeError, RuntimeOptions};
 use cache::Cache;
@@ -28,29 +27,35 @@ use slot::Slot;
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, RuntimeError>>;
 
 /// Running and waiting requests on one base.
-pub(crate) struct Engine {
+pub(crate) struct Engine<O: Backend = Cpu> {
     worker: String,
     tokenizer: Arc<Tokenizer>,
     prefill_tokens: usize,
     /// Requests in order of arrival.
     slots: Vec<Slot>,
-    cache: Cache,
+    cache: Cache<O>,
     /// Counters of each policy.
     work: Vec<Arc<Mutex<EngineStats>>>,
     blocks: Arc<KvBlocks>,
-    pass: Pass,
+    pass: Pass<O>,
 }
 
 /// Inputs of one forward pass; the buffers are reused.
-#[derive(Default)]
-struct Pass {
+struct Pass<O: Backend> {
     ids: Vec<u32>,
     positions: Vec<u32>,
     /// Rows of the last tokens of requests that sample a token in this pass.
     ends: Vec<u32>,
     /// Segments; empty between passes.
     segments: Vec<Segment<'static>>,
-    pool: Pool,
+    pool: Pool<O>,
+}
+
+impl<O: Backend> Default for Pass<O> {
+    fn default() -> Self {
+        let (ids, positions, ends) = Default::default();
+        Self { ids, positions, ends, segments: Vec::new(), pool: Pool::default() }
+    }
 }
 
 /// Remaining resources while a step is scheduled.
@@ -65,10 +70,11 @@ struct Budget {
     full: bool,
 }
 
-impl Engine {
+impl<O: Backend> Engine<O> {
     pub(crate) fn new(
         worker: &str,
         tokenizer: Arc<Tokenizer>,
+        ops: &O,
         config: &HfConfig,
         options: &RuntimeOptions,
         policies: usize,
@@ -79,7 +85,7 @@ impl Engine {
             tokenizer,
             prefill_tokens: options.prefill_tokens.get(),
             slots: Vec::new(),
-            cache: Cache::new(config, bytes, options.prefix_cache, policies),
+            cache: Cache::new(ops, config, bytes, options.prefix_cache, policies),
             work: (0..policies).map(|_| Arc::default()).collect(),
             blocks: Arc::default(),
             pass: Pass::default(),
@@ -120,13 +126,13 @@ impl Engine {
     pub(crate) fn admit(
         &mut self,
         policy: usize,
-        model: &Model,
+        config: &HfConfig,
         version: u64,
         request: Request,
         reply: Reply<Completion>,
         permit: OwnedSemaphorePermit,
     ) {
-        let (prompt, context) = (request.prompt.len(), model.config.max_position_embeddings);
+        let (prompt, context) = (request.prompt.len(), config.max_position_embeddings);
         // The send fails only if the caller dropped the request.
         if prompt == 0 || prompt >= context {
             return drop(reply.send(Err(RuntimeError::Overflow { prompt, context })));
@@ -142,17 +148,16 @@ impl Engine {
 
     /// Runs one forward pass for each policy that has requests. Every decoding request advances by one token, and
     /// waiting prompts by up to `prefill_tokens` together.
-    pub(crate) fn step<'m>(&mut self, models: impl Iterator<Item = &'m Model>) {
+    pub(crate) fn step<'m>(&mut self, models: impl Iterator<Item = &'m Model<O>>) {
         for mut slot in self.slots.extract_if(.., |slot| slot.reply.is_closed()) {
             self.cache.release(&mut slot.table, &slot.tokens);
         }
-        self.schedule();
+        if let Err(error) = self.schedule() {
+            self.fail(&error, |_| true);
+        }
         for (policy, model) in models.enumerate() {
-            let Err(error) = self.advance(policy, model) else { continue };
-            let error = RuntimeError::Model { worker: self.worker.clone(), source: error };
-            for mut slot in self.slots.extract_if(.., |slot| slot.policy == policy) {
-                self.cache.drop_blocks(&mut slot.table);
-                drop(slot.reply.send(Err(error.clone())));
+            if let Err(error) = self.advance(policy, model) {
+                self.fail(&error, |slot| slot.policy == policy);
             }
         }
         let mut at = 0;
@@ -169,8 +174,17 @@ impl Engine {
         self.cache.count(&self.blocks);
     }
 
+    /// Ends requests with an error.
+    fn fail(&mut self, error: &ModelError, which: impl Fn(&Slot) -> bool) {
+        let error = RuntimeError::Model { worker: self.worker.clone(), source: error.clone() };
+        for mut slot in self.slots.extract_if(.., |slot| which(slot)) {
+            self.cache.drop_blocks(&mut slot.table);
+            drop(slot.reply.send(Err(error.clone())));
+        }
+    }
+
     /// Decides the number of tokens of each request in this step, and allocates their blocks.
-    fn schedule(&mut self) {
+    fn schedule(&mut self) -> Result<(), ModelError> {
         let running = self.slots.iter().filter(|slot| !slot.table.is_empty()).count();
         let mut budget = Budget {
             prefill: self.prefill_tokens,
@@ -180,14 +194,14 @@ impl Engine {
         };
         for at in 0..self.slots.len() {
             self.slots[at].next = 0;
-            if self.slots[at].table.is_empty() && !self.start(at, &mut budget) {
+            if self.slots[at].table.is_empty() && !self.start(at, &mut budget)? {
                 continue;
             }
             let next = match self.slots[at].uncached() {
                 1 => 1,
                 pending => pending.min(budget.prefill),
             };
-            if next == 0 || !self.reserve(at, next, &mut budget) {
+            if next == 0 || !self.reserve(at, next, &mut budget)? {
                 continue;
             }
             let slot = &mut self.slots[at];
@@ -198,13 +212,14 @@ impl Engine {
                 budget.computing.extend(block);
             }
         }
+        Ok(())
     }
 
     /// Starts a request on cached blocks, if there is memory for the rest of it. Returns false if it must wait: for
     /// memory, or for a block that is being computed.
-    fn start(&mut self, at: usize, budget: &mut Budget) -> bool {
+    fn start(&mut self, at: usize, budget: &mut Budget) -> Result<bool, ModelError> {
         if budget.full || budget.prefill == 0 {
-            return false;
+            return Ok(false);
         }
         // The hidden states of cached tokens are gone, so a request for the log-probs of its prompt computes all of it.
         let whole = self.slots[at].reads_prompt();
@@ -215,35 +230,35 @@ impl Engine {
         let block = table.next_block(tokens).filter(|_| !whole);
         if block.is_some_and(|block| budget.computing.contains(&block)) {
             self.cache.drop_blocks(table);
-            return false;
+            return Ok(false);
         }
-        let wanted = Cache::lacking(table, tokens.len()) + budget.running;
+        let wanted = Cache::<O>::lacking(table, tokens.len()) + budget.running;
         if budget.running > 0 && wanted > self.cache.available() {
             self.cache.drop_blocks(table);
             budget.full = true;
-            return false;
+            return Ok(false);
         }
         if !whole {
-            self.cache.acquire_partial_block(table, tokens);
+            self.cache.acquire_partial_block(table, tokens)?;
         }
         lock(&self.work[*policy]).reused += table.len as u64;
         let cached = table.len;
         self.slots[at].begin(cached);
         budget.running += 1;
-        true
+        Ok(true)
     }
 
     /// Allocates the blocks for the next tokens of a request; preempts younger requests if necessary.
-    fn reserve(&mut self, at: usize, next: usize, budget: &mut Budget) -> bool {
+    fn reserve(&mut self, at: usize, next: usize, budget: &mut Budget) -> Result<bool, ModelError> {
         loop {
             let table = &mut self.slots[at].table;
             let tokens = table.len + next;
-            if self.cache.reserve(table, tokens) {
-                return true;
+            if self.cache.reserve(table, tokens)? {
+                return Ok(true);
             }
             budget.full = true;
             let younger = self.slots[at + 1..].iter_mut().rev().find(|slot| !slot.table.is_empty());
-            let Some(slot) = younger else { return false };
+            let Some(slot) = younger else { return Ok(false) };
             self.cache.release(&mut slot.table, &slot.tokens);
             budget.running -= 1;
             lock(&self.work[slot.policy]).preempted += 1;
@@ -251,7 +266,7 @@ impl Engine {
     }
 
     /// Runs one forward pass of a policy over the next tokens of its requests.
-    fn advance(&mut self, policy: usize, model: &Model) -> Result<(), ModelError> {
+    fn advance(&mut self, policy: usize, model: &Model<O>) -> Result<(), ModelError> {
         let Pass { ids, positions, ends, segments: spare, pool } = &mut self.pass;
         ids.clear();
         positions.clear();
@@ -274,23 +289,17 @@ impl Engine {
         let context = Context::Cached(&mut self.cache.store, &segments);
         let hidden = model.decoder.forward(ids, positions, context, pool)?;
         *spare = emptied(segments);
-        let width = model.config.hidden_size;
-        let mut rows = hidden.as_slice();
+        let mut row = 0;
         for slot in self.slots.iter_mut().filter(|slot| mine(slot)) {
-            let (own, others) = rows.split_at(slot.next * width);
-            slot.echo(own, model, pool)?;
-            rows = others;
+            let end = row + slot.next as u32;
+            slot.echo(&hidden, row..end, model, pool)?;
+            row = end;
         }
         if !ends.is_empty() {
-            let mut last = pool.take(ends.len() * width);
-            embedding::gather(&hidden, ends, width, &mut last);
-            let logits = model.decoder.logits(&last, pool);
+            self.slots.iter_mut().for_each(|slot| slot.row = None);
             let ready = self.slots.iter_mut().filter(|slot| mine(slot) && slot.is_ready());
-            ready.zip(0..).for_each(|(slot, row)| slot.row = row);
-            let ready = self.slots.par_iter_mut().filter(|slot| mine(slot) && slot.is_ready());
-            let vocab = logits.len() / ends.len();
-            ready.try_for_each(|slot| slot.choose(&logits[slot.row * vocab..][..vocab]))?;
-            pool.give([last, logits]);
+            ready.zip(0..).for_each(|(slot, row)| slot.row = Some(row));
+            model.decoder.choose(&hidden, ends, &mut self.slots, pool)?;
         }
         pool.give([hidden]);
         self.commit(policy);

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use maverl_kernels::sample::{Filter, sample_fresh, uniform};
+use maverl_kernels::sample::{BadLogits, Draw, Filter, Sampled, sample_fresh, uniform};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::Reply;
 use super::cache::BlockTable;
+use crate::model::ops::Choice;
 use crate::model::{ModelError, ModelErrorKind, Tokenizer};
 use crate::runtime::{Completion, Finish, Request, Sampling, Watch};
 
@@ -20,8 +21,8 @@ pub(super) struct Slot {
     pub(super) table: BlockTable,
     /// Number of tokens in the current forward pass.
     pub(super) next: usize,
-    /// Row of its logits in that pass.
-    pub(super) row: usize,
+    /// Row of its logits in that pass, if it samples a token.
+    pub(super) row: Option<usize>,
     pub(super) reply: Reply<Completion>,
     pub(super) sampling: Arc<Sampling>,
     pub(super) seed: u64,
@@ -51,7 +52,7 @@ impl Slot {
             tokens,
             table: BlockTable::nothing(policy),
             next: 0,
-            row: 0,
+            row: None,
             reply,
             sampling,
             seed,
@@ -118,22 +119,51 @@ impl Slot {
         stop.iter().any(|stop| tail.contains(stop.as_str()))
     }
 
-    /// Samples the next token from its `logits [V]`.
-    pub(super) fn choose(&mut self, logits: &[f32]) -> Result<(), ModelError> {
-        let Sampling { temperature, top_k, top_p, min_p, repetition_penalty, .. } = *self.sampling;
-        let filter = Filter { temperature, top_k: top_k as usize, top_p, min_p };
-        let u = uniform(self.seed, self.sampled() as u64);
-        let sampled = sample_fresh(logits, &self.tokens, repetition_penalty, &filter, u)
-            .map_err(|e| ModelError::new(ModelErrorKind::Numeric, format!("{e}: {BLOWN_UP}")))?;
-        if let Some(watch) = &self.watch {
-            watch.sampled(sampled.id, sampled.logprob, logits, temperature);
-        }
+    /// Returns temperature and filters.
+    fn filter(&self) -> Filter {
+        let Sampling { temperature, top_k, top_p, min_p, .. } = *self.sampling;
+        Filter { temperature, top_k: top_k as usize, top_p, min_p }
+    }
+
+    fn push(&mut self, sampled: Sampled) {
         self.tokens.push(sampled.id);
         self.logprobs.push(sampled.logprob);
+    }
+}
+
+impl Choice for Slot {
+    fn row(&self) -> Option<usize> {
+        self.row
+    }
+
+    fn draw(&self) -> Option<Draw> {
+        let Filter { temperature, .. } = self.filter();
+        let unfiltered = Filter { temperature, ..Filter::default() };
+        let plain = self.filter() == unfiltered && self.sampling.repetition_penalty == 1.0;
+        let draw = Draw { temperature, seed: self.seed, counter: self.sampled() as u64 };
+        (plain && self.watch.is_none()).then_some(draw)
+    }
+
+    fn choose(&mut self, logits: &[f32]) -> Result<(), ModelError> {
+        let u = uniform(self.seed, self.sampled() as u64);
+        let (filter, penalty) = (self.filter(), self.sampling.repetition_penalty);
+        let sampled = sample_fresh(logits, &self.tokens, penalty, &filter, u).map_err(blown_up)?;
+        if let Some(watch) = &self.watch {
+            watch.sampled(sampled.id, sampled.logprob, logits, filter.temperature);
+        }
+        self.push(sampled);
+        Ok(())
+    }
+
+    fn drawn(&mut self, sampled: Result<Sampled, BadLogits>) -> Result<(), ModelError> {
+        self.push(sampled.map_err(blown_up)?);
         Ok(())
     }
 }
 
-/// Message for logits that describe no distribution, with a remedy.
-const BLOWN_UP: &str =
-    "the weights have blown up; a smaller `optim.lr` or `optim.grad_clip` usually helps";
+/// Converts the error of logits that describe no distribution, with a remedy.
+fn blown_up(error: BadLogits) -> ModelError {
+    let remedy =
+        "the weights have blown up; a smaller `optim.lr` or `optim.grad_clip` usually helps";
+    ModelError::new(ModelErrorKind::Numeric, format!("{error}: {remedy}"))
+}

@@ -47,9 +47,10 @@ impl Fixture {
             prefill_tokens: prefill_tokens.try_into().unwrap(),
             ..RuntimeOptions::default()
         };
-        let mut engine = Engine::new("w", Arc::clone(&self.tokenizer), config, &options, 1);
+        let mut engine =
+            Engine::new("w", Arc::clone(&self.tokenizer), &Cpu::default(), config, &options, 1);
         let bytes = blocks * KvStore::new(config).block_bytes();
-        engine.cache = Cache::new(config, bytes, share, 1);
+        engine.cache = Cache::new(&Cpu::default(), config, bytes, share, 1);
         engine
     }
 
@@ -68,7 +69,7 @@ impl Fixture {
 fn send(engine: &mut Engine, model: &Model, request: Request) -> Answer {
     let (reply, answer) = oneshot::channel();
     let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
-    engine.admit(0, model, 0, request, reply, permit);
+    engine.admit(0, &model.config, 0, request, reply, permit);
     answer
 }
 

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use super::{Totals, Trainer, shares};
 use crate::loss::{self, Correction, Pair, PreferenceOptions, preference};
+use crate::model::ops::Backend;
 use crate::model::{Decoder, Model, ModelError, ModelErrorKind, Pool};
 use crate::runtime::packed::{PackedRows, row_batches};
 use crate::runtime::{Batch, PairStats, Row, RuntimeError};
@@ -40,14 +41,18 @@ pub(super) struct Corrected<'b> {
     pub(super) mean_weight: Option<f64>,
 }
 
-impl Trainer {
+impl<O: Backend> Trainer<O> {
     /// Computes the log-probs of each row's completion under the reference.
     pub(crate) fn reference(&self, rows: &[Row]) -> Result<Vec<Vec<f32>>, RuntimeError> {
         let rows: Vec<&Row> = rows.iter().collect();
         self.under_reference(&rows, &mut self.pool()).map_err(|error| self.failed(&error))
     }
 
-    fn under_reference(&self, rows: &[&Row], pool: &mut Pool) -> Result<Vec<Vec<f32>>, ModelError> {
+    fn under_reference(
+        &self,
+        rows: &[&Row],
+        pool: &mut Pool<O>,
+    ) -> Result<Vec<Vec<f32>>, ModelError> {
         let reference = self.reference.as_ref().ok_or_else(|| {
             let message = "no reference is kept to compare with";
             ModelError::new(ModelErrorKind::Argument, message)
@@ -59,7 +64,7 @@ impl Trainer {
     /// trainer's to the sampler's.
     pub(super) fn corrected<'b>(
         &self,
-        model: &Model,
+        model: &Model<O>,
         batch: &'b Batch,
         totals: &mut Totals,
     ) -> Result<Corrected<'b>, ModelError> {
@@ -95,11 +100,11 @@ impl Trainer {
     /// gradient, so micro-batches may split a pair.
     pub(super) fn pair_grads(
         &self,
-        model: &Model,
+        model: &Model<O>,
         rows: &[&Row],
         options: &PreferenceOptions,
         totals: &mut Totals,
-        pool: &mut Pool,
+        pool: &mut Pool<O>,
     ) -> Result<Vec<f32>, ModelError> {
         let decoder = |packed: &PackedRows, first| self.decoder(model, packed, first);
         let own = self.under(rows, shares(model), pool, decoder)?;
@@ -136,8 +141,8 @@ impl Trainer {
         &self,
         rows: &[&Row],
         share: bool,
-        pool: &mut Pool,
-        decoder: impl Fn(&PackedRows, usize) -> Cow<'m, Decoder>,
+        pool: &mut Pool<O>,
+        decoder: impl Fn(&PackedRows, usize) -> Cow<'m, Decoder<O>>,
     ) -> Result<Vec<Vec<f32>>, ModelError> {
         let (mut all, mut at) = (Vec::with_capacity(rows.len()), 0);
         for micro in row_batches(rows, self.micro_batch_tokens, share) {

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::Trainer;
+use crate::model::ops::Backend;
 use crate::model::save::{self, Entry};
 use crate::model::weights::Shards;
 use crate::model::{Model, ModelError};
@@ -12,12 +13,13 @@ use crate::runtime::optimizer::{halves, whole};
 /// Directory of a renewed reference in that of its policy.
 const REFERENCE: &str = "reference";
 
-impl Trainer {
+impl<O: Backend> Trainer<O> {
     /// Writes moments and counters into `dir/optimizer.safetensors`.
     pub(crate) fn save(&self, dir: &Path) -> Result<(), ModelError> {
         let counters = halves(self.optimizer.step, self.version);
         let mut entries = vec![Entry::slice("counters", &[4], &counters)];
-        entries.extend(self.optimizer.entries());
+        let moments = self.optimizer.moments()?;
+        entries.extend(moments.entries());
         save::one_file(&dir.join("optimizer.safetensors"), &entries)?;
         let Some(reference) = self.reference.as_ref().filter(|_| self.renewed) else {
             return Ok(());
@@ -27,26 +29,26 @@ impl Trainer {
         made.map_err(|error| {
             ModelError::io(format!("{} cannot be created: {error}", dir.display()), error)
         })?;
-        reference.save(&dir)
+        reference.decoder.ops().host(reference)?.save(&dir)
     }
 
     /// Makes the current weights the reference, if the policy has one.
-    pub(crate) fn renew_reference(&mut self, model: &Model) -> Result<(), RuntimeError> {
+    pub(crate) fn renew_reference(&mut self, model: &Model<O>) -> Result<(), RuntimeError> {
         if self.reference.is_some() {
             // The old copy is dropped first, so that memory holds one.
             self.reference = None;
-            let copy = model.duplicate().map_err(|error| self.failed(&error))?;
+            let copy = model.copy(false).map_err(|error| self.failed(&error))?;
             (self.reference, self.renewed) = (Some(copy), true);
         }
         Ok(())
     }
 
     /// Restores weights, reference, moments and counters from a directory that was saved.
-    pub(crate) fn load(&mut self, model: &Model, dir: &Path) -> Result<(), ModelError> {
-        model.restore(dir)?;
+    pub(crate) fn load(&mut self, model: &Model<O>, dir: &Path) -> Result<(), ModelError> {
+        restore(model, dir)?;
         let saved = dir.join(REFERENCE);
         if let Some(reference) = self.reference.as_ref().filter(|_| saved.is_dir()) {
-            reference.restore(&saved)?;
+            restore(reference, &saved)?;
             self.renewed = true;
         }
         let saved = Shards::open_file(&dir.join("optimizer.safetensors"))?;
@@ -54,4 +56,15 @@ impl Trainer {
         self.version = version;
         self.optimizer.restore(&saved, step)
     }
+}
+
+/// Restores the trainable weights of a model from a directory that was saved.
+pub(in crate::runtime) fn restore<O: Backend>(
+    model: &Model<O>,
+    dir: &Path,
+) -> Result<(), ModelError> {
+    let ops = model.decoder.ops();
+    let host = ops.host(model)?;
+    host.restore(dir)?;
+    ops.store(&host, model)
 }

@@ -2,7 +2,7 @@
 
 use crate::cuda::array::{args, expect};
 use crate::cuda::{DeviceArray, Kernels, Launch, Machine, Slice, SliceMut};
-use crate::sample::{BadLogits, COLDEST, Sampled};
+use crate::sample::{BadLogits, COLDEST, Draw, Sampled};
 
 /// Logits of a tile.
 const TILE: usize = 64;
@@ -26,17 +26,6 @@ pub struct LogProbabilities<M: Machine> {
     pub entropy: Vec<f32>,
     /// Maximum, sum of exponentials and entropy of each row, which derivatives need.
     sums: DeviceArray<M, f64>,
-}
-
-/// Sampling of a row.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Draw {
-    /// Temperature; 0 takes the largest logit.
-    pub temperature: f32,
-    /// Stream of random numbers.
-    pub seed: u64,
-    /// Number in the stream, as in [`uniform`](crate::sample::uniform).
-    pub counter: u64,
 }
 
 impl<M: Machine> Kernels<M> {

@@ -7,6 +7,7 @@ mod elementwise;
 mod head;
 mod mutants;
 mod products;
+mod rows;
 mod softmax;
 
 use std::sync::OnceLock;
@@ -75,6 +76,10 @@ tests! {
         rows_of_a_table_are_copied_and_their_gradients_added_in_the_order_of_tokens,
         adamw_on_a_master_in_two_halves_has_the_bits_of_the_cpu,
         sums_over_arrays_agree_with_the_cpu,
+    ];
+    rows of &["elementwise.cu"] => [
+        rows_are_selected_and_their_gradients_added_in_order,
+        copies_leave_what_is_beside_them,
     ];
     products of &["products.cu"] => [
         every_form_of_a_product_agrees_with_f64,

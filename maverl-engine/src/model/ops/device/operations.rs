@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use maverl_kernels::attention::{Heads, Segment};
-use maverl_kernels::cuda::{Destination, HeadInput, HeadNorm, Master, RopeTables, Slice};
+use maverl_kernels::cuda::{Destination, HeadInput, HeadNorm, RopeTables, Slice};
 use maverl_kernels::rope::RopeTable;
 
 use super::{Device, DeviceKv, Numbers, Placed, Runner, Seen, Tokens, empty, failed, sum, with};
@@ -18,8 +18,6 @@ use crate::model::values::Param;
 const LOGITS: usize = 1 << 24;
 
 impl<M: Runner> Ops for Device<M> {
-    type Weights = Numbers<M, u16>;
-    type Sums = Numbers<M, f32>;
     type Stream = Numbers<M, f32>;
     type Act = Numbers<M, u16>;
     type Lse = Numbers<M, f32>;
@@ -35,15 +33,6 @@ impl<M: Runner> Ops for Device<M> {
 
     fn give_streams((): &mut (), buffers: impl IntoIterator<Item = Self::Stream>) {
         buffers.into_iter().for_each(drop);
-    }
-
-    fn weights(&self, values: &[f32]) -> Done<Self::Weights> {
-        let high: Vec<u16> = values.iter().map(|&value| Master::split(value)[0]).collect();
-        self.upload(&high)
-    }
-
-    fn sums(&self, elements: usize) -> Done<Self::Sums> {
-        self.upload(&vec![0.0; elements])
     }
 
     fn rope(&self, inv_freq: &[f32], positions: usize) -> Done<RopeTables<M>> {

@@ -45,7 +45,7 @@ fn config() -> HfConfig {
 }
 
 fn cache(config: &HfConfig, blocks: usize) -> Cache {
-    Cache::new(config, blocks * KvStore::new(config).block_bytes(), true, 2)
+    Cache::new(&Cpu::default(), config, blocks * KvStore::new(config).block_bytes(), true, 2)
 }
 
 /// Generates sequences with common prefixes: runs of 0 and 1 of random lengths.
@@ -58,7 +58,7 @@ fn sequence() -> impl Strategy<Value = Vec<u32>> {
 
 /// Computes a whole sequence.
 fn compute(cache: &mut Cache, table: &mut BlockTable, tokens: &[u32]) {
-    assert!(cache.reserve(table, tokens.len()));
+    assert!(cache.reserve(table, tokens.len()).unwrap());
     table.len = tokens.len();
 }
 
@@ -88,10 +88,10 @@ fn a_request_joins_the_longest_start_that_any_other_computed() {
         }
         let (mut table, mut stranger) = (BlockTable::nothing(0), BlockTable::nothing(1));
         cache.acquire_prefix(&mut table, &tokens);
-        cache.acquire_partial_block(&mut table, &tokens);
+        cache.acquire_partial_block(&mut table, &tokens).unwrap();
         prop_assert_eq!(table.len, longest(&known, &tokens));
         cache.acquire_prefix(&mut stranger, &tokens);
-        cache.acquire_partial_block(&mut stranger, &tokens);
+        cache.acquire_partial_block(&mut stranger, &tokens).unwrap();
         prop_assert_eq!(stranger.len, 0);
         cache.check(&[&table, &stranger]);
         Ok(())
@@ -127,14 +127,14 @@ fn perform(cache: &mut Cache, requests: &mut Vec<(Vec<u32>, BlockTable, usize)>,
         Op::Start(tokens, policy) => {
             let mut table = BlockTable::nothing(policy);
             cache.acquire_prefix(&mut table, &tokens);
-            cache.acquire_partial_block(&mut table, &tokens);
+            cache.acquire_partial_block(&mut table, &tokens).unwrap();
             requests.push((tokens, table, policy));
         }
         Op::Grow(which, by) if n > 0 => {
             let (tokens, table, _) = &mut requests[which % n];
             let to = tokens.len().min(table.len + by);
-            let fits = Cache::lacking(table, to) <= cache.available();
-            assert_eq!(cache.reserve(table, to), fits);
+            let fits = Cache::<Cpu>::lacking(table, to) <= cache.available();
+            assert_eq!(cache.reserve(table, to).unwrap(), fits);
             if fits {
                 table.len = to;
                 cache.insert_prefix(table, tokens, by % 2 == 0);
@@ -193,12 +193,12 @@ fn what_was_asked_for_longest_ago_is_evicted_first_and_from_its_end() {
         len
     };
     let mut table = BlockTable::nothing(0);
-    assert!(cache.reserve(&mut table, 1));
+    assert!(cache.reserve(&mut table, 1).unwrap());
     assert_eq!(known(&mut cache, &new), 2 * TOKENS);
     assert_eq!(known(&mut cache, &old), TOKENS, "its last block went");
-    assert!(cache.reserve(&mut table, 2 * TOKENS));
+    assert!(cache.reserve(&mut table, 2 * TOKENS).unwrap());
     assert_eq!(known(&mut cache, &old), TOKENS, "it was asked for after the other");
     assert_eq!(known(&mut cache, &new), TOKENS);
-    assert!(!cache.reserve(&mut table, 5 * TOKENS));
+    assert!(!cache.reserve(&mut table, 5 * TOKENS).unwrap());
     cache.check(&[&table]);
 }

@@ -3,7 +3,8 @@
 use super::super::products::{NT_16, NT_64, NT_128};
 use super::*;
 use crate::attention::{Heads, Packing, Segment};
-use crate::cuda::{Destination, Draw, KvShape, LinearOutput, Module};
+use crate::cuda::{Destination, KvShape, LinearOutput, Module};
+use crate::sample::Draw;
 
 /// A mistake: a part of the source after a place that is there once, and what stands in its stead. A statement ends
 /// in a semicolon; anything else is an expression.

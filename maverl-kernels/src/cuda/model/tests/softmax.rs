@@ -1,7 +1,6 @@
 use super::*;
-use crate::cuda::Draw;
 use crate::logprob;
-use crate::sample::{BadLogits, Filter, derive_seed, sample, uniform};
+use crate::sample::{BadLogits, Draw, Filter, derive_seed, sample, uniform};
 
 fn logits(seed: u64, n: usize) -> Vec<f32> {
     random(seed, n).into_iter().map(|x| 8.0 * x).collect()

@@ -1,0 +1,60 @@
+//! Parameters, gradients and moments in host memory.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use maverl_kernels::adamw::{AdamW, adamw_step, sum_of_squares};
+
+use super::Cpu;
+use crate::model::ops::{Done, Memory};
+
+impl Memory for Cpu {
+    type Weights = Vec<f32>;
+    type Sums = Vec<f32>;
+
+    fn weights(&self, values: &[f32], _: bool) -> Done<Vec<f32>> {
+        Ok(values.to_vec())
+    }
+
+    fn copy_weights(&self, of: &Vec<f32>, _: bool) -> Done<Vec<f32>> {
+        Ok(of.clone())
+    }
+
+    fn assign(&self, to: &mut Vec<f32>, values: &[f32]) -> Done<()> {
+        to.copy_from_slice(values);
+        Ok(())
+    }
+
+    fn read_weights<'a>(&self, of: &'a Vec<f32>) -> Done<Cow<'a, [f32]>> {
+        Ok(Cow::Borrowed(of))
+    }
+
+    fn sums(&self, elements: usize) -> Done<Vec<f32>> {
+        Ok(vec![0.0; elements])
+    }
+
+    fn sums_of(&self, values: Vec<f32>) -> Done<Vec<f32>> {
+        Ok(values)
+    }
+
+    fn read_sums<'a>(&self, of: &'a Vec<f32>) -> Done<Cow<'a, [f32]>> {
+        Ok(Cow::Borrowed(of))
+    }
+
+    fn squares(&self, of: &Vec<f32>, parts: impl Iterator<Item = Range<usize>>) -> Done<f64> {
+        // Each part by itself: the order of the sum is part of the result.
+        Ok(parts.map(|part| sum_of_squares(&of[part])).sum())
+    }
+
+    fn adamw(
+        &self,
+        cfg: &AdamW,
+        (step, scale): (u64, f32),
+        weights: &mut Vec<f32>,
+        gradients: &mut Vec<f32>,
+        [m, v]: [&mut Vec<f32>; 2],
+    ) -> Done<()> {
+        adamw_step(cfg, step, scale, weights, gradients, m, v);
+        Ok(())
+    }
+}

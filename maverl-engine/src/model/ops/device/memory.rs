@@ -1,0 +1,99 @@
+//! Parameters, gradients and moments in a machine's memory.
+//!
+//! A trained weight is an f32 in two halves: one in bf16, which products read, and the bits that are lacking.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use maverl_kernels::adamw::AdamW;
+use maverl_kernels::cuda::{DeviceArray, Master, from_bf16};
+
+use super::{Device, Numbers, Runner, failed};
+use crate::model::ops::{Done, Memory};
+
+/// Parameters in a machine's memory.
+#[derive(Debug)]
+pub struct Halves<M: Runner> {
+    /// The parameters in bf16.
+    pub(super) high: Numbers<M, u16>,
+    /// The rest of their bits, if they are trained.
+    low: Option<Numbers<M, u16>>,
+}
+
+impl<M: Runner> Memory for Device<M> {
+    type Weights = Halves<M>;
+    type Sums = Numbers<M, f32>;
+
+    fn weights(&self, values: &[f32], trained: bool) -> Done<Halves<M>> {
+        let half = |at: usize| -> Vec<u16> {
+            values.iter().map(|&value| Master::split(value)[at]).collect()
+        };
+        let low = trained.then(|| self.upload(&half(1))).transpose()?;
+        Ok(Halves { high: self.upload(&half(0))?, low })
+    }
+
+    fn copy_weights(&self, of: &Halves<M>, trained: bool) -> Done<Halves<M>> {
+        let copy = |from: &Numbers<M, u16>| {
+            let from = from.read()?;
+            let mut to = self.take(from.len())?;
+            self.kernels.copy(from, to.write()?).map_err(failed)?;
+            Ok(to)
+        };
+        let low = match (&of.low, trained) {
+            (Some(low), true) => Some(copy(low)?),
+            (None, true) => Some(self.zeros(of.high.read()?.len())?),
+            (_, false) => None,
+        };
+        Ok(Halves { high: copy(&of.high)?, low })
+    }
+
+    fn assign(&self, to: &mut Halves<M>, values: &[f32]) -> Done<()> {
+        *to = self.weights(values, to.low.is_some())?;
+        Ok(())
+    }
+
+    fn read_weights<'a>(&self, of: &'a Halves<M>) -> Done<Cow<'a, [f32]>> {
+        let read = |half: &Numbers<M, u16>| match &half.0 {
+            Some(array) => self.kernels.read(array).map_err(failed),
+            None => Ok(Vec::new()),
+        };
+        let high = read(&of.high)?;
+        let Some(low) = &of.low else { return Ok(Cow::Owned(from_bf16(&high))) };
+        let join = |(high, low): (u16, u16)| Master::join([high, low]);
+        Ok(Cow::Owned(high.into_iter().zip(read(low)?).map(join).collect()))
+    }
+
+    fn sums(&self, elements: usize) -> Done<Self::Sums> {
+        self.zeros(elements)
+    }
+
+    fn sums_of(&self, values: Vec<f32>) -> Done<Self::Sums> {
+        self.upload(&values)
+    }
+
+    fn read_sums<'a>(&self, of: &'a Self::Sums) -> Done<Cow<'a, [f32]>> {
+        let read = |array: &DeviceArray<M, f32>| self.kernels.read(array).map_err(failed);
+        Ok(Cow::Owned(of.0.as_ref().map(read).transpose()?.unwrap_or_default()))
+    }
+
+    fn squares(&self, of: &Self::Sums, _: impl Iterator<Item = Range<usize>>) -> Done<f64> {
+        self.kernels.sum_of_squares(of.read()?).map_err(failed)
+    }
+
+    fn adamw(
+        &self,
+        cfg: &AdamW,
+        (step, scale): (u64, f32),
+        weights: &mut Halves<M>,
+        gradients: &mut Self::Sums,
+        [m, v]: [&mut Self::Sums; 2],
+    ) -> Done<()> {
+        let Halves { high, low: Some(low) } = weights else {
+            let what = "an optimizer step on weights that are not trained";
+            return Err(super::misused(what));
+        };
+        let master = Master { high: high.write()?, low: low.write()? };
+        let moments = [m.write()?, v.write()?];
+        self.kernels.adamw(cfg, step, scale, master, gradients.write()?, moments).map_err(failed)
+    }
+}
