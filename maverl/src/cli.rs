@@ -84,12 +84,10 @@ enum Command {
     /// Validate a configuration, and print its plan or all of its problems.
     ///
     /// The plan has the model of each agent, and the episodes, rows and bytes of a step. Everything that `train` rejects
-    /// when it starts is reported, except tensors whose shapes differ from `config.json`. The command reads the
-    /// configuration; `config.json`, tokenizer, chat template and headers of the weights of each model (for models on the
-    /// hub that are not in the cache, only `config.json`); configuration and header of each adapter; all tasks of the
-    /// splits in use; and the corpus. It loads no weights, starts no environment and sends no request to a retriever.
-    /// A directory with `config.json` and tokenizer alone is planned with, and a warning: the run is for another machine,
-    /// which may have more memory.
+    /// when it starts is reported, except tensors whose shapes differ from `config.json`; missing weights are a warning. The
+    /// command reads the configuration; `config.json`, tokenizer, chat template and headers of the weights of each model (for
+    /// models on the hub that are not in the cache, only `config.json`); configuration and header of each adapter; all tasks of
+    /// the splits in use; and the corpus. It loads no weights, starts no environment and sends no request to a retriever.
     Check {
         #[command(flatten)]
         config: ConfigArgs,
