@@ -282,7 +282,7 @@ fn exit(result: Result<ExitCode, Failure>) -> ExitCode {
 
 fn run(command: Command) -> Result<ExitCode, Failure> {
     match command {
-        Command::New { name, maverl } => new(&name, maverl.as_deref()),
+        Command::New { name, maverl } => new::create(&name, maverl.as_deref()),
         Command::List => print(&info::list(&Registry::collect()?).draw(terminal::width())),
         Command::Schema => {
             print(&serde_json::to_string_pretty(&crate::check::schema(&Registry::collect()?))?)
@@ -317,14 +317,6 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Bench(args) => bench::bench(&args),
         Command::Completions { shell } => complete::completions(shell),
     }
-}
-
-fn new(name: &str, maverl: Option<&Path>) -> Result<ExitCode, Failure> {
-    let dir = new_team(Path::new(""), name, maverl)?;
-    print(&format!(
-        "wrote {0}; go on with `cd {0}` and `cargo run --release -- list`",
-        dir.display()
-    ))
 }
 
 /// A configuration that comes with a program.

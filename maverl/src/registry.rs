@@ -242,6 +242,9 @@ impl Entry {
     }
 }
 
+/// Future answer of an orchestra.
+type Answering<'a> = BoxFuture<'a, Result<Option<String>, AskError>>;
+
 /// Object-safe form of [`Orchestra`](crate::orchestra::Orchestra).
 #[doc(hidden)]
 pub trait DynOrchestra: Send + Sync {
@@ -254,10 +257,7 @@ pub trait DynOrchestra: Send + Sync {
     /// See [`Orchestra::ready`](crate::orchestra::Orchestra::ready).
     fn ready(&self) -> BoxFuture<'_, ()>;
     /// Plays one episode.
-    fn run<'a>(
-        &'a self,
-        table: Arc<EpisodeState>,
-    ) -> BoxFuture<'a, Result<Option<String>, AskError>>;
+    fn run(&self, table: Arc<EpisodeState>) -> Answering<'_>;
 }
 
 impl<O: OrchestraName> DynOrchestra for O {
@@ -277,10 +277,7 @@ impl<O: OrchestraName> DynOrchestra for O {
         Box::pin(crate::orchestra::Orchestra::ready(self))
     }
 
-    fn run<'a>(
-        &'a self,
-        table: Arc<EpisodeState>,
-    ) -> BoxFuture<'a, Result<Option<String>, AskError>> {
+    fn run(&self, table: Arc<EpisodeState>) -> Answering<'_> {
         Box::pin(async move {
             let team = Team::new(Arc::clone(&table));
             crate::orchestra::Orchestra::run(self, table.task(), &team).await

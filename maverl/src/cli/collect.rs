@@ -1,7 +1,7 @@
 //! `maverl collect`: data sets from the episodes of a run, or from episodes that are played for them.
 
 use std::collections::BTreeMap;
-use std::num::{NonZeroU32, NonZeroUsize};
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -47,8 +47,8 @@ pub(super) struct CollectArgs {
     #[arg(long, value_name = "N", value_parser = number::from_1, conflicts_with = "from")]
     tasks: Option<NonZeroUsize>,
     /// Episodes to play of each task. [default: 8]
-    #[arg(long, value_name = "N", conflicts_with = "from")]
-    samples: Option<NonZeroU32>,
+    #[arg(long, value_name = "N", value_parser = number::from_1, conflicts_with = "from")]
+    samples: Option<NonZeroUsize>,
     /// Temperature of every seat. [default: their own]
     #[arg(long, value_name = "T", value_parser = number::decimal, conflicts_with = "from")]
     temperature: Option<f32>,
@@ -69,7 +69,7 @@ struct ChoiceArgs {
     #[arg(long)]
     solved: bool,
     /// `sft`: replies of turns with at least this reward only.
-    #[arg(long, value_name = "R", allow_negative_numbers = true)]
+    #[arg(long, value_name = "R", value_parser = number::finite, allow_negative_numbers = true)]
     min_reward: Option<f64>,
     /// Replies of this seat only (`search/verifier`, `debate/debater#2`); can be repeated.
     #[arg(long = "seat", value_name = "SEAT", value_parser = seat)]
@@ -96,7 +96,7 @@ struct ChoiceArgs {
     #[arg(long, value_name = "N", value_parser = number::from_1)]
     balance: Option<NonZeroUsize>,
     /// `preference`: minimum difference of the rewards of a pair.
-    #[arg(long, value_name = "R", default_value_t = 0.5, value_parser = margin)]
+    #[arg(long, value_name = "R", default_value_t = 0.5, value_parser = number::seconds)]
     margin: f64,
     /// `preference`: maximum number of pairs of a prompt.
     #[arg(long, value_name = "N", default_value = "4", value_parser = number::from_1)]
@@ -144,11 +144,6 @@ impl std::str::FromStr for Steps {
 
 fn seat(text: &str) -> Result<Seat, String> {
     Seat::try_from(text.to_owned())
-}
-
-fn margin(text: &str) -> Result<f64, String> {
-    let margin = text.parse::<f64>().ok().filter(|margin| margin.is_finite() && *margin > 0.0);
-    margin.ok_or_else(|| "write a number above 0".to_owned())
 }
 
 /// Episodes with their origin.
@@ -259,7 +254,7 @@ impl CollectArgs {
             plan.eval.data = None;
         }
         plan.eval.tasks = self.tasks.unwrap_or(NonZeroUsize::MAX);
-        let samples = self.samples.map_or(8, NonZeroU32::get);
+        let samples = self.samples.map_or(8, |n| u32::try_from(n.get()).unwrap_or(u32::MAX));
         let spec = EvalSpec { split, samples, temperature: self.temperature };
         let stage = format!("eval/{}", spec.split);
         let mut source = match &self.run {

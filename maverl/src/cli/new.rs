@@ -3,6 +3,9 @@
 use std::fs;
 use std::io;
 use std::path::{Component, Path, PathBuf};
+use std::process::ExitCode;
+
+use super::{Failure, print};
 
 /// Name in the template files, which the new name replaces.
 const NAME: &str = "my_team";
@@ -51,6 +54,15 @@ const TAKEN: [&str; 10] = [
     "std",
     "test",
 ];
+
+/// Creates a crate in the current directory, and prints what to do next.
+pub(super) fn create(name: &str, maverl: Option<&Path>) -> Result<ExitCode, Failure> {
+    let dir = new_team(Path::new(""), name, maverl)?;
+    print(&format!(
+        "wrote {0}; go on with `cd {0}` and `cargo run --release -- list`",
+        dir.display()
+    ))
+}
 
 /// Error of creating a crate.
 #[derive(Debug, thiserror::Error)]

@@ -43,7 +43,13 @@ pub(super) fn positive_share(text: &str) -> Result<f32, String> {
     real(text, "a number above 0 and at most 1", |x| x > 0.0 && x <= 1.0)
 }
 
-/// Parses seconds, a finite number above 0.
+/// Parses a finite number.
+pub(super) fn finite(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|x: &f64| x.is_finite());
+    number.ok_or_else(|| "expected a finite number".to_owned())
+}
+
+/// Parses seconds, or another finite number above 0.
 pub(super) fn seconds(text: &str) -> Result<f64, String> {
     let number = text.parse().ok().filter(|x: &f64| x.is_finite() && *x > 0.0);
     number.ok_or_else(|| "expected a finite number above 0".to_owned())

@@ -6,6 +6,9 @@ use sha2::{Digest as _, Sha256};
 
 use super::{Row, TaskKey};
 
+/// Rows of a task with one label.
+type Labeled = (TaskKey, Option<bool>);
+
 /// Returns the hash of a question without its capitals, signs and blanks: tasks with the same one are in one split.
 pub(super) fn question(text: &str) -> u64 {
     let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
@@ -22,7 +25,7 @@ pub(super) fn is_test(question: u64, share: f64) -> bool {
 /// Keeps at most so many rows of a task with each label: those with the smallest hashes, so that no checkpoint or place
 /// in the group is preferred.
 pub(super) fn balance(rows: &mut Vec<Row>, most: usize) {
-    let mut order: BTreeMap<(TaskKey, Option<bool>), Vec<(u64, usize)>> = BTreeMap::new();
+    let mut order: BTreeMap<Labeled, Vec<(u64, usize)>> = BTreeMap::new();
     for (i, row) in rows.iter().enumerate() {
         let place = (hash(row.columns["maverl"].to_string().as_bytes()), i);
         order.entry((row.task.clone(), row.label)).or_default().push(place);

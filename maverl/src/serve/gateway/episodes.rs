@@ -15,6 +15,10 @@ use super::history::Hash;
 use crate::serve::Refusal;
 use crate::serve::openai::new_id;
 
+/// Beginning of every key.
+pub(super) const KEY_PREFIX: &str = "mv-";
+/// Number of hexadecimal digits after it.
+pub(super) const KEY_DIGITS: usize = 64;
 /// Number of closed episodes that are told from wrong keys.
 const CLOSED: usize = 4096;
 
@@ -115,9 +119,9 @@ pub(super) fn closed() -> Refusal {
 
 /// Draws a key from the random numbers of the system.
 pub(super) fn new_key() -> std::io::Result<String> {
-    let mut bytes = [0; 32];
+    let mut bytes = [0; KEY_DIGITS / 2];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(bytes.iter().fold("mv-".to_owned(), |mut key, byte| {
+    Ok(bytes.iter().fold(KEY_PREFIX.to_owned(), |mut key, byte| {
         // Writing to a text cannot fail.
         let _ = write!(key, "{byte:02x}");
         key

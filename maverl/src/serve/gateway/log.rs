@@ -3,15 +3,14 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::episodes::{KEY_DIGITS, KEY_PREFIX};
+
 /// Number of bytes that are kept of the beginning, and of the end.
 const KEPT: usize = 32 << 10;
 
-/// Standard output and error of a program: their beginning and their end, without the key of its worker.
+/// Standard output and error of a program: their beginning and their end.
 #[derive(Clone, Default)]
-pub(super) struct Log {
-    text: Arc<Mutex<Text>>,
-    key: Arc<str>,
-}
+pub(super) struct Log(Arc<Mutex<Text>>);
 
 #[derive(Default)]
 struct Text {
@@ -22,11 +21,6 @@ struct Text {
 }
 
 impl Log {
-    /// Creates the log of a program that has a key.
-    pub(super) fn of_key(key: &str) -> Self {
-        Self { text: Arc::default(), key: key.into() }
-    }
-
     /// Appends output.
     pub(super) fn push(&self, bytes: &[u8]) {
         let mut text = self.lock();
@@ -38,50 +32,68 @@ impl Log {
         text.omitted += over;
     }
 
-    /// Takes the output so far. Keys are blotted out: that of the program, and that of its episode.
-    pub(super) fn take(&self, key: &str) -> String {
-        let keys = [&*self.key, key];
+    /// Takes the output so far. Keys of episodes and of workers are blotted out.
+    pub(super) fn take(&self) -> String {
         let Text { mut head, tail, omitted } = std::mem::take(&mut *self.lock());
         let mut tail = Vec::from(tail);
         if omitted == 0 {
             head.append(&mut tail);
-            return blotted(&head, keys);
+            return blotted(&head);
         }
         // A part of a key may stand on both sides of the gap.
-        let cut = keys.iter().map(|key| key.len()).max().unwrap_or(0);
+        let cut = KEY_PREFIX.len() + KEY_DIGITS;
         head.truncate(head.len() - cut.min(head.len()));
         tail.drain(..cut.min(tail.len()));
         let omitted = omitted + 2 * cut;
-        format!("{}\n[{omitted} bytes omitted]\n{}", blotted(&head, keys), blotted(&tail, keys))
+        format!("{}\n[{omitted} bytes omitted]\n{}", blotted(&head), blotted(&tail))
     }
 
     fn lock(&self) -> MutexGuard<'_, Text> {
-        self.text.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn blotted(bytes: &[u8], keys: [&str; 2]) -> String {
-    let text = String::from_utf8_lossy(bytes).into_owned();
-    let keys = keys.into_iter().filter(|key| !key.is_empty());
-    keys.fold(text, |text, key| text.replace(key, "***"))
+/// Returns a text with stars in place of everything that has the form of a key.
+fn blotted(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let mut parts = text.split(KEY_PREFIX);
+    let mut kept = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let digits = part.bytes().take_while(u8::is_ascii_hexdigit).count();
+        match digits >= KEY_DIGITS {
+            true => {
+                kept.push_str("***");
+                kept.push_str(&part[KEY_DIGITS..]);
+            }
+            false => {
+                kept.push_str(KEY_PREFIX);
+                kept.push_str(part);
+            }
+        }
+    }
+    kept
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
+    use crate::serve::gateway::episodes::new_key;
 
     #[test]
     fn a_log_has_its_beginning_and_its_end_and_no_key() {
-        let log = Log::of_key("mv-99");
-        log.push(b"begin mv-1234 mv-99 ");
-        assert_eq!(log.take("mv-1234"), "begin *** *** ");
-        assert_eq!(log.take(""), "");
+        let log = Log::default();
+        let (one, other) = (new_key().unwrap(), new_key().unwrap());
+        log.push(format!("begin {one} and {other}, mv-12").as_bytes());
+        assert_eq!(log.take(), "begin *** and ***, mv-12");
+        assert_eq!(log.take(), "");
         log.push(b"begin ");
         for _ in 0..100 {
             log.push(&[b'x'; 1000]);
         }
         log.push(b" end");
-        let text = log.take("mv-1234");
+        let text = log.take();
         assert!(text.starts_with("begin xx") && text.ends_with("xx end"), "{}", text.len());
         assert!(text.contains("bytes omitted") && text.len() <= 2 * KEPT + 64);
     }

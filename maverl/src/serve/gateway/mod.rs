@@ -212,8 +212,6 @@ impl Gateway {
         let told = shared.told(state, &entered.open.id);
         let player = shared.player(state, &entered, &told).await;
         let mut player = player.map_err(program)?;
-        let (log, key) = (player.log(), entered.key.clone());
-        state.log_from(move || log.take(&key));
         let finished = &entered.open.finished;
         let mut course = Course::new(&shared.options, Arc::clone(state), seats, &told, finished);
         let end = loop {
@@ -277,12 +275,13 @@ impl Shared {
     ) -> Result<Player, String> {
         let mut told = told.clone();
         told["api_key"] = entered.key.as_str().into();
-        match self.options.mode {
-            Mode::Episode => self.start(state, entered, &told),
-            Mode::Worker => {
-                self.workers.offer(told, self.options.lease()).await.map(Player::Worker)
-            }
-        }
+        let player = match self.options.mode {
+            Mode::Episode => self.start(state, entered, &told)?,
+            Mode::Worker => Player::Worker(self.workers.offer(told, self.options.lease()).await?),
+        };
+        let log = player.log();
+        state.log_from(move || log.take());
+        Ok(player)
     }
 
     /// Returns what a program is told of its episode. References of the task are told only where the options name them.

@@ -74,13 +74,13 @@ pub(super) struct Lease {
 }
 
 impl Worker {
-    fn new(key: &str) -> Self {
+    fn new() -> Self {
         Self {
             ended: watch::Sender::new(false),
             heard: Mutex::new(Instant::now()),
             claims: AtomicUsize::new(0),
             claimed: AtomicBool::new(false),
-            log: Log::of_key(key),
+            log: Log::default(),
         }
     }
 
@@ -177,7 +177,7 @@ impl Default for Workers {
 impl Workers {
     /// Accepts a key, and returns its worker.
     pub(super) fn admit(&self, key: &str) -> Arc<Worker> {
-        let worker = Arc::new(Worker::new(key));
+        let worker = Arc::new(Worker::new());
         self.table().workers.insert(digest(&[key.as_bytes()]), Arc::clone(&worker));
         worker
     }
