@@ -4,7 +4,8 @@
 //! - `single`, `act`, `refine`, `vote`, `debate`, `chain`, `pair`, `summary`, `mixture`, `manager`, `tree`,
 //!   `self_play`, `tools`, `code`, `workflow`, `workflow_cycle`: the built-in orchestras, in built-in environments.
 //! - `two_environments`: a mixture of two environments, easy tasks first.
-//! - `program`: the team of `search_orchestra` as a Python program that speaks OpenAI's protocol.
+//! - `program`, `program_workers`: the team of `search_orchestra` as a Python program that calls an OpenAI-compatible API: one
+//!   process for each episode, and long-lived processes.
 //! - `search_orchestra`: three agents learn to search and answer, from the built-in model and questions.
 //! - `learners`: trains every preset for a minute, and reports the improvement of each.
 //! - `environments`: trains each of the configurations for a minute, and reports solved tasks before and after.
@@ -117,7 +118,7 @@ mod tests {
     fn the_readme_counts_orchestras_and_the_page_on_teams_has_each() {
         let registry = Registry::collect().unwrap();
         let (row, orchestras) = (row("Teams"), registry.orchestras.keys());
-        assert!(row.contains(&format!("| {} [orchestras]", orchestras.len())), "{row}");
+        assert!(row.contains(&format!("| {} ready-made [orchestras]", orchestras.len())), "{row}");
         let described: BTreeSet<String> =
             headings("docs/src/teams.md").into_iter().filter(|name| name.contains('/')).collect();
         assert_eq!(described, orchestras.map(ToString::to_string).collect());
