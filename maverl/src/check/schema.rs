@@ -115,8 +115,14 @@ fn kinds(table: &TaggedTable, schema: &Value, registry: &Registry) -> Value {
     let names = json!({ "enum": names.collect::<Vec<_>>() });
     let mut every = Map::new();
     for properties in own.iter().filter_map(|table| table["properties"].as_object()) {
-        let keys = properties.iter().filter(|(key, _)| *key != "kind");
-        every.extend(keys.map(|(key, value)| (key.clone(), value.clone())));
+        for (key, value) in properties.iter().filter(|(key, _)| *key != "kind") {
+            // Kinds may have different keys of one name.
+            let either = match every.get(key) {
+                Some(other) if other != value => json!({ "anyOf": [other, value] }),
+                _ => value.clone(),
+            };
+            every.insert(key.clone(), either);
+        }
     }
     let unnamed = json!({ "type": "object", "properties": every, "additionalProperties": false });
     let others = others.into_iter().map(|its| one(table.noun, "kind", its));
