@@ -125,7 +125,7 @@ fn a_page_without_a_server_holds_the_chosen_episodes_and_no_path() {
     let viewer = Viewer::new(vec![home.path().join("a")]).unwrap();
     let out = home.path().join("out.html");
     let summary = viewer.write_page(10, &out).unwrap();
-    assert_eq!((summary.runs, summary.episodes, summary.of), (1, 8, 24 + 64));
+    assert_eq!((summary.runs, summary.episodes, summary.of), (1, 8, 24 + 32));
     let page = fs::read_to_string(&out).unwrap();
     assert_eq!(page.len(), summary.bytes);
     let place = home.path().to_string_lossy().into_owned();
@@ -171,6 +171,6 @@ fn a_page_without_a_server_works_from_a_file() {
     go("r/0/group/3/0", "document.querySelectorAll('td.sum').length === 4");
     go("r/0/timeline", "document.querySelectorAll('[data-span]').length === 4");
     let absent = go("r/0/episode/train/2/0", "document.querySelector('.error') !== null");
-    assert!(absent.contains("32 of 176 episodes"), "{absent}");
+    assert!(absent.contains("32 of 112 episodes"), "{absent}");
     browser.assert_quiet();
 }
