@@ -149,17 +149,18 @@ async fn an_episode_is_ready_when_a_worker_waits_for_it() {
         let body = json!({"max": 2, "wait_s": 20});
         attached.post("/claim", &body, KEY).await
     };
+    let mut episode = None;
     let play = async {
         attached.gateway.ready().await;
         attached.gateway.ready().await;
         assert!(tokio::time::timeout(soon, attached.gateway.ready()).await.is_err());
-        attached.play("p")
+        episode = Some(attached.play("p"));
     };
-    let (claimed, episode) = tokio::join!(claim, play);
+    let (claimed, ()) = tokio::join!(claim, play);
     assert_eq!(claimed.json()["episodes"].as_array().unwrap().len(), 1);
     // The place of a claim that was answered is taken back.
     assert!(tokio::time::timeout(soon, attached.gateway.ready()).await.is_err());
-    episode.abort();
+    episode.unwrap().abort();
 }
 
 #[tokio::test(flavor = "multi_thread")]
