@@ -26,7 +26,7 @@ pub(super) fn check(plan: &Plan, problems: &mut Problems<'_>) {
         let message =
             format!("`runtime.device` is \"{device}\", which cannot be used here: {reason}");
         let help = match device {
-            DeviceChoice::Cuda(_) => "install it, or write `runtime.device = \"cpu\"`",
+            DeviceChoice::Cuda(_) => "install what is missing, or write `runtime.device = \"cpu\"`",
             _ => "write `runtime.device = \"cpu\"`",
         };
         problems.value(&at, message, help.to_owned());
@@ -35,15 +35,17 @@ pub(super) fn check(plan: &Plan, problems: &mut Problems<'_>) {
     if matches!(device, DeviceChoice::Cpu | DeviceChoice::Auto) {
         return;
     }
+    let mut lacking = Vec::new();
     for worker in plan.worker_specs() {
         let base = HfConfig::load(&ModelFiles::new(&worker.source)).ok();
-        for reason in device.unsupported(&worker, base.as_ref()) {
-            let message = format!(
-                "`runtime.device` is \"{device}\", which does not support worker group `{}`: {reason}",
-                worker.name
-            );
-            let help = "or write `runtime.device = \"cpu\"`".to_owned();
-            problems.value(&at, message, help);
-        }
+        let reasons = device.unsupported(&worker, base.as_ref());
+        let named = |reason| format!("worker group `{}`: {reason}", worker.name);
+        lacking.extend(reasons.into_iter().map(named));
+    }
+    if !lacking.is_empty() {
+        let lacking = lacking.join("; ");
+        let message =
+            format!("`runtime.device` is \"{device}\", which does not support the plan: {lacking}");
+        problems.value(&at, message, "or write `runtime.device = \"cpu\"`".to_owned());
     }
 }

@@ -346,7 +346,8 @@ pub struct RecordConfig {
     /// Record every trained turn with the terms of its advantage.
     #[setting(default = true)]
     pub samples: bool,
-    /// Record quantities of every trained token each so many steps, in the first step and in the last; 0 never.
+    /// Steps between records of the quantities of every trained token, beside the first and the last step; 0 disables them. Needs
+    /// `samples`.
     #[setting(default = 10)]
     pub tokens_every: u64,
     /// Record the episodes of evaluations.
@@ -372,6 +373,7 @@ impl RecordConfig {
 pub struct RuntimeConfig {
     /// Device of models: "cpu", "cuda", "cuda:1", "auto" or "emulated". "auto" takes the first GPU if one can be used. On a
     /// GPU, products are in bf16. "emulated" runs a GPU's kernels on the CPU: slow, for tests.
+    #[setting(level = "team")]
     pub device: Device,
     /// Threads of the numeric kernels; 0 is one per core. Results do not depend on it.
     #[setting(range = 0..=1024)]

@@ -112,7 +112,7 @@ pub trait Backend: Ops<Kv: KvCache> {
     /// # Errors
     ///
     /// If the device fails.
-    fn into_host(&self, act: Self::Act) -> Done<Vec<f32>> {
+    fn unload(&self, act: Self::Act) -> Done<Vec<f32>> {
         Ok(self.read(&act)?.into_owned())
     }
 

@@ -78,7 +78,7 @@ impl<O: Backend> Joint<'_, O> {
             start += length;
         }
         let through = self.body.head.backward(&hidden, &dvalues, &mut self.gradients);
-        let mut sum = ops.into_host(dhidden)?;
+        let mut sum = ops.unload(dhidden)?;
         for (d, through) in sum.iter_mut().zip(through) {
             *d += spec.value_coef as f32 * through;
         }

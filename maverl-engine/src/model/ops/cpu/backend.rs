@@ -72,7 +72,7 @@ impl Backend for Cpu {
         Ok(Cow::Borrowed(act))
     }
 
-    fn into_host(&self, act: Vec<f32>) -> Done<Vec<f32>> {
+    fn unload(&self, act: Vec<f32>) -> Done<Vec<f32>> {
         Ok(act)
     }
 
