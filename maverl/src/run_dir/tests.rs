@@ -352,6 +352,7 @@ fn a_sealed_manifest_covers_every_file_of_the_run_and_no_other() {
         PROVENANCE,
         RESOLVED,
         "rollouts/step-000001.jsonl.zst",
+        "spans.jsonl",
         "timing.jsonl",
         "warnings.jsonl",
     ];
