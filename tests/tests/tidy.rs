@@ -892,7 +892,7 @@ fn the_data_path_leads_through_the_files_and_functions_of_its_tables() {
             assert!(named, "no file before {file} names `{function}`");
         }
         // The numbers of the rows, and of the sentence above each table.
-        assert!(section.contains(&format!("pass through {} files", whole.len())));
+        assert!(section.contains(&format!("{} in all", whole.len())));
     }
 }
 

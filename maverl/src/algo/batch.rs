@@ -43,7 +43,7 @@ pub fn batches(
         longest: plan.longest_reply(policy),
         early_stop_kl: plan.algorithm.early_stop_kl,
         lr: lr(step, plan.steps, &plan.policies[policy].optim),
-        record_tokens: plan.config.record.tokens_in(step, plan.steps),
+        record_tokens: plan.config.record.tokens_in(step),
     };
     let learning = (0..plan.policies.len()).filter(|&policy| plan.learns(policy, step));
     let all = learning.map(|policy| (policy, batch(policy)));

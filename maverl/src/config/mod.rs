@@ -346,7 +346,7 @@ pub struct RecordConfig {
     /// Record every trained turn with the terms of its advantage.
     #[setting(default = true)]
     pub samples: bool,
-    /// Steps between records of the quantities of every trained token, beside the first and the last step; 0 disables them. Needs
+    /// Record quantities of every trained token in step 1 and in every step that is a multiple of this; 0 disables it. Needs
     /// `samples`.
     #[setting(default = 10)]
     pub tokens_every: u64,
@@ -359,9 +359,10 @@ pub struct RecordConfig {
 }
 
 impl RecordConfig {
-    /// True if quantities of tokens are recorded in step `step` of `steps`, from 0.
-    pub fn tokens_in(&self, step: u64, steps: u64) -> bool {
-        let due = step.is_multiple_of(self.tokens_every.max(1)) || step + 1 == steps;
+    /// True if quantities of tokens are recorded in step `step`, from 0. The number of steps has no influence: it may change
+    /// when a run is resumed.
+    pub fn tokens_in(&self, step: u64) -> bool {
+        let due = step == 0 || (step + 1).is_multiple_of(self.tokens_every.max(1));
         self.samples && self.tokens_every > 0 && due
     }
 }

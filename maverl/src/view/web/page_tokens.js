@@ -191,7 +191,7 @@ export async function page(root, at) {
       h("span", { class: "muted" }, `${turn.seat}, ${turn.policy} v${turn.version}, temperature ${fixed(turn.temperature, 1)}, ${turn.finish}`)),
     turn.error && h("p", { class: "bad" }, "! malformed: ", foreign(turn.error, "plain")),
     !turn.words && h("p", { class: "muted" }, "The run has no tokenizer of this policy: tokens are shown as ids."),
-    turn.sample && !of.entropy && h("p", { class: "muted" }, `Entropies and ratios are recorded every ${turn.tokens_every ?? "so many"} steps, in the first and in the last (record.tokens_every); not in this one.`),
+    turn.sample && !of.entropy && h("p", { class: "muted" }, `Entropies and ratios are recorded in step 1 and in every step that is a multiple of record.tokens_every (${turn.tokens_every ?? 10}); not in this one.`),
     h("section", {}, h("div", { class: "bar section" }, h("h2", {}, "Prompt"), h("span", { class: "muted" }, plural(turn.prompt_tokens, "token")),
       turn.shared && h("span", { class: "muted" }, `the first ${count(turn.shared.tokens)} as turn ${turnPath(turn.shared.path)} had them `, h("button", { class: "link", onclick: all }, "show"))),
       h("details", { open: fresh <= 400 }, h("summary", {}, `${plural(fresh, "token")} shown`), prompt)),
