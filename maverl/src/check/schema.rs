@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
+use super::tagged;
 use crate::config::schema;
 use crate::config::tables::{TAGGED, TaggedTable};
 use crate::registry::{Declaration, Registry};
@@ -102,12 +103,7 @@ fn named(kind: &str, declarations: &[&Declaration]) -> Value {
 /// any.
 fn kinds(table: &TaggedTable, schema: &Value, registry: &Registry) -> Value {
     let own = schema::kinds(schema, table.kinds);
-    let declared = match table.definition {
-        "Advantage" => all(&registry.advantages, |entry| &entry.declaration),
-        "Surrogate" => all(&registry.surrogates, |entry| &entry.declaration),
-        _ => Vec::new(),
-    };
-    let others: Vec<&Declaration> = declared
+    let others: Vec<&Declaration> = tagged::declared(table, registry)
         .into_iter()
         .filter(|its| table.kinds.iter().all(|kind| kind.name != its.name))
         .collect();

@@ -7,7 +7,7 @@ use super::values::out_of_range;
 use super::{alias, load, sources};
 use crate::config::tables::{self, TaggedTable};
 use crate::config::{AlgorithmConfig, Config, LossConfig};
-use crate::registry::Registry;
+use crate::registry::{Declaration, Registry};
 use crate::settings::TaggedConfig;
 
 /// Reports kinds that do not exist, and keys and values that are not those of their kind. They are taken out.
@@ -70,6 +70,15 @@ pub(super) fn keep_kinds(dict: &mut Dict, before: &Value, path: &mut Vec<String>
     }
 }
 
+/// The registered declarations of kinds of a table, built-in ones included.
+pub(super) fn declared<'r>(table: &TaggedTable, registry: &'r Registry) -> Vec<&'r Declaration> {
+    match table.definition {
+        "Advantage" => registry.advantages.values().map(|entry| &entry.declaration).collect(),
+        "Surrogate" => registry.surrogates.values().map(|entry| &entry.declaration).collect(),
+        _ => Vec::new(),
+    }
+}
+
 /// Checks of tables, with the registered declarations and the problems so far.
 struct Tables<'c, 'l> {
     registry: &'c Registry,
@@ -106,13 +115,9 @@ impl Tables<'_, '_> {
         written.settings = value.deserialize().unwrap_or_default();
     }
 
-    /// Kinds that are declared elsewhere.
+    /// Names of the registered kinds.
     fn declared(&self, table: &TaggedTable) -> Vec<&'static str> {
-        match table.definition {
-            "Advantage" => self.registry.advantages.keys().copied().collect(),
-            "Surrogate" => self.registry.surrogates.keys().copied().collect(),
-            _ => Vec::new(),
-        }
+        declared(table, self.registry).iter().map(|declaration| declaration.name).collect()
     }
 
     /// Reports a kind that does not exist.
