@@ -10,6 +10,7 @@
 //! dimension after the other. Cache blocks store them in that layout; packed rows are transposed first.
 
 mod backward;
+mod blocks;
 mod forward;
 mod rows;
 mod vector;
@@ -19,12 +20,11 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use crate::{lanes, par};
+use crate::par;
+pub use blocks::{BLOCK_TOKENS, Block, Blocks};
 use forward::Task;
 use rows::{Keys, Rows};
 
-/// Tokens in a block of keys and values.
-pub const BLOCK_TOKENS: usize = lanes::LANES;
 /// Queries of one task. The keys of the task are transposed once.
 const QUERIES: usize = 128;
 /// Multiplications that cost as much as one element of [`par::GRAIN`].
@@ -69,17 +69,6 @@ impl Heads {
             "{name}: {q} query heads over {kv} of {dim}"
         );
     }
-}
-
-/// Keys and values of many sequences, in blocks of [`BLOCK_TOKENS`] tokens.
-#[derive(Debug, Clone, Copy)]
-pub struct Blocks<'a> {
-    /// Storage of all blocks.
-    pub storage: &'a [Box<[f32]>],
-    /// Offset of the keys `[kv * dim, BLOCK_TOKENS]` in a block.
-    pub keys: usize,
-    /// Offset of the values `[BLOCK_TOKENS, kv * dim]` in a block.
-    pub values: usize,
 }
 
 /// Sequences packed one after the other, without padding. Sequences may share a prefix, which is stored once.

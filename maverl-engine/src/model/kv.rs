@@ -1,6 +1,7 @@
 //! Key-value cache in blocks of a few tokens, so that sequences can share a prefix.
+#![allow(unsafe_code)] // threads append to different sequences of one store
 
-use maverl_kernels::attention::{BLOCK_TOKENS, Blocks, Segment};
+use maverl_kernels::attention::{BLOCK_TOKENS, Block, Blocks, Segment};
 
 use crate::model::hf_config::HfConfig;
 
@@ -10,7 +11,7 @@ use crate::model::hf_config::HfConfig;
 /// `[TOKENS, Hkv * head_dim]`.
 #[derive(Debug)]
 pub struct KvStore {
-    blocks: Vec<Box<[f32]>>,
+    blocks: Vec<Block>,
     layers: usize,
     /// Elements of a token's keys, or values, in a layer.
     width: usize,
@@ -43,7 +44,7 @@ impl KvStore {
 
     /// Adds a block and returns its number; numbers count up from 0.
     pub fn add(&mut self) -> u32 {
-        self.blocks.push(vec![0.0; self.block()].into());
+        self.blocks.push(Block::new(self.block()));
         self.blocks.len() as u32 - 1
     }
 
@@ -63,6 +64,7 @@ impl KvStore {
             .blocks
             .get_disjoint_mut([from as usize, to as usize])
             .expect("two blocks of this store");
+        let (from, to) = (from.read(), to.get_mut());
         for (from, to) in from.chunks_exact(2 * part).zip(to.chunks_exact_mut(2 * part)) {
             let (keys, values) = to.split_at_mut(part);
             let lines = keys.chunks_exact_mut(Self::TOKENS).zip(from.chunks_exact(Self::TOKENS));
@@ -78,7 +80,17 @@ impl KvStore {
     }
 
     /// Writes a layer's new keys and values `[N, width]` to the end of each segment.
-    pub(super) fn append(&mut self, layer: usize, k: &[f32], v: &[f32], segments: &[Segment<'_>]) {
+    ///
+    /// # Safety
+    ///
+    /// Meanwhile, nobody else reads or writes the blocks that receive tokens.
+    pub(super) unsafe fn append(
+        &self,
+        layer: usize,
+        k: &[f32],
+        v: &[f32],
+        segments: &[Segment<'_>],
+    ) {
         let (width, part) = (self.width, self.part());
         let mut done = 0;
         for segment in segments {
@@ -87,8 +99,9 @@ impl KvStore {
                 let (index, row) = (position / Self::TOKENS, position % Self::TOKENS);
                 let rows = (Self::TOKENS - row).min(segment.len - position);
                 let new = done * width..(done + rows) * width;
-                let block = &mut self.blocks[segment.blocks[index] as usize][2 * layer * part..];
-                let (keys, values) = block.split_at_mut(part);
+                // SAFETY: guaranteed by the caller.
+                let block = unsafe { self.blocks[segment.blocks[index] as usize].write() };
+                let (keys, values) = block[2 * layer * part..].split_at_mut(part);
                 for (token, k) in (row..).zip(k[new.clone()].chunks_exact(width)) {
                     let lines = keys.as_chunks_mut::<{ Self::TOKENS }>().0;
                     lines.iter_mut().zip(k).for_each(|(line, k)| line[token] = *k);

@@ -319,12 +319,17 @@ pub trait Ops: Memory {
 
     /// Writes keys and values of new tokens to the cache of a layer.
     ///
+    /// # Safety
+    ///
+    /// Meanwhile, nobody else reads or writes the blocks that receive tokens.
+    ///
     /// # Errors
     ///
     /// If the device fails.
-    fn append(
+    #[allow(unsafe_code)] // threads append to different sequences of one cache
+    unsafe fn append(
         &self,
-        kv: &mut Self::Kv,
+        kv: &Self::Kv,
         layer: usize,
         keys_and_values: [&Self::Act; 2],
         at: &Self::Placed<'_>,

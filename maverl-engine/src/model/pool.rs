@@ -1,5 +1,7 @@
 //! Reusable buffers, so that a repeated forward pass allocates nothing.
 
+use std::ops::Range;
+
 use crate::model::decoder::Projected;
 use crate::model::ops::{Cpu, Ops};
 
@@ -14,6 +16,8 @@ pub struct Pool<O: Ops = Cpu> {
 /// Buffers of a thread that processes rows of its own.
 #[derive(Debug)]
 pub struct Share<O: Ops = Cpu> {
+    /// Tokens of the thread, `start..end` of the pass.
+    pub(super) rows: Range<usize>,
     /// Buffers of the thread.
     pub(super) pool: Pool<O>,
     /// Residual stream of the thread's rows.
@@ -33,7 +37,8 @@ impl<O: Ops> Default for Pool<O> {
 impl<O: Ops> Default for Share<O> {
     fn default() -> Self {
         let (x, hidden) = Default::default();
-        Self { pool: Pool::default(), x, projected: Projected::default(), hidden }
+        let (rows, projected) = (0..0, Projected::default());
+        Self { rows, pool: Pool::default(), x, projected, hidden }
     }
 }
 

@@ -157,8 +157,8 @@ fn decode(c: &mut Criterion, shape: &Shape, k: &[f32]) {
     let Shape { n, d, heads, row, .. } = *shape;
     let (layers, kv, per_row) = (4, heads.kv * heads.dim, row.div_ceil(BLOCK_TOKENS));
     let part = BLOCK_TOKENS * kv;
-    let storage: Vec<Box<[f32]>> =
-        k.chunks_exact(part).map(|keys| keys.repeat(2 * layers).into_boxed_slice()).collect();
+    let storage: Vec<Block> =
+        k.chunks_exact(part).map(|keys| keys.repeat(2 * layers).into()).collect();
     let ids: Vec<u32> = (0..storage.len() as u32).collect();
     let segments: Vec<Segment<'_>> = ids
         .chunks_exact(per_row)

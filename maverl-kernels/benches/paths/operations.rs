@@ -189,8 +189,8 @@ fn decoding(shape: &Shape, f: Each<'_>) {
     let &Shape { d, heads, row, .. } = shape;
     let (layers, sequences, kv) = (4, 32, heads.kv * heads.dim);
     let (part, per_row) = (BLOCK_TOKENS * kv, row.div_ceil(BLOCK_TOKENS));
-    let storage: Vec<Box<[f32]>> = (0..sequences * per_row)
-        .map(|block| random(block as u64, 2 * layers * part).into_boxed_slice())
+    let storage: Vec<Block> = (0..sequences * per_row)
+        .map(|block| random(block as u64, 2 * layers * part).into())
         .collect();
     let ids: Vec<u32> = (0..storage.len() as u32).collect();
     let segments: Vec<Segment<'_>> = ids

@@ -167,7 +167,7 @@ impl Group<'_> {
         match k {
             Keys::Rows(_) => &self.transposed[i * size..][..size],
             Keys::Blocks { storage, ids, at } => {
-                &storage[ids[i] as usize][at + head * size..][..size]
+                &storage[ids[i] as usize].read()[at + head * size..][..size]
             }
         }
     }

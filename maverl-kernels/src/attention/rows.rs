@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::Blocks;
+use super::{Block, Blocks};
 use crate::lanes::LANES;
 use crate::matmul::prefetch;
 
@@ -15,7 +15,7 @@ pub(super) enum Keys<'a> {
     /// Consecutive rows.
     Rows(&'a [f32]),
     /// Blocks `ids` of `storage`; the keys of each block begin at `at`.
-    Blocks { storage: &'a [Box<[f32]>], ids: &'a [u32], at: usize },
+    Blocks { storage: &'a [Block], ids: &'a [u32], at: usize },
 }
 
 impl<'a> Keys<'a> {
@@ -28,7 +28,9 @@ impl<'a> Keys<'a> {
     #[inline(always)]
     pub(super) fn prefetch(self, block: usize, part: Range<usize>) {
         let Self::Blocks { storage, ids, at } = self else { return };
-        let Some(block) = ids.get(block).map(|&id| storage[id as usize].as_ptr()) else { return };
+        let Some(block) = ids.get(block).map(|&id| storage[id as usize].read().as_ptr()) else {
+            return;
+        };
         part.step_by(LINE).for_each(|i| prefetch(block.wrapping_add(at + i)));
     }
 }
@@ -39,7 +41,7 @@ pub(super) enum Rows<'a> {
     Whole(&'a [f32]),
     /// Blocks `ids` of `storage`; the rows of each block begin at `at`.
     Blocks {
-        storage: &'a [Box<[f32]>],
+        storage: &'a [Block],
         ids: &'a [u32],
         at: usize,
     },
@@ -55,7 +57,9 @@ impl<'a> Rows<'a> {
     #[inline(always)]
     pub(super) fn prefetch(self, block: usize, width: usize, columns: Range<usize>) {
         let Self::Blocks { storage, ids, at } = self else { return };
-        let Some(block) = ids.get(block).map(|&id| storage[id as usize].as_ptr()) else { return };
+        let Some(block) = ids.get(block).map(|&id| storage[id as usize].read().as_ptr()) else {
+            return;
+        };
         for row in 0..LANES {
             let start = at + row * width;
             columns.clone().step_by(LINE).for_each(|i| prefetch(block.wrapping_add(start + i)));
@@ -74,7 +78,7 @@ impl<'a> Rows<'a> {
         (0..total).step_by(step.max(1)).enumerate().map(move |(i, done)| match self {
             Self::Whole(rows) => &rows[..total],
             Self::Blocks { storage, ids, at } => {
-                &storage[ids[i] as usize][at..at + step.min(total - done)]
+                &storage[ids[i] as usize].read()[at..at + step.min(total - done)]
             }
         })
     }
@@ -85,7 +89,7 @@ impl<'a> Rows<'a> {
         match self {
             Self::Whole(rows) => &rows[row * width..][..width],
             Self::Blocks { storage, ids, at } => {
-                &storage[ids[row / LANES] as usize][at + row % LANES * width..][..width]
+                &storage[ids[row / LANES] as usize].read()[at + row % LANES * width..][..width]
             }
         }
     }

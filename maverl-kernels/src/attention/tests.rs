@@ -94,7 +94,7 @@ fn backward_agrees_with_central_differences_on_ragged_rows() {
 /// Sequences in blocks of sixteen tokens in arbitrary order. Slots that no token wrote are NaN.
 #[derive(Default)]
 struct Store {
-    storage: Vec<Box<[f32]>>,
+    storage: Vec<Block>,
 }
 
 impl Store {
@@ -115,7 +115,7 @@ impl Store {
             }
             values[..at.len()].copy_from_slice(&c.v[at]);
             self.storage.push(block.into());
-            self.storage.push(Box::default());
+            self.storage.push(Block::default());
             ids.insert(0, self.storage.len() as u32 - 2);
         }
         // First tokens of the last block.

@@ -66,12 +66,13 @@ impl Path {
         Self { inner, ..self }
     }
 
-    /// Returns the maximum number of rows of a kernel: as many as the registers hold at once, or twice that.
+    /// Returns the maximum number of rows of a tile: as many as the registers hold at once, or two or three times that.
+    /// Widened rows are packed in each use, [`super::layout::BLOCK`] at a time: fifteen rows leave one of them unused.
     pub(super) fn rows<E: Element>(self) -> usize {
         match self.vectors {
             _ if self.reads_rows() => 32,
             #[cfg(target_arch = "x86_64")]
-            Arch::V3(_) if E::TERMS == 2 => 10,
+            Arch::V3(_) if E::TERMS == 2 => 15,
             _ => 12,
         }
     }

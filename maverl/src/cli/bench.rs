@@ -120,6 +120,8 @@ pub(super) fn bench(args: &BenchArgs) -> Result<ExitCode, Failure> {
 impl BenchArgs {
     /// Measures a part in this process.
     fn measure(&self, part: Part) -> Result<Report, Failure> {
+        // This process measures nothing else, so the pool does not exist yet. Models are generated with it.
+        drop(rayon::ThreadPoolBuilder::new().num_threads(self.threads).build_global());
         block_on(async {
             let watch = Watch::start();
             let figures = match part {

@@ -1,8 +1,10 @@
 //! Forward pass of rollout: new tokens on top of the cache.
 //!
-//! Between two attentions, tokens do not depend on each other. If a thread has enough rows that its products are not
-//! limited by memory, each thread takes its own rows through all operations between two attentions. Threads then
-//! synchronize once per layer, not once per product.
+//! Tokens of different sequences do not depend on each other. If a thread has enough rows that its products are not
+//! limited by memory, each thread takes some sequences through all layers, and threads synchronize once per pass. If a
+//! sequence is too long for that, it is cut, and threads synchronize before the attention of each layer, because its
+//! later tokens read the keys and values of the earlier ones.
+#![allow(unsafe_code)] // threads append to different sequences of one cache
 
 use std::mem;
 
@@ -15,9 +17,12 @@ use crate::model::ModelError;
 use crate::model::ops::Ops;
 use crate::model::pool::{Pool, Share};
 
+/// Share of a part's tokens by which the part may be smaller or larger, so that no sequence is cut: one eighth.
+const SLACK: usize = 8;
+
 impl<O: Ops> Decoder<O> {
     /// Computes the hidden states `[N, D]` of each segment's new tokens, and writes their keys and values to its
-    /// blocks.
+    /// blocks. No two segments have a block in common that receives tokens.
     pub(super) fn cached(
         &self,
         ids: &[u32],
@@ -26,31 +31,63 @@ impl<O: Ops> Decoder<O> {
         segments: &[Segment<'_>],
         pool: &mut Pool<O>,
     ) -> Result<O::Act, ModelError> {
-        let (ops, n) = (&self.ops, ids.len());
+        let (ops, layers, kv) = (&self.ops, 0..self.layers.len(), &*kv);
         let all = ops.place_cached(ids, positions, segments)?;
-        let size = n.div_ceil(ops.parts(n, self.linears())).max(1);
-        let part = |part: usize| ops.part(&all, part * size..n.min((part + 1) * size));
         let mut shares = mem::take(&mut pool.shares);
-        let parts = n.div_ceil(size);
+        let parts = ops.parts(ids.len(), self.linears());
         if shares.len() < parts {
             shares.resize_with(parts, Share::default);
         }
         let own = &mut shares[..parts];
-        each(own, |index, Share { pool, x, projected, .. }| {
-            let at = part(index);
-            *x = self.embed(&at, pool)?;
-            *projected = self.project(0, x, &at, pool)?;
-            Ok(())
-        })?;
-        for layer in 0..self.layers.len() {
-            for (index, Share { projected, .. }) in own.iter().enumerate() {
-                ops.append(kv, layer, [&projected.k, &projected.v], &part(index))?;
+        if deal(own, ids.len(), segments) {
+            each(own, |share| {
+                let at = ops.part(&all, share.rows.clone());
+                self.begin(share, &at)?;
+                layers.clone().try_for_each(|layer| {
+                    // SAFETY: the cache is borrowed exclusively, and other threads use other segments.
+                    unsafe { self.append(layer, share, &at, kv) }?;
+                    self.advance(layer, share, &at, kv)
+                })
+            })?;
+        } else {
+            each(own, |share| self.begin(share, &ops.part(&all, share.rows.clone())))?;
+            for layer in layers {
+                for share in &mut *own {
+                    // SAFETY: the cache is borrowed exclusively, and no other thread uses it.
+                    unsafe { self.append(layer, share, &ops.part(&all, share.rows.clone()), kv) }?;
+                }
+                each(own, |share| {
+                    self.advance(layer, share, &ops.part(&all, share.rows.clone()), kv)
+                })?;
             }
-            each(own, |index, share| self.advance(layer, share, &part(index), kv))?;
         }
         let hidden = ops.join(own, pool);
         pool.shares = shares;
         hidden
+    }
+
+    /// Computes the inputs of the first layer's attention.
+    fn begin(&self, share: &mut Share<O>, at: &O::Placed<'_>) -> Result<(), ModelError> {
+        let Share { pool, x, projected, .. } = share;
+        *x = self.embed(at, pool)?;
+        *projected = self.project(0, x, at, pool)?;
+        Ok(())
+    }
+
+    /// Writes the keys and values of layer `index` to the cache.
+    ///
+    /// # Safety
+    ///
+    /// Meanwhile, nobody else reads or writes the blocks that receive tokens.
+    unsafe fn append(
+        &self,
+        index: usize,
+        Share { projected, .. }: &Share<O>,
+        at: &O::Placed<'_>,
+        kv: &O::Kv,
+    ) -> Result<(), ModelError> {
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.ops.append(kv, index, [&projected.k, &projected.v], at) }
     }
 
     /// Computes attention and the rest of layer `index`, and the first part of the next layer; after the last layer,
@@ -62,7 +99,7 @@ impl<O: Ops> Decoder<O> {
         at: &O::Placed<'_>,
         kv: &O::Kv,
     ) -> Result<(), ModelError> {
-        let Share { pool, x, projected, hidden } = share;
+        let Share { pool, x, projected, hidden, .. } = share;
         let attended = self.ops.attend_cached(&projected.q, (kv, index), at, self.heads(), pool)?;
         let (input, given) = (mem::take(x), mem::take(projected));
         let attended = (attended, O::Lse::default());
@@ -80,16 +117,64 @@ impl<O: Ops> Decoder<O> {
     }
 }
 
-/// Runs several parts at once, each on one thread, or a single part on all threads.
+/// Deals the tokens of a pass to shares of about equal size. Returns true if no segment is cut.
+fn deal<O: Ops>(shares: &mut [Share<O>], tokens: usize, segments: &[Segment<'_>]) -> bool {
+    let parts = shares.len();
+    let mut ends = segments.iter().scan(0, |end, segment| {
+        *end += segment.new_tokens;
+        Some(*end)
+    });
+    let (mut before, mut after, mut start, mut whole) = (0, 0, 0, true);
+    for (index, share) in shares.iter_mut().enumerate() {
+        let equal = (index + 1) * tokens / parts;
+        while after <= equal && before < tokens {
+            (before, after) = (after, ends.next().unwrap_or(usize::MAX));
+        }
+        let near = if equal - before <= after - equal { before } else { after };
+        let fits = near.abs_diff(equal) * parts * SLACK <= tokens;
+        whole &= fits;
+        share.rows = start..if fits { near } else { equal };
+        start = share.rows.end;
+    }
+    whole
+}
+
+/// Runs several shares at once, each on one thread, or a single one on all threads.
 fn each<O: Ops>(
     shares: &mut [Share<O>],
-    f: impl Fn(usize, &mut Share<O>) -> Result<(), ModelError> + Sync,
+    f: impl Fn(&mut Share<O>) -> Result<(), ModelError> + Sync,
 ) -> Result<(), ModelError> {
     match shares {
-        [share] => f(0, share),
-        shares => {
-            let parts = shares.par_iter_mut().with_max_len(1).enumerate();
-            parts.try_for_each(|(part, share)| alone(|| f(part, share)))
-        }
+        [share] => f(share),
+        shares => shares.par_iter_mut().with_max_len(1).try_for_each(|share| alone(|| f(share))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dealt(parts: usize, new_tokens: &[usize]) -> (Vec<usize>, bool) {
+        let mut shares: Vec<Share> = Vec::new();
+        shares.resize_with(parts, Share::default);
+        let segment = |&new_tokens| Segment { new_tokens, len: new_tokens, blocks: &[] };
+        let segments: Vec<_> = new_tokens.iter().map(segment).collect();
+        let whole = deal(&mut shares, new_tokens.iter().sum(), &segments);
+        assert!(shares.windows(2).all(|pair| pair[0].rows.end == pair[1].rows.start));
+        assert_eq!(shares[0].rows.start, 0);
+        (shares.iter().map(|share| share.rows.end).collect(), whole)
+    }
+
+    #[test]
+    fn sequences_are_dealt_evenly_and_cut_only_if_the_shares_would_differ_by_more_than_an_eighth() {
+        assert_eq!(dealt(1, &[5]), (vec![5], true));
+        assert_eq!(dealt(2, &[1; 64]), (vec![32, 64], true));
+        assert_eq!(dealt(3, &[1; 64]), (vec![21, 42, 64], true));
+        assert_eq!(dealt(2, &[30, 34]), (vec![30, 64], true));
+        assert_eq!(dealt(2, &[34, 30]), (vec![34, 64], true));
+        assert_eq!(dealt(2, &[20, 44]), (vec![32, 64], false));
+        assert_eq!(dealt(2, &[64]), (vec![32, 64], false));
+        assert_eq!(dealt(4, &[16, 33, 15]), (vec![16, 32, 49, 64], false));
+        assert_eq!(dealt(2, &[1, 0, 1, 0]), (vec![1, 2], true));
     }
 }

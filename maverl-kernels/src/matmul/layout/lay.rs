@@ -61,8 +61,7 @@ impl<E: Element> Work for LayTiles<'_, '_, E> {
     fn run<V: Vectors>(self, simd: V) {
         let Self { matrix, rows, size, words, path, out, room } = self;
         let ahead = |term: usize| {
-            let start = matrix.data.as_ptr().wrapping_add((term + AHEAD) * matrix.indices);
-            rows.clone().step_by(BLOCK).for_each(|row| prefetch(start.wrapping_add(row)));
+            matrix.prefetch_indices(term + AHEAD, &rows);
         };
         let starts = rows.clone().step_by(size);
         let indices = |start: usize| start..matrix.indices.min(start + BLOCK);
@@ -104,6 +103,9 @@ impl<E: Element> Work for LayPanel<'_, '_, E> {
             Order::Terms => matrix.transposed_panel(simd, columns, words, out),
             Order::Indices => {
                 for (word, Line(out)) in words.zip(out) {
+                    for term in word * E::TERMS..(word + 1) * E::TERMS {
+                        matrix.prefetch_indices(term + AHEAD, &columns);
+                    }
                     matrix.indices_of(simd, word, &columns, out);
                 }
             }
@@ -112,6 +114,14 @@ impl<E: Element> Work for LayPanel<'_, '_, E> {
 }
 
 impl<E: Element> Matrix<'_, E> {
+    /// Prefetches one term of some indices, if those are consecutive. The term may lie past the end of the sum.
+    #[inline(always)]
+    fn prefetch_indices(&self, term: usize, indices: &Range<usize>) {
+        let start = self.data.as_ptr().wrapping_add(term * self.indices);
+        let lines = indices.clone().step_by(BLOCK).chain(indices.clone().last());
+        lines.for_each(|index| prefetch(start.wrapping_add(index)));
+    }
+
     /// Returns the words of one index from `first` on, if its terms are consecutive.
     #[inline(always)]
     fn terms_of<V: Vectors>(&self, simd: V, index: usize, first: usize, out: &mut [u32]) {

@@ -57,8 +57,6 @@ const REGISTER_SECONDS: f64 = 0.02;
 
 /// Measures GFLOP/s in registers and of products in both types, and GB/s of memory.
 pub(super) fn kernels(args: &BenchArgs) -> Vec<Figure> {
-    // This process measures nothing else, so the pool does not exist yet.
-    drop(rayon::ThreadPoolBuilder::new().num_threads(args.threads).build_global());
     let repeats = args.repeats.get();
     let mut figures = Vec::new();
     for precision in [Precision::F32, Precision::Bf16] {

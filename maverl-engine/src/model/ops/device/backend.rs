@@ -1,6 +1,7 @@
 //! A machine as a device on which models generate and are trained.
 
 use std::borrow::Cow;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use maverl_kernels::attention::BLOCK_TOKENS;
 use maverl_kernels::cuda::{Destination, DeviceArray, KvShape, from_bf16, to_bf16};
@@ -18,12 +19,20 @@ const FIRST_BLOCKS: usize = 64;
 /// Blocks of keys and values on a machine. Their array is replaced by one of twice the size where it is full.
 #[derive(Debug)]
 pub struct DeviceKv<M: Runner> {
-    pub(super) blocks: Numbers<M, u16>,
+    /// Locked, as new tokens are appended through a shared reference.
+    blocks: Mutex<Numbers<M, u16>>,
     pub(super) shape: KvShape,
     /// Number of blocks in use.
     count: usize,
     /// Largest number of blocks.
     most: usize,
+}
+
+impl<M: Runner> DeviceKv<M> {
+    /// Returns the blocks. They are valid even if a thread panicked with the lock.
+    pub(super) fn blocks(&self) -> MutexGuard<'_, Numbers<M, u16>> {
+        self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl<M: Runner> KvCache for DeviceKv<M> {
@@ -32,7 +41,7 @@ impl<M: Runner> KvCache for DeviceKv<M> {
     }
 
     fn clear(&mut self) {
-        (self.blocks, self.count) = (Numbers::default(), 0);
+        (self.blocks, self.count) = (Mutex::default(), 0);
     }
 }
 
@@ -60,18 +69,18 @@ impl<M: Runner> Backend for Device<M> {
     }
 
     fn kv(&self, config: &HfConfig, most: usize) -> DeviceKv<M> {
-        DeviceKv { blocks: Numbers::default(), shape: shape(config), count: 0, most }
+        DeviceKv { blocks: Mutex::default(), shape: shape(config), count: 0, most }
     }
 
     fn add_block(&self, kv: &mut DeviceKv<M>) -> Done<u32> {
-        let (block, room) = (kv.shape.block(), kv.blocks.len() / kv.shape.block());
+        let (block, room) = (kv.shape.block(), kv.blocks().len() / kv.shape.block());
         if kv.count == room {
             let more = (2 * room).max(FIRST_BLOCKS).min(kv.most).max(room + 1);
             let mut blocks = self.take(more * block)?;
             if kv.count > 0 {
-                self.kernels.copy(kv.blocks.read()?, blocks.write()?).map_err(failed)?;
+                self.kernels.copy(kv.blocks().read()?, blocks.write()?).map_err(failed)?;
             }
-            kv.blocks = blocks;
+            kv.blocks = Mutex::new(blocks);
         }
         kv.count += 1;
         Ok(kv.count as u32 - 1)
@@ -82,7 +91,7 @@ impl<M: Runner> Backend for Device<M> {
         // The tokens after those are overwritten before they are read.
         let block = kv.shape.block();
         let places = [from, to].map(|index| index as usize * block);
-        self.kernels.copy_within(kv.blocks.write()?, places, block).map_err(failed)
+        self.kernels.copy_within(kv.blocks().write()?, places, block).map_err(failed)
     }
 
     fn pick(&self, act: &Self::Act, width: usize, rows: &[u32]) -> Done<Self::Act> {

@@ -280,15 +280,16 @@ impl<M: Runner> Ops for Device<M> {
         Ok([dq, dk, dv])
     }
 
-    fn append(
+    #[allow(unsafe_code)]
+    unsafe fn append(
         &self,
-        kv: &mut DeviceKv<M>,
+        kv: &DeviceKv<M>,
         layer: usize,
         [k, v]: [&Self::Act; 2],
         at: &Placed<'_, M>,
     ) -> Done<()> {
-        let (new, shape) = ([k.read()?, v.read()?], kv.shape);
-        self.kernels.append(new, at.cached()?, shape, layer, kv.blocks.write()?).map_err(failed)
+        let (new, shape, mut blocks) = ([k.read()?, v.read()?], kv.shape, kv.blocks());
+        self.kernels.append(new, at.cached()?, shape, layer, blocks.write()?).map_err(failed)
     }
 
     fn attend_cached(
@@ -300,8 +301,8 @@ impl<M: Runner> Ops for Device<M> {
         _: &mut Pool<Self>,
     ) -> Done<Self::Act> {
         let mut out = self.take(q.len())?;
-        let (q, blocks, tables) = (q.read()?, kv.blocks.read()?, at.cached()?);
-        let to = out.write()?;
+        let (q, blocks, tables) = (q.read()?, kv.blocks(), at.cached()?);
+        let (blocks, to) = (blocks.read()?, out.write()?);
         self.kernels
             .attend_cached(q, blocks, tables, kv.shape, layer, heads, to)
             .map_err(failed)?;
