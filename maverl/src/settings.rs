@@ -68,7 +68,7 @@ pub struct Key {
     pub name: &'static str,
     /// Its documentation.
     pub doc: &'static str,
-    /// `row`, `policy`, `step`, or `run`, which may change when a run is resumed.
+    /// `agent`, `policy`, `team`, or `run`, which may change when a run is resumed.
     pub level: &'static str,
     /// Numbers that are accepted, if not all of the type.
     pub range: Option<Range>,

@@ -95,9 +95,9 @@ pub struct GroupPlan {
     pub eps: f64,
     /// Advantage of a group of one.
     pub singleton: Singleton,
-    /// Advantages among turns that were given the same prompt, which are added (GiGPO).
+    /// GiGPO: advantages among turns with the same or a similar prompt, which are added.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[setting(inner, example = "{ weight = 1.0, similarity = 0.9 }")]
+    #[setting(inner, example = "{ weight = 1.0, similarity = 0.9, discount = 0.95 }")]
     pub anchor: Option<AnchorPlan>,
 }
 
@@ -110,9 +110,9 @@ pub struct RewardPlan {
     /// Unit of reward: with `task`, all turns of an episode have its mean reward; otherwise each turn has its own.
     #[setting(default = GroupBy::TaskSeat)]
     pub by: GroupBy,
-    /// Advantages among turns that were given the same prompt, which are added (GiGPO).
+    /// GiGPO: advantages among turns with the same or a similar prompt, which are added.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[setting(inner, example = "{ weight = 1.0, similarity = 0.9 }")]
+    #[setting(inner, example = "{ weight = 1.0, similarity = 0.9, discount = 0.95 }")]
     pub anchor: Option<AnchorPlan>,
 }
 
@@ -125,9 +125,9 @@ pub struct GreedyPlan {
     /// Unit of reward: with `task`, all turns of an episode have its mean reward; otherwise each turn has its own.
     #[setting(default = GroupBy::TaskSeat)]
     pub by: GroupBy,
-    /// Advantages among turns that were given the same prompt, which are added (GiGPO).
+    /// GiGPO: advantages among turns with the same or a similar prompt, which are added.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[setting(inner, example = "{ weight = 1.0, similarity = 0.9 }")]
+    #[setting(inner, example = "{ weight = 1.0, similarity = 0.9, discount = 0.95 }")]
     pub anchor: Option<AnchorPlan>,
 }
 
@@ -143,9 +143,9 @@ pub struct MovingAveragePlan {
     /// Unit of reward: with `task`, all turns of an episode have its mean reward; otherwise each turn has its own.
     #[setting(default = GroupBy::TaskSeat)]
     pub by: GroupBy,
-    /// Advantages among turns that were given the same prompt, which are added (GiGPO).
+    /// GiGPO: advantages among turns with the same or a similar prompt, which are added.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[setting(inner, example = "{ weight = 1.0, similarity = 0.9 }")]
+    #[setting(inner, example = "{ weight = 1.0, similarity = 0.9, discount = 0.95 }")]
     pub anchor: Option<AnchorPlan>,
 }
 

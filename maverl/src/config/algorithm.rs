@@ -31,7 +31,7 @@ pub struct AlgorithmPlan {
     /// Dynamic sampling (DAPO): maximum number of times that tasks whose episodes all have the same reward are replaced by other tasks.
     #[setting(default = 0)]
     pub resample: u32,
-    /// Loss of every agent without one of its own.
+    /// Defaults of every agent's `loss`.
     #[setting(table)]
     pub loss: LossPlan,
     /// Aggregation of token losses.
@@ -75,7 +75,7 @@ pub struct AlgorithmPlan {
     /// Critics that the estimator needs.
     #[setting(skip)]
     pub critic: Option<CriticPlan>,
-    /// Consecutive flat steps (no group has two different rewards) after which the run stops.
+    /// Consecutive flat steps (rewards give no advantage) after which the run stops.
     #[setting(always, default = 10, level = "run")]
     pub max_flat_steps: u64,
 }
@@ -198,7 +198,7 @@ pub enum TrainOn {
 #[serde(default, deny_unknown_fields)]
 #[settings(level = "team")]
 pub struct ObservationPlan {
-    /// Weight of a token of an observation; a token of a reply has 1 less this weight.
+    /// Weight of the tokens of observations; those of replies have `1 - observation_weight`.
     #[setting(default = 0.5, range = 0.0..=1.0)]
     pub observation_weight: f64,
 }

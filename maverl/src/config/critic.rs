@@ -27,7 +27,7 @@ pub struct CriticPlan {
     pub scope: CriticScope,
     /// Granularity of values.
     pub granularity: Granularity,
-    /// End of GAE: the end of the turn, of the seat's last turn, or of the team's last turn.
+    /// End of the sum of GAE: the end of the turn, of the seat's last turn, or of the team's last turn.
     pub bootstrap: Bootstrap,
     /// Discount from token to token, or from turn to turn with `granularity = "turn"`.
     #[setting(default = 1.0, range = 0.0..=1.0)]
@@ -63,7 +63,7 @@ pub struct MixerPlan {
     /// Hidden units of the mixing network; only with `network = "monotone"`.
     #[setting(default = 32, range = 1..=WIDTH)]
     pub width: NonZeroUsize,
-    /// Credit of an agent: how its advantage is derived from that of the team.
+    /// Credit of an agent, its part in the advantage of the team (docs/src/algorithms/mixers.md).
     pub credit: Credit,
     /// Trunk under the value heads.
     pub trunk: MixerTrunk,

@@ -9,6 +9,7 @@ use std::sync::LazyLock;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::config::{AlgorithmConfig, AlgorithmPlan};
 use crate::metrics::Metrics;
 use crate::model::{ModelFiles, ModelSource, Tokenizer};
 use crate::run_dir::tests::{episode, origin, write_step};
@@ -51,6 +52,9 @@ impl Written {
         let mut origin = origin();
         origin.config.steps = 4;
         origin.config.orchestra.name = Some("search/orchestra".to_owned());
+        // As in a run, `resolved.toml` has every value of the algorithm.
+        let algorithm = AlgorithmPlan::from(&origin.config.algorithm);
+        origin.config.algorithm = AlgorithmConfig::from(&algorithm);
         let dir = RunDir::create(path, &origin).unwrap();
         let seat = |seat: &&str| json!({ "seat": seat, "policy": "tiny", "trained": true, "temperature": 1.0, "max_tokens": 24 });
         let plan = json!({
@@ -346,6 +350,7 @@ fn every_path_of_the_interface_answers_with_the_numbers_of_the_files() {
     assert_eq!(turn["completion"]["moved"][4], 0.25);
     assert_eq!(turn["completion"]["advantage"][0], turn["sample"]["advantage"]);
     assert!(turn["words"] == true && turn["completion"]["reference"].is_null(), "{turn}");
+    assert_eq!(turn["clip"], json!([0.8, 1.2]), "the bounds of the preset");
     let spans = get("api/runs/0/spans?from=2");
     assert_eq!(spans["steps"][0]["spans"][1], json!(["rollout", null, 0.125, 1.5]));
     assert_eq!(get("api/runs/0/clock/2")["turns"][1], json!([0, 1, SEATS[2], 100, 200]));
