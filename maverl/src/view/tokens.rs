@@ -133,7 +133,7 @@ fn clip(resolved: &Value, seat: &Seat) -> Option<[f64; 2]> {
     let own = own.map_or_else(|| agent.clone(), |own| own.over(&agent));
     let loss = own.loss.unwrap_or_default().over(&config.algorithm.loss);
     // The surrogate of another crate has bounds of its own, if any.
-    let kind = loss.surrogate.as_ref().and_then(|surrogate| surrogate.kind.as_deref());
+    let kind = loss.surrogate.kind.as_deref();
     let builtin = kind.is_none_or(|kind| kind == "clip");
     let LossPlan { surrogate, ratio, .. } = LossPlan::from(&loss);
     match surrogate {
