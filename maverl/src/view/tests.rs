@@ -14,8 +14,8 @@ use crate::metrics::Metrics;
 use crate::model::{ModelFiles, ModelSource, Tokenizer};
 use crate::run_dir::tests::{episode, origin, write_step};
 use crate::run_dir::{
-    EpisodeRow, EstimatorRecord, GroupRecord, Journal, RunDir, SampleRecord, SpanRecord, SpanRow,
-    StepSamples, TRAIN, TokenRecord, TurnTime,
+    EpisodeRow, EstimatorRecord, GroupRecord, Journal, Origin, RunDir, SampleRecord, SpanRecord,
+    SpanRow, StepSamples, TRAIN, TokenRecord, TurnTime,
 };
 use crate::task::{Action, Score};
 use crate::trajectory::{
@@ -38,6 +38,14 @@ static WORDS: LazyLock<Tokenizer> = LazyLock::new(|| {
     Tokenizer::load(&ModelFiles::new(&ModelSource::Builtin("tiny".to_owned()))).unwrap()
 });
 
+/// Returns the origin of a run whose `resolved.toml` has every value of the algorithm, as that of a run.
+fn resolved_origin() -> Origin {
+    let mut origin = origin();
+    let algorithm = AlgorithmPlan::from(&origin.config.algorithm);
+    origin.config.algorithm = AlgorithmConfig::from(&algorithm);
+    origin
+}
+
 /// A run that a test writes step by step, as training would.
 pub(super) struct Written {
     pub(super) dir: RunDir,
@@ -49,12 +57,9 @@ pub(super) struct Written {
 impl Written {
     /// Creates a run without a step.
     pub(super) fn new(path: &Path) -> Self {
-        let mut origin = origin();
+        let mut origin = resolved_origin();
         origin.config.steps = 4;
         origin.config.orchestra.name = Some("search/orchestra".to_owned());
-        // As in a run, `resolved.toml` has every value of the algorithm.
-        let algorithm = AlgorithmPlan::from(&origin.config.algorithm);
-        origin.config.algorithm = AlgorithmConfig::from(&algorithm);
         let dir = RunDir::create(path, &origin).unwrap();
         let seat = |seat: &&str| json!({ "seat": seat, "policy": "tiny", "trained": true, "temperature": 1.0, "max_tokens": 24 });
         let plan = json!({
@@ -498,7 +503,7 @@ fn compared_runs_show_the_keys_that_differ_and_no_interval_for_other_tasks() {
     let viewer = Viewer::new(vec![home.path().to_owned()]).unwrap();
     let (_, same) = ask(&viewer, "api/compare?runs=0,1");
     assert_eq!((&same["keys"], &same["pairs"][0]["difference"]["mean"]), (&json!([]), &json!(0.0)));
-    let mut other = origin();
+    let mut other = resolved_origin();
     (other.config.seed, other.config.steps) = (8, 4);
     other.config.orchestra.name = Some("search/orchestra".to_owned());
     other.provenance.data.insert("held out test".into(), "c".repeat(64));
