@@ -165,7 +165,7 @@ fn a_policy_of_a_run_is_served_as_it_was_trained_to_the_bit() {
             "--run",
             "run",
             "--checkpoint",
-            "latest",
+            "last",
             "--checkpoint",
             "0",
             "--checkpoint",

@@ -149,7 +149,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     // Pages about runs.
-    ("view", &["eval", "model", "run_dir", "serve", "table", "task", "train", "trajectory"]),
+    (
+        "view",
+        &["config", "eval", "model", "run_dir", "serve", "table", "task", "train", "trajectory"],
+    ),
 ];
 
 /// Top-level modules, which may use all others, and which no other may use.
@@ -894,6 +897,123 @@ fn the_data_path_leads_through_the_files_and_functions_of_its_tables() {
         // The numbers of the rows, and of the sentence above each table.
         assert!(section.contains(&format!("{} in all", whole.len())));
     }
+}
+
+/// Returns the pages of the repository: those at the root and of the book, and the tables of recipes and fixtures.
+fn pages() -> Vec<PathBuf> {
+    let mut pages: Vec<PathBuf> =
+        ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "tests/fixtures/README.md"]
+            .map(|page| root().join(page))
+            .to_vec();
+    let mut dirs = vec![root().join("docs/src"), root().join("recipes")];
+    while let Some(dir) = dirs.pop() {
+        for entry in fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                dirs.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "md") {
+                pages.push(path);
+            }
+        }
+    }
+    pages.sort();
+    pages
+}
+
+/// Returns the numbered lines of a page that are not in a block of code.
+fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut code = false;
+    text.lines().enumerate().filter(move |(_, line)| {
+        let fence = line.trim_start().starts_with("```");
+        code ^= fence;
+        !code && !fence
+    })
+}
+
+/// Returns the anchors of a page: its headings in lower case, with hyphens for spaces and without punctuation.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let headings = prose(text).filter_map(|(_, line)| line.strip_prefix('#'));
+    let mut anchors = BTreeSet::new();
+    for heading in headings {
+        let kept = |c: &char| c.is_alphanumeric() || " -_".contains(*c);
+        let text: String = heading.trim_start_matches('#').trim().chars().filter(kept).collect();
+        let anchor = text.to_lowercase().replace(' ', "-");
+        let again = (1..).map(|n| format!("{anchor}-{n}"));
+        let free = std::iter::once(anchor.clone()).chain(again).find(|a| !anchors.contains(a));
+        anchors.extend(free);
+    }
+    anchors
+}
+
+/// Returns the targets of the links in a line, without those in code.
+fn targets(line: &str) -> Vec<String> {
+    let plain: Vec<&str> = line.split('`').step_by(2).collect();
+    let plain = plain.join("`");
+    let ends = plain.split("](").skip(1).filter_map(|rest| rest.split([')', ' ']).next());
+    ends.map(str::to_owned).collect()
+}
+
+/// Returns the reason why a link of a page leads nowhere, if it does.
+fn broken(page: &Path, target: &str) -> Option<String> {
+    if ["http:", "https:", "mailto:"].iter().any(|scheme| target.starts_with(scheme)) {
+        return None;
+    }
+    let (path, anchor) = target.split_once('#').unwrap_or((target, ""));
+    let to = if path.is_empty() { page.to_owned() } else { page.parent().unwrap().join(path) };
+    if !to.exists() {
+        return Some(format!("there is no `{path}`"));
+    }
+    let missing =
+        !anchor.is_empty() && !anchors(&fs::read_to_string(&to).unwrap()).contains(anchor);
+    missing.then(|| format!("`{}` has no heading `#{anchor}`", to.display()))
+}
+
+#[test]
+fn links_and_anchors_of_the_documents_lead_somewhere() {
+    let mut problems = Vec::new();
+    for page in pages() {
+        let text = fs::read_to_string(&page).unwrap();
+        for (i, line) in prose(&text) {
+            let found = targets(line).into_iter().filter_map(|target| broken(&page, &target));
+            problems.extend(found.map(|reason| format!("{}: {reason}", place(&page, i))));
+        }
+    }
+    none(&problems);
+}
+
+#[test]
+fn links_and_anchors_are_read_as_they_are_written() {
+    let text = "# A `b` c!\n```\n# no heading\n[x](no_link)\n```\n## A b c\n";
+    assert_eq!(anchors(text), BTreeSet::from(["a-b-c".to_owned(), "a-b-c-1".to_owned()]));
+    assert_eq!(targets("[a](b.md#c) `[d](e)` [f](#g \"title\")"), ["b.md#c", "#g"]);
+    let page = root().join("README.md");
+    assert_eq!(broken(&page, "docs/src/config.md#levels"), None);
+    assert!(broken(&page, "docs/src/config.md#nothing").is_some());
+    assert!(broken(&page, "docs/src/nothing.md").is_some());
+}
+
+/// Maximum length of a line of a document, but for tables, blocks of code and lines with a long link. Editors wrap at 124.
+const LONGEST_LINE: usize = 140;
+
+/// Pages that are written by programs.
+const GENERATED: [&str; 2] = ["docs/src/cli.md", "tests/fixtures/README.md"];
+
+#[test]
+fn lines_of_the_documents_are_wrapped() {
+    let mut problems = Vec::new();
+    for page in pages() {
+        if GENERATED.iter().any(|generated| page.ends_with(generated)) {
+            continue;
+        }
+        let text = fs::read_to_string(&page).unwrap();
+        let long = prose(&text).filter(|(_, line)| {
+            let table = line.trim_start().starts_with('|');
+            let link = line.split_whitespace().any(|word| word.chars().count() > 60);
+            !table && !link && line.chars().count() > LONGEST_LINE
+        });
+        problems.extend(long.map(|(i, line)| format!("{}: {line}", place(&page, i))));
+    }
+    none(&problems);
 }
 
 #[test]

@@ -2,8 +2,6 @@
 
 use std::borrow::Cow;
 
-use maverl_kernels::adamw::AdamW;
-
 use crate::model::ops::{Cpu, Ops};
 use crate::model::save::Entry;
 use crate::model::weights::Shards;
@@ -51,9 +49,7 @@ impl<O: Ops> Optimizer<O> {
             return Err(ModelError::new(ModelErrorKind::Argument, "these weights are not trained"));
         }
         self.step += 1;
-        let OptimOptions { betas: (beta1, beta2), eps, weight_decay, grad_clip } = self.options;
-        let adamw = AdamW { lr, beta1, beta2, eps, weight_decay };
-        let scale = (grad_clip / (norm + 1e-6)).min(1.0) as f32;
+        let (adamw, scale) = self.options.step(lr, norm);
         let Self { ops, params, m, v, step, .. } = self;
         ops.adamw(&adamw, (*step, scale), &mut params.write(), &mut grad, [m, v])
     }

@@ -3,6 +3,7 @@
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
+use maverl_kernels::adamw::AdamW;
 use maverl_kernels::matmul::Precision;
 use serde_json::{Map, Value};
 
@@ -238,5 +239,18 @@ pub struct OptimOptions {
 impl Default for OptimOptions {
     fn default() -> Self {
         Self { betas: (0.9, 0.999), eps: 1e-8, weight_decay: 0.01, grad_clip: 1.0 }
+    }
+}
+
+impl OptimOptions {
+    /// Returns the constants of an AdamW step, and the factor that clips a gradient of this norm.
+    ///
+    /// ```text
+    /// factor = min(grad_clip / (norm + 1e-6), 1)
+    /// ```
+    pub fn step(&self, lr: f64, norm: f64) -> (AdamW, f32) {
+        let Self { betas: (beta1, beta2), eps, weight_decay, grad_clip } = *self;
+        let factor = (grad_clip / (norm + 1e-6)).min(1.0) as f32;
+        (AdamW { lr, beta1, beta2, eps, weight_decay }, factor)
     }
 }

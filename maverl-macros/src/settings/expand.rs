@@ -242,9 +242,14 @@ impl Settings<'_> {
         let table = matches!(field.kind, Kind::Table | Kind::Same | Kind::Inner);
         let range = option(field.range.as_ref().map(|range| self.range(range)));
         let example = option(field.example.as_ref().map(|example| quote!(#example)));
+        let idle = field
+            .idle
+            .iter()
+            .map(|(holds, condition)| quote!(#home::Idle { holds: #holds, condition: #condition }));
         quote! {
             #home::Key {
                 name: #name, doc: #text, level: #level, range: #range, table: #table, example: #example,
+                idle: &[#(#idle),*],
             }
         }
     }

@@ -15,9 +15,21 @@ use crate::errors::Errors;
 use crate::item::documentation;
 
 const ON_STRUCT: [&str; 4] = ["partial", "level", "by_hand", "crate"];
-const ON_FIELD: [&str; 12] = [
-    "default", "range", "level", "key", "written", "example", "table", "inner", "when", "always",
-    "optional", "skip",
+const ON_FIELD: [&str; 14] = [
+    "default",
+    "range",
+    "level",
+    "key",
+    "written",
+    "example",
+    "table",
+    "inner",
+    "when",
+    "always",
+    "optional",
+    "skip",
+    "idle_when",
+    "idle_unless",
 ];
 
 /// A struct with resolved settings.
@@ -50,6 +62,8 @@ pub(crate) struct Setting<'i> {
     pub(crate) example: Option<String>,
     /// Condition under which a table is written.
     pub(crate) when: Option<Expr>,
+    /// Conditions on another key under which this one has no effect: if it holds, or if it does not.
+    pub(crate) idle: Vec<(bool, LitStr)>,
     pub(crate) kind: Kind,
 }
 
@@ -128,6 +142,7 @@ impl<'i> Setting<'i> {
             written: None,
             example: None,
             when: None,
+            idle: Vec::new(),
             kind: Kind::Optional,
         };
         for list in lists(&field.attrs, "setting", errors) {
@@ -151,6 +166,10 @@ impl<'i> Setting<'i> {
                 self.example = Some(value::<LitStr>(input, "example = \"{ lr = 1e-5 }\"")?.value());
             }
             "when" => self.when = Some(value(input, "when = self.mode == Mode::Own")?),
+            "idle_when" => self.idle.push((true, value(input, "idle_when = \"epochs = 1\"")?)),
+            "idle_unless" => {
+                self.idle.push((false, value(input, "idle_unless = \"kind = 'own'\"")?));
+            }
             "table" => self.kind = Kind::Table,
             "inner" => self.kind = Kind::Inner,
             "optional" => self.kind = Kind::Same,

@@ -1,23 +1,15 @@
-//! Keys of the algorithm that were given another value than they would have, and change nothing beside the others.
+//! Keys of the algorithm that have another value than they would have unset, and no effect beside the others.
+//!
+//! The declaration of a key states the values of other keys of its table that disable it (`idle_when`, `idle_unless`). Only
+//! `reference.every` is checked by code: whether there is a reference depends on the preset, on another table, and on the
+//! loss of every seat.
 
-use crate::config::{
-    AdvantagePlan, AlgorithmConfig, Config, Credit, KlIn, MixerNetwork, MixerPlan, Preset, Trunk,
-};
-use crate::plan::{AlgorithmPlan, CriticPlan, LossPlan, SeatPlan};
+use serde_json::Value;
 
-/// A key, whether its value is another than without it, and why it has no effect, if it has none.
-type Key = (&'static str, bool, Option<&'static str>);
-
-/// The keys of `$table` that differ between two plans.
-macro_rules! keys {
-    ($given:expr, $unset:expr, $table:literal, $($($field:ident).+: $idle:expr;)*) => {
-        vec![$((
-            concat!($table, stringify!($($field).+)),
-            $given.$($field).+ != $unset.$($field).+,
-            $idle
-        )),*]
-    };
-}
+use crate::config::tables::{Declared, TABLES};
+use crate::config::{AlgorithmConfig, Config, LossConfig, Preset};
+use crate::plan::{AlgorithmPlan, SeatPlan};
+use crate::settings::{Key, json};
 
 /// Returns a sentence for each key that was written and has no effect.
 pub(super) fn warnings(
@@ -25,100 +17,69 @@ pub(super) fn warnings(
     algorithm: &AlgorithmPlan,
     seats: &[SeatPlan],
 ) -> Vec<String> {
-    let written = &config.algorithm;
-    let unset = AlgorithmConfig { name: written.name, ..AlgorithmConfig::default() };
+    let unset = AlgorithmConfig { name: config.algorithm.name, ..AlgorithmConfig::default() };
     let unset = AlgorithmPlan::from(&unset);
-    let mut keys = estimates(algorithm, &unset);
-    match &algorithm.advantage {
-        AdvantagePlan::Critic(critic) => keys.extend(values(critic)),
-        AdvantagePlan::Mixer(mixer) => keys.extend(mixed(mixer)),
-        _ => {}
+    let [given, defaults] = [algorithm, &unset].map(|plan| json(&AlgorithmConfig::from(plan)));
+    let trained: Vec<Value> = seats
+        .iter()
+        .filter(|seat| seat.trained)
+        .map(|seat| json(&LossConfig::from(&seat.loss)))
+        .collect();
+    let mut warnings = Vec::new();
+    for table in
+        TABLES.iter().filter(|table| table.place().first().is_some_and(|at| at == "algorithm"))
+    {
+        let place = &table.place()[1..];
+        let Some(values) = at(&given, place, table) else { continue };
+        let defaults = at(&defaults, place, table).cloned().unwrap_or_else(|| (table.defaults)());
+        // Agents may have losses of their own. Supervised training has another one.
+        let beside = match place {
+            [loss] if loss == "loss" && algorithm.preset.is_supervised() => continue,
+            [loss] if loss == "loss" => trained.as_slice(),
+            _ => std::slice::from_ref(values),
+        };
+        let changed =
+            table.keys.iter().filter(|key| values.get(key.name) != defaults.get(key.name));
+        let idle = changed.filter_map(|key| Some((key.name, reason(key, beside)?)));
+        let place: String = place.iter().map(|part| format!("{part}.")).collect();
+        warnings.extend(idle.map(|(key, why)| sentence(&format!("{place}{key}"), &why)));
     }
-    if !algorithm.preset.is_supervised() {
-        let given = LossPlan::from(&written.loss);
-        keys.extend(losses(&given, &LossPlan::from(&written.name.parts().loss), seats));
+    if algorithm.reference != unset.reference {
+        let why = no_reference(algorithm, seats);
+        warnings.extend(why.map(|why| sentence("reference.every", why)));
     }
-    keys.push((
-        "reference.every",
-        algorithm.reference != unset.reference,
-        no_reference(algorithm, seats),
-    ));
-    let idle = |(name, changed, why): Key| {
-        why.filter(|_| changed).map(|why| format!("`algorithm.{name}` has no effect: {why}"))
-    };
-    keys.into_iter().filter_map(idle).collect()
+    warnings
+}
+
+fn sentence(key: &str, why: &str) -> String {
+    format!("`algorithm.{key}` has no effect: {why}")
+}
+
+/// Returns the table at a place of the algorithm, if it is of the declared kind.
+fn at<'v>(algorithm: &'v Value, place: &[String], table: &Declared) -> Option<&'v Value> {
+    let found = place.iter().try_fold(algorithm, |table, key| table.get(key))?;
+    let is_kind = table.kind.is_none_or(|kind| found.get("kind").is_some_and(|own| own == kind));
+    Some(found).filter(|found| is_kind && found.is_object())
+}
+
+/// Returns the reason why a key has no effect in any of the tables that it is in, if it has none in all of them.
+fn reason(key: &Key, tables: &[Value]) -> Option<String> {
+    let of = |table: &Value| key.idle.iter().find_map(|idle| idle.reason(table));
+    let reasons: Option<Vec<String>> = tables.iter().map(of).collect();
+    reasons?.into_iter().next()
 }
 
 /// Returns the reason why no policy has a reference, if none has.
 fn no_reference(given: &AlgorithmPlan, seats: &[SeatPlan]) -> Option<&'static str> {
-    match given.preset {
-        Preset::Sft => Some("`name = \"sft\"` has no reference"),
-        _ if given.preset.compares_pairs() => {
-            when(given.preference.reference_free, "`preference.reference_free` is true")
+    let (none, why) = match given.preset {
+        Preset::Sft => (true, "`name = \"sft\"` has no reference"),
+        preset if preset.compares_pairs() => {
+            (given.preference.reference_free, "`preference.reference_free` is true")
         }
         _ => {
             let free = |seat: &SeatPlan| !seat.trained || seat.loss.kl_coef == 0.0;
-            when(seats.iter().all(free), "`loss.kl_coef` is 0")
+            (seats.iter().all(free), "`loss.kl_coef` is 0")
         }
-    }
-}
-
-/// Returns the reason if the condition holds.
-fn when(idle: bool, why: &'static str) -> Option<&'static str> {
-    idle.then_some(why)
-}
-
-fn estimates(given: &AlgorithmPlan, unset: &AlgorithmPlan) -> Vec<Key> {
-    let supervised = when(given.preset.is_supervised(), "given replies have no advantages");
-    let taught = when(given.preset != Preset::Sft, "it is a key of `name = \"sft\"`");
-    keys! { given, unset, "",
-        shaping: supervised;
-        whiten: supervised;
-        resample: supervised;
-        early_stop_kl: supervised.or(when(given.epochs == 1, "`epochs` is 1"));
-        update_order: supervised;
-        future_rewards: supervised;
-        influence: supervised;
-        adaptive_kl.target: supervised;
-        adaptive_kl.horizon: supervised.or(when(
-            given.adaptive_kl.target == 0.0, "`adaptive_kl.target` is 0"
-        ));
-        train_on: taught;
-        preference: when(
-            !given.preset.compares_pairs(), "it is a table of `name = \"dpo\"` and `name = \"spin\"`"
-        );
-    }
-}
-
-fn values(given: &CriticPlan) -> Vec<Key> {
-    let unset = CriticPlan::default();
-    keys! { given, unset, "advantage.",
-        value_coef: when(given.trunk != Trunk::Shared, "`trunk` is not \"shared\"");
-    }
-}
-
-fn mixed(given: &MixerPlan) -> Vec<Key> {
-    let unset = MixerPlan::default();
-    let whole = when(
-        given.credit != Credit::Tokens,
-        "a mixer's values are of whole episodes, unless `credit` is \"tokens\"",
-    );
-    keys! { given, unset, "advantage.",
-        width: when(given.network != MixerNetwork::Monotone, "`network` is not \"monotone\"");
-        gamma: whole;
-        lambda: whole;
-    }
-}
-
-fn losses(given: &LossPlan, unset: &LossPlan, seats: &[SeatPlan]) -> Vec<Key> {
-    let all = |idle: fn(&LossPlan) -> bool, why| {
-        when(seats.iter().filter(|seat| seat.trained).all(|seat| idle(&seat.loss)), why)
     };
-    let free = all(|loss| loss.kl_coef == 0.0, "`loss.kl_coef` is 0");
-    keys! { given, unset, "loss.",
-        kl: free;
-        kl_in: free;
-        kl_corrected: free.or(all(|loss| loss.kl_in == KlIn::Reward, "`loss.kl_in` is \"reward\""));
-        overlong_penalty: all(|loss| loss.overlong_buffer == 0.0, "`loss.overlong_buffer` is 0");
-    }
+    none.then_some(why)
 }

@@ -86,6 +86,7 @@ pub(super) fn eval(args: &EvalArgs) -> Result<ExitCode, Failure> {
 pub(super) fn which(text: &str) -> Result<Which, String> {
     match text {
         "last" => Ok(Which::Last),
+        "latest" => Err("the newest checkpoint is `last`".to_owned()),
         "best" => Ok(Which::Best),
         step => {
             step.parse().map(Which::Step).map_err(|_| "write `last`, `best` or a step".to_owned())

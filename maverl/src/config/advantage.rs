@@ -95,58 +95,53 @@ pub struct GroupPlan {
     pub eps: f64,
     /// Advantage of a group of one.
     pub singleton: Singleton,
-    /// Advantages among turns that were given the same prompt, which are added (GiGPO).
+    /// GiGPO: advantages among turns with the same or a similar prompt, which are added.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[setting(inner, example = "{ weight = 1.0, similarity = 0.9 }")]
+    #[setting(inner, example = "{ weight = 1.0, similarity = 0.9, discount = 0.95 }")]
     pub anchor: Option<AnchorPlan>,
 }
 
-/// Rewards as they are.
-#[maverl::advantage(name = "reward")]
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
-#[serde(default, deny_unknown_fields)]
-#[settings(level = "team")]
-pub struct RewardPlan {
-    /// Unit of reward: with `task`, all turns of an episode have its mean reward; otherwise each turn has its own.
-    #[setting(default = GroupBy::TaskSeat)]
-    pub by: GroupBy,
-    /// Advantages among turns that were given the same prompt, which are added (GiGPO).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[setting(inner, example = "{ weight = 1.0, similarity = 0.9 }")]
-    pub anchor: Option<AnchorPlan>,
+/// Declares an estimator that compares rewards with a baseline known before the step, or with none. These have keys in
+/// common.
+macro_rules! ungrouped {
+    ($(#[$meta:meta])* $plan:ident { $($own:tt)* }) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
+        #[serde(default, deny_unknown_fields)]
+        #[settings(level = "team")]
+        pub struct $plan {
+            $($own)*
+            /// Unit of reward: with `task`, all turns of an episode have its mean reward; otherwise each turn has its own.
+            #[setting(default = GroupBy::TaskSeat)]
+            pub by: GroupBy,
+            /// GiGPO: advantages among turns with the same or a similar prompt, which are added.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            #[setting(inner, example = "{ weight = 1.0, similarity = 0.9, discount = 0.95 }")]
+            pub anchor: Option<AnchorPlan>,
+        }
+    };
 }
 
-/// Rewards less that of an episode more on the same task, played greedily.
-#[maverl::advantage(name = "greedy")]
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
-#[serde(default, deny_unknown_fields)]
-#[settings(level = "team")]
-pub struct GreedyPlan {
-    /// Unit of reward: with `task`, all turns of an episode have its mean reward; otherwise each turn has its own.
-    #[setting(default = GroupBy::TaskSeat)]
-    pub by: GroupBy,
-    /// Advantages among turns that were given the same prompt, which are added (GiGPO).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[setting(inner, example = "{ weight = 1.0, similarity = 0.9 }")]
-    pub anchor: Option<AnchorPlan>,
+ungrouped! {
+    /// Rewards as they are.
+    #[maverl::advantage(name = "reward")]
+    RewardPlan {}
 }
 
-/// Rewards less the average reward of the seat over the steps so far.
-#[maverl::advantage(name = "moving_average")]
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
-#[serde(default, deny_unknown_fields)]
-#[settings(level = "team")]
-pub struct MovingAveragePlan {
-    /// Momentum of the average.
-    #[setting(default = 0.9, range = 0.0..1.0)]
-    pub momentum: f64,
-    /// Unit of reward: with `task`, all turns of an episode have its mean reward; otherwise each turn has its own.
-    #[setting(default = GroupBy::TaskSeat)]
-    pub by: GroupBy,
-    /// Advantages among turns that were given the same prompt, which are added (GiGPO).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[setting(inner, example = "{ weight = 1.0, similarity = 0.9 }")]
-    pub anchor: Option<AnchorPlan>,
+ungrouped! {
+    /// Rewards less that of an episode more on the same task, played greedily.
+    #[maverl::advantage(name = "greedy")]
+    GreedyPlan {}
+}
+
+ungrouped! {
+    /// Rewards less the average reward of the seat over the steps so far.
+    #[maverl::advantage(name = "moving_average")]
+    MovingAveragePlan {
+        /// Momentum of the average.
+        #[setting(default = 0.9, range = 0.0..1.0)]
+        pub momentum: f64,
+    }
 }
 
 /// Advantages among turns that were given the same prompt.

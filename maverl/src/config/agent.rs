@@ -70,7 +70,7 @@ pub struct ModelConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[setting(table)]
     pub lora: Option<LoraConfig>,
-    /// PEFT adapter that new LoRA adapters of this model start from; relative to the file that names it.
+    /// Directory of a PEFT adapter that new LoRA adapters of this model start from; relative to the file that names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[setting(example = "\"adapters/search\"")]
     pub adapter: Option<String>,
@@ -209,7 +209,7 @@ pub struct OptimPlan {
     pub grad_clip: f64,
     /// Learning rate schedule over `steps`.
     pub schedule: Schedule,
-    /// Warm-up: steps over which the learning rate rises from 0.
+    /// Warm-up: steps over which the learning rate rises linearly to `lr`.
     #[setting(default = 0)]
     pub warmup_steps: u64,
 }
@@ -244,8 +244,8 @@ pub struct AgentConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(example = "\"tiny\"")]
     pub worker_group: Option<String>,
-    /// Name of an adapter, which agents with the same model, worker group and adapter share; the worker group's name unless
-    /// set, where the model has `lora`.
+    /// Name (not a directory) of an adapter, which agents with the same model, worker group and adapter share; the worker
+    /// group's name unless set, where the model has `lora`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(example = "\"tiny\"")]
     pub adapter: Option<String>,

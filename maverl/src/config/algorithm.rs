@@ -23,15 +23,15 @@ pub struct AlgorithmPlan {
     #[setting(table)]
     pub advantage: AdvantagePlan,
     /// Shaping of a turn's reward by the rewards of earlier rounds.
-    #[setting(table)]
+    #[setting(table, idle_when = "name = ['sft', 'dpo', 'spin']")]
     pub shaping: Shaping,
     /// Normalize the advantages of a step's tokens to mean 0 and standard deviation 1.
-    #[setting(default = false)]
+    #[setting(default = false, idle_when = "name = ['sft', 'dpo', 'spin']")]
     pub whiten: bool,
     /// Dynamic sampling (DAPO): maximum number of times that tasks whose episodes all have the same reward are replaced by other tasks.
-    #[setting(default = 0)]
+    #[setting(default = 0, idle_when = "name = ['sft', 'dpo', 'spin']")]
     pub resample: u32,
-    /// Loss of every agent without one of its own.
+    /// Defaults of every agent's `loss`.
     #[setting(table)]
     pub loss: LossPlan,
     /// Aggregation of token losses.
@@ -43,19 +43,20 @@ pub struct AlgorithmPlan {
     #[setting(default = 1, written = NonZeroUsize, range = 1..=MANY)]
     pub epochs: usize,
     /// Mean KL to the sampling policy above which the remaining epochs of a step are skipped; 0 disables it.
-    #[setting(default = 0.0, range = 0.0..)]
+    #[setting(default = 0.0, range = 0.0.., idle_when = "epochs = 1")]
+    #[setting(idle_when = "name = ['sft', 'dpo', 'spin']")]
     pub early_stop_kl: f64,
     /// Order of policy updates.
-    #[setting(table)]
+    #[setting(table, idle_when = "name = ['sft', 'dpo', 'spin']")]
     pub update_order: UpdateOrder,
     /// Later rewards that are added to the reward of a turn.
-    #[setting(table)]
+    #[setting(table, idle_when = "name = ['sft', 'dpo', 'spin']")]
     pub future_rewards: FutureRewards,
     /// Rewards for following, resisting, provoking and persuading other agents.
-    #[setting(table)]
+    #[setting(table, idle_when = "name = ['sft', 'dpo', 'spin']")]
     pub influence: InfluencePlan,
     /// Controller of `kl_coef`.
-    #[setting(table)]
+    #[setting(table, idle_when = "name = ['sft', 'dpo', 'spin']")]
     pub adaptive_kl: AdaptiveKlPlan,
     /// Renewal of the reference policy.
     #[setting(table)]
@@ -67,15 +68,15 @@ pub struct AlgorithmPlan {
     #[setting(default = 0)]
     pub train_cycle: u64,
     /// Tokens of a conversation that supervised training trains on.
-    #[setting(table)]
+    #[setting(table, idle_unless = "name = 'sft'")]
     pub train_on: TrainOn,
     /// Loss of a pair of replies.
-    #[setting(table)]
+    #[setting(table, idle_unless = "name = ['dpo', 'spin']")]
     pub preference: PreferencePlan,
     /// Critics that the estimator needs.
     #[setting(skip)]
     pub critic: Option<CriticPlan>,
-    /// Consecutive flat steps (no group has two different rewards) after which the run stops.
+    /// Consecutive flat steps (rewards give no advantage) after which the run stops.
     #[setting(always, default = 10, level = "run")]
     pub max_flat_steps: u64,
 }
@@ -98,7 +99,7 @@ pub enum Shaping {
     None,
     /// Reward for exceeding the mean reward of earlier rounds.
     Margin(ShapingPlan),
-    /// Reward for agreeing with the mean reward of earlier rounds.
+    /// Reward for a right turn after right ones, penalty for a wrong turn after wrong ones.
     Quality(ShapingPlan),
 }
 
@@ -198,7 +199,7 @@ pub enum TrainOn {
 #[serde(default, deny_unknown_fields)]
 #[settings(level = "team")]
 pub struct ObservationPlan {
-    /// Weight of a token of an observation; a token of a reply has 1 less this weight.
+    /// Weight of the tokens of observations; those of replies have `1 - observation_weight`.
     #[setting(default = 0.5, range = 0.0..=1.0)]
     pub observation_weight: f64,
 }
@@ -229,7 +230,7 @@ pub struct AdaptiveKlPlan {
     #[setting(default = 0.0, range = 0.0..)]
     pub target: f64,
     /// Rows over which `kl_coef` may change by 20 %.
-    #[setting(default = 10_000.0, range = above(0.0)..)]
+    #[setting(default = 10_000.0, range = above(0.0).., idle_when = "target = 0")]
     pub horizon: f64,
 }
 

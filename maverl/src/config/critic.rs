@@ -9,89 +9,81 @@ use super::agent::{LoraConfig, LoraPlan, OptimConfig, OptimPlan};
 use super::tables::WIDTH;
 use crate::settings::Settings;
 
-/// Advantages from the values of critics: GAE.
-#[maverl::advantage(name = "critic")]
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
-#[serde(default, deny_unknown_fields)]
-#[settings(level = "team")]
-pub struct CriticPlan {
-    /// Trunk under the value head.
-    pub trunk: Trunk,
-    /// Adapter with `trunk = "lora"`: any key of `lora`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[setting(inner, example = "{ rank = 8 }")]
-    pub lora: Option<LoraConfig>,
-    /// Text that values are predicted from: the prompt of the agent, or all messages of the episode before it.
-    pub input: CriticInput,
-    /// Owner of a critic.
-    pub scope: CriticScope,
-    /// Granularity of values.
-    pub granularity: Granularity,
-    /// End of GAE: the end of the turn, of the seat's last turn, or of the team's last turn.
-    pub bootstrap: Bootstrap,
-    /// Discount from token to token, or from turn to turn with `granularity = "turn"`.
-    #[setting(default = 1.0, range = 0.0..=1.0)]
-    pub gamma: f64,
-    /// GAE lambda: 0 is the one-step advantage, 1 the Monte Carlo advantage.
-    #[setting(default = 0.95, range = 0.0..=1.0)]
-    pub lambda: f64,
-    /// Largest change of a value in an update (PPO's value clipping); 0 disables it.
-    #[setting(default = 0.2, range = 0.0..)]
-    pub clip: f64,
-    /// Threshold of the Huber loss of values; 0 is the squared error.
-    #[setting(default = 0.0, range = 0.0..)]
-    pub huber: f64,
-    /// Coefficient of the value loss in the trunk, with `trunk = "shared"`; with 0, it trains the head only.
-    #[setting(default = 0.1, range = 0.0..)]
-    pub value_coef: f64,
-    /// Normalization of value targets.
-    pub normalize: Normalize,
-    /// Critic warm-up: number of first steps that update critics only.
-    pub warmup_steps: u64,
-    /// Optimizer of critics: any key of `optim`.
-    #[setting(inner, default = optim(), example = "{ lr = 1e-5 }")]
-    pub optim: OptimConfig,
+/// Declares the settings of an estimator that needs critics: its own keys, then those of every critic.
+macro_rules! with_critics {
+    ($(#[$meta:meta])* $plan:ident { $($own:tt)* }) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
+        #[serde(default, deny_unknown_fields)]
+        #[settings(level = "team")]
+        pub struct $plan {
+            $($own)*
+            /// Adapter with `trunk = "lora"`: any key of `lora`.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            #[setting(inner, example = "{ rank = 8 }")]
+            pub lora: Option<LoraConfig>,
+            /// Text that values are predicted from: the prompt of the agent, or all messages of the episode before it.
+            pub input: CriticInput,
+            /// Owner of a critic.
+            pub scope: CriticScope,
+            /// Largest change of a value in an update (PPO's value clipping); 0 disables it.
+            #[setting(default = 0.2, range = 0.0..)]
+            pub clip: f64,
+            /// Threshold of the Huber loss of values; 0 is the squared error.
+            #[setting(default = 0.0, range = 0.0..)]
+            pub huber: f64,
+            /// Warm-up: number of first steps that update critics (and the mixer) only.
+            pub warmup_steps: u64,
+            /// Optimizer of critics (and of the mixer): any key of `optim`.
+            #[setting(inner, default = optim(), example = "{ lr = 1e-5 }")]
+            pub optim: OptimConfig,
+        }
+    };
 }
 
-/// Shares of the advantage of the team, whose value a mixer makes of those of the agents.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
-#[serde(default, deny_unknown_fields)]
-#[settings(level = "team")]
-pub struct MixerPlan {
-    /// Mixer of the agents' values into a value of the team.
-    pub network: MixerNetwork,
-    /// Hidden units of the mixing network; only with `network = "monotone"`.
-    #[setting(default = 32, range = 1..=WIDTH)]
-    pub width: NonZeroUsize,
-    /// Credit of an agent: how its advantage is derived from that of the team.
-    pub credit: Credit,
-    /// Trunk under the value heads.
-    pub trunk: MixerTrunk,
-    /// Adapter with `trunk = "lora"`: any key of `lora`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[setting(inner, example = "{ rank = 8 }")]
-    pub lora: Option<LoraConfig>,
-    /// Text that values are predicted from: the prompt of the agent, or all messages of the episode before it.
-    pub input: CriticInput,
-    /// Owner of a critic.
-    pub scope: CriticScope,
-    /// Discount from token to token; only with `credit = "tokens"`.
-    #[setting(default = 1.0, range = 0.0..=1.0)]
-    pub gamma: f64,
-    /// GAE lambda; only with `credit = "tokens"`.
-    #[setting(default = 0.95, range = 0.0..=1.0)]
-    pub lambda: f64,
-    /// Largest change of a value in an update (PPO's value clipping); 0 disables it.
-    #[setting(default = 0.2, range = 0.0..)]
-    pub clip: f64,
-    /// Threshold of the Huber loss of values; 0 is the squared error.
-    #[setting(default = 0.0, range = 0.0..)]
-    pub huber: f64,
-    /// Warm-up: number of first steps that update mixer and critics only.
-    pub warmup_steps: u64,
-    /// Optimizer of critics and mixer: any key of `optim`.
-    #[setting(inner, default = optim(), example = "{ lr = 1e-5 }")]
-    pub optim: OptimConfig,
+with_critics! {
+    /// Advantages from the values of critics: GAE.
+    #[maverl::advantage(name = "critic")]
+    CriticPlan {
+        /// Trunk under the value head.
+        pub trunk: Trunk,
+        /// Granularity of values.
+        pub granularity: Granularity,
+        /// End of the sum of GAE: the end of the turn, of the seat's last turn, or of the team's last turn.
+        pub bootstrap: Bootstrap,
+        /// Discount from token to token, or from turn to turn with `granularity = "turn"`.
+        #[setting(default = 1.0, range = 0.0..=1.0)]
+        pub gamma: f64,
+        /// GAE lambda: 0 is the one-step advantage, 1 the Monte Carlo advantage.
+        #[setting(default = 0.95, range = 0.0..=1.0)]
+        pub lambda: f64,
+        /// Coefficient of the value loss in the trunk, with `trunk = "shared"`; with 0, it trains the head only.
+        #[setting(default = 0.1, range = 0.0.., idle_unless = "trunk = 'shared'")]
+        pub value_coef: f64,
+        /// Normalization of value targets.
+        pub normalize: Normalize,
+    }
+}
+
+with_critics! {
+    /// Shares of the advantage of the team, whose value a mixer makes of those of the agents.
+    MixerPlan {
+        /// Mixer of the agents' values into a value of the team.
+        pub network: MixerNetwork,
+        /// Hidden units of the mixing network; only with `network = "monotone"`.
+        #[setting(default = 32, range = 1..=WIDTH, idle_unless = "network = 'monotone'")]
+        pub width: NonZeroUsize,
+        /// Credit of an agent, its part in the advantage of the team (docs/src/algorithms/mixers.md).
+        pub credit: Credit,
+        /// Trunk under the value heads.
+        pub trunk: MixerTrunk,
+        /// Discount from token to token; only with `credit = "tokens"`.
+        #[setting(default = 1.0, range = 0.0..=1.0, idle_unless = "credit = 'tokens'")]
+        pub gamma: f64,
+        /// GAE lambda; only with `credit = "tokens"`.
+        #[setting(default = 0.95, range = 0.0..=1.0, idle_unless = "credit = 'tokens'")]
+        pub lambda: f64,
+    }
 }
 
 impl MixerPlan {

@@ -20,11 +20,14 @@ pub struct LossPlan {
     #[setting(default = 0.0, range = 0.0..)]
     pub kl_coef: f32,
     /// Estimator of the KL.
+    #[setting(idle_when = "kl_coef = 0")]
     pub kl: Kl,
     /// Multiply the KL of a token by its importance ratio (DeepSeek-V3.2).
-    #[setting(default = false)]
+    #[setting(default = false, idle_when = "kl_coef = 0")]
+    #[setting(idle_when = "kl_in = 'reward'")]
     pub kl_corrected: bool,
     /// Place of the KL: the loss of a token, or the reward of a turn.
+    #[setting(idle_when = "kl_coef = 0")]
     pub kl_in: KlIn,
     /// Correction of differences between the log-probs of sampler and trainer.
     #[setting(table)]
@@ -42,7 +45,7 @@ pub struct LossPlan {
     #[setting(default = 0.0, range = 0.0..=1.0)]
     pub overlong_buffer: f64,
     /// Penalty of a reply with `max_tokens` tokens.
-    #[setting(default = 1.0, range = 0.0..)]
+    #[setting(default = 1.0, range = 0.0.., idle_when = "overlong_buffer = 0")]
     pub overlong_penalty: f64,
 }
 

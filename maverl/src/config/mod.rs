@@ -84,7 +84,7 @@ pub struct Config {
     /// Rollout settings.
     #[setting(table)]
     pub rollout: RolloutConfig,
-    /// Sampling of every agent without settings of its own.
+    /// Defaults of every agent's `sampling`.
     #[setting(table)]
     pub sampling: SamplingConfig,
     /// Models by the name agents refer to them by.
@@ -142,7 +142,7 @@ pub struct TaskConfig {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[setting(example = "{ question = \"query\" }")]
     pub keys: BTreeMap<String, String>,
-    /// Source of task ids.
+    /// Source of task ids: the id of the row (its number, if it has none), or always the number of its line.
     pub ids: Ids,
     /// Maximum size of an unpacked data file in MiB.
     #[setting(default = 1024, range = 1..=LARGE, level = "run")]
@@ -277,7 +277,7 @@ pub struct EvalConfig {
     /// Maximum number of tasks of an evaluation.
     #[setting(default = 512)]
     pub tasks: NonZeroUsize,
-    /// Episodes per task, n: gives avg@n, and pass@k for k of 1, 2, 4, .. up to n.
+    /// Episodes per task, n: gives avg@n, and pass@k for k = 1, 2, 4 and so on up to n.
     #[setting(default = 1, range = 1..=GROUP)]
     pub samples: NonZeroU32,
     /// Temperature of every agent instead of its own; 0 is greedy.

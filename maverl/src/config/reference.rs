@@ -21,7 +21,7 @@ pub(crate) struct Entry {
     pub(crate) value: String,
     /// The value is an example: the key has no default, or its table is there only where it is written.
     pub(crate) example: bool,
-    /// `row`, `policy`, `step` or `run`.
+    /// `agent`, `policy`, `team` or `run`.
     pub(crate) level: String,
 }
 

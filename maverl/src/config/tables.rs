@@ -203,6 +203,7 @@ fn name(place: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Preset;
     use crate::settings::Settings;
 
     #[test]
@@ -261,6 +262,37 @@ mod tests {
                 assert!(TABLES.iter().any(declared), "{} {}", table.header, kind.name);
             }
         }
+    }
+
+    #[test]
+    fn conditions_of_keys_name_other_keys_of_their_table_and_existing_presets() {
+        let supervised: Vec<&str> =
+            Preset::ALL.into_iter().filter(|p| p.is_supervised()).map(Preset::name).collect();
+        let pairs: Vec<&str> =
+            Preset::ALL.into_iter().filter(|p| p.compares_pairs()).map(Preset::name).collect();
+        let mut declared = 0;
+        for table in &TABLES {
+            for (key, idle) in
+                table.keys.iter().flat_map(|key| key.idle.iter().map(move |i| (key, i)))
+            {
+                let Some((other, values)) = idle.parts() else {
+                    panic!("{} {}: {:?}", table.header, key.name, idle.condition)
+                };
+                assert_ne!(other, key.name, "{}", table.header);
+                assert!(table.keys.iter().any(|key| key.name == other), "{} {other}", table.header);
+                declared += 1;
+                if other == "name" && values.len() > 1 {
+                    let presets: Vec<&str> = values.iter().filter_map(Value::as_str).collect();
+                    assert_eq!(
+                        &presets,
+                        if idle.holds { &supervised } else { &pairs },
+                        "{}",
+                        key.name
+                    );
+                }
+            }
+        }
+        assert!(declared > 15, "{declared}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use maverl_kernels::adamw::{AdamW, adamw_step};
+use maverl_kernels::adamw::adamw_step;
 use maverl_kernels::advantage::{GaeSteps, RaggedRows, gae};
 use maverl_kernels::sample::derive_seed;
 
@@ -17,7 +17,7 @@ use crate::model::save::{Entry, one_file};
 use crate::model::weights::Shards;
 use crate::model::{ModelError, ModelErrorKind};
 use crate::plan::{CriticPlan, OptimPlan, Plan};
-use crate::runtime::Policy;
+use crate::runtime::{OptimOptions, Policy};
 use crate::train::batches::StepPlan;
 use crate::train::critic::{ValuePredictions, predict_values};
 use crate::train::error::TrainError;
@@ -64,9 +64,7 @@ impl Mixer {
         }
         self.step += 1;
         let norm = gradient.iter().map(|g| g * g).sum::<f64>().sqrt();
-        let scale = (plan.grad_clip / (norm + 1e-6)).min(1.0) as f32;
-        let OptimPlan { betas: (beta1, beta2), eps, weight_decay, .. } = *plan;
-        let adamw = AdamW { lr, beta1, beta2, eps, weight_decay };
+        let (adamw, scale) = OptimOptions::from(plan).step(lr, norm);
         let gradient: Vec<f32> = gradient.iter().map(|&g| g as f32).collect();
         let [m, v] = &mut self.moments;
         adamw_step(&adamw, self.step, scale, self.mixing.params_mut(), &gradient, m, v);

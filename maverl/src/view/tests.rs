@@ -9,12 +9,13 @@ use std::sync::LazyLock;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::config::{AlgorithmConfig, AlgorithmPlan};
 use crate::metrics::Metrics;
 use crate::model::{ModelFiles, ModelSource, Tokenizer};
 use crate::run_dir::tests::{episode, origin, write_step};
 use crate::run_dir::{
-    EpisodeRow, EstimatorRecord, GroupRecord, Journal, RunDir, SampleRecord, SpanRecord, SpanRow,
-    StepSamples, TRAIN, TokenRecord, TurnTime,
+    EpisodeRow, EstimatorRecord, GroupRecord, Journal, Origin, RunDir, SampleRecord, SpanRecord,
+    SpanRow, StepSamples, TRAIN, TokenRecord, TurnTime,
 };
 use crate::task::{Action, Score};
 use crate::trajectory::{
@@ -37,6 +38,14 @@ static WORDS: LazyLock<Tokenizer> = LazyLock::new(|| {
     Tokenizer::load(&ModelFiles::new(&ModelSource::Builtin("tiny".to_owned()))).unwrap()
 });
 
+/// Returns the origin of a run whose `resolved.toml` has every value of the algorithm, as that of a run.
+fn resolved_origin() -> Origin {
+    let mut origin = origin();
+    let algorithm = AlgorithmPlan::from(&origin.config.algorithm);
+    origin.config.algorithm = AlgorithmConfig::from(&algorithm);
+    origin
+}
+
 /// A run that a test writes step by step, as training would.
 pub(super) struct Written {
     pub(super) dir: RunDir,
@@ -48,7 +57,7 @@ pub(super) struct Written {
 impl Written {
     /// Creates a run without a step.
     pub(super) fn new(path: &Path) -> Self {
-        let mut origin = origin();
+        let mut origin = resolved_origin();
         origin.config.steps = 4;
         origin.config.orchestra.name = Some("search/orchestra".to_owned());
         let dir = RunDir::create(path, &origin).unwrap();
@@ -346,6 +355,7 @@ fn every_path_of_the_interface_answers_with_the_numbers_of_the_files() {
     assert_eq!(turn["completion"]["moved"][4], 0.25);
     assert_eq!(turn["completion"]["advantage"][0], turn["sample"]["advantage"]);
     assert!(turn["words"] == true && turn["completion"]["reference"].is_null(), "{turn}");
+    assert_eq!(turn["clip"], json!([0.8, 1.2]), "the bounds of the preset");
     let spans = get("api/runs/0/spans?from=2");
     assert_eq!(spans["steps"][0]["spans"][1], json!(["rollout", null, 0.125, 1.5]));
     assert_eq!(get("api/runs/0/clock/2")["turns"][1], json!([0, 1, SEATS[2], 100, 200]));
@@ -493,7 +503,7 @@ fn compared_runs_show_the_keys_that_differ_and_no_interval_for_other_tasks() {
     let viewer = Viewer::new(vec![home.path().to_owned()]).unwrap();
     let (_, same) = ask(&viewer, "api/compare?runs=0,1");
     assert_eq!((&same["keys"], &same["pairs"][0]["difference"]["mean"]), (&json!([]), &json!(0.0)));
-    let mut other = origin();
+    let mut other = resolved_origin();
     (other.config.seed, other.config.steps) = (8, 4);
     other.config.orchestra.name = Some("search/orchestra".to_owned());
     other.provenance.data.insert("held out test".into(), "c".repeat(64));

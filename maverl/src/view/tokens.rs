@@ -3,11 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::api::{self, Answer};
 use super::http::Response;
 use super::run::Run;
+use crate::config::{Config, LossPlan, Ratio, SurrogatePlan};
 use crate::model::{Piece, Tokenizer};
 use crate::run_dir::{SampleRecord, TRAIN, read_tokenizer, read_tokens, tokenizer};
 use crate::trajectory::{Episode, Seat, Tokens, Turn};
@@ -123,16 +125,23 @@ fn shared(turns: &[Turn], at: usize) -> (usize, usize) {
     found.fold((0, 0), |best, found| if found.0 > best.0 { found } else { best })
 }
 
-/// Returns the bounds of the ratio of a seat, if single ratios are clipped.
-fn clip(config: &Value, seat: &Seat) -> Option<[f64; 2]> {
-    let agent = &config["agents"][&seat.agent];
-    let own = seat.index.map(|index| &agent["seats"][index.to_string()]["loss"]);
-    let places = own.into_iter().chain([&agent["loss"], &config["algorithm"]["loss"]]);
-    let key = |name: &str| places.clone().map(|loss| &loss[name]).find(|value| !value.is_null());
-    let is = |name: &str, value: &str| key(name).is_none_or(|found| found == value);
-    let clipped = is("surrogate", "clip") && is("ratio", "token");
-    let bound = |name: &str| key(name).and_then(Value::as_f64).filter(|_| clipped);
-    Some([1.0 - bound("clip_low")?, 1.0 + bound("clip_high")?])
+/// Returns the bounds of the ratio of a seat from the resolved configuration, if the ratio of each token is clipped.
+fn clip(resolved: &Value, seat: &Seat) -> Option<[f64; 2]> {
+    let config = Config::deserialize(resolved).ok()?;
+    let agent = config.agents.get(&seat.agent).cloned().unwrap_or_default();
+    let own = seat.index.and_then(|index| agent.seats.get(&index));
+    let own = own.map_or_else(|| agent.clone(), |own| own.over(&agent));
+    let loss = own.loss.unwrap_or_default().over(&config.algorithm.loss);
+    // The surrogate of another crate has bounds of its own, if any.
+    let kind = loss.surrogate.kind.as_deref();
+    let builtin = kind.is_none_or(|kind| kind == "clip");
+    let LossPlan { surrogate, ratio, .. } = LossPlan::from(&loss);
+    match surrogate {
+        SurrogatePlan::Clip(clip) if builtin && ratio == Ratio::Token => {
+            Some([1.0 - clip.clip_low, 1.0 + clip.clip_high])
+        }
+        _ => None,
+    }
 }
 
 /// Returns the tokenizer of a policy; `None` if the run has none.
@@ -165,20 +174,53 @@ mod tests {
 
     use super::*;
 
+    /// Tables of a `resolved.toml` as `maverl train` writes it.
+    const RESOLVED: &str = r#"
+        [agents."search/answerer"]
+        model = "tiny"
+        worker_group = "tiny"
+        frozen = false
+
+        [agents."search/answerer".loss]
+        surrogate = "cispo"
+
+        [agents."search/searcher".loss]
+        ratio = "sequence"
+
+        [agents."search/verifier".loss.surrogate]
+        clip_high = 0.5
+
+        [agents."search/verifier".seats.1.loss.surrogate]
+        clip_low = 0.25
+
+        [agents."quiz/soft".loss.surrogate]
+        kind = "quiz/soft"
+
+        [algorithm]
+        name = "drmas"
+
+        [algorithm.loss]
+        ratio = "token"
+        kl_coef = 0.0
+
+        [algorithm.loss.surrogate]
+        kind = "clip"
+        clip_low = 0.2
+        clip_high = 0.25
+        clip_dual = 3.0
+    "#;
+
     #[test]
     fn the_bounds_of_a_seat_are_its_own_or_those_of_all() {
-        let all = json!({ "clip_low": 0.2, "clip_high": 0.25, "ratio": "token" });
-        let config = json!({
-            "algorithm": { "loss": all },
-            "agents": {
-                "a/b": { "loss": { "clip_high": 0.5 }, "seats": { "1": { "loss": { "clip_low": 0.25 } } } },
-                "a/c": { "loss": { "ratio": "sequence" } },
-            },
-        });
-        assert_eq!(clip(&config, &Seat::only("x/y")), Some([0.8, 1.25]));
-        assert_eq!(clip(&config, &Seat::only("a/b")), Some([0.8, 1.5]));
-        assert_eq!(clip(&config, &Seat::at("a/b", 1)), Some([0.75, 1.5]));
-        assert_eq!(clip(&config, &Seat::only("a/c")), None, "the ratio of a reply is clipped");
+        let resolved: toml::Value = toml::from_str(RESOLVED).unwrap();
+        let resolved = serde_json::to_value(resolved).unwrap();
+        assert_eq!(clip(&resolved, &Seat::only("x/y")), Some([0.8, 1.25]));
+        assert_eq!(clip(&resolved, &Seat::only("search/verifier")), Some([0.8, 1.5]));
+        assert_eq!(clip(&resolved, &Seat::at("search/verifier", 1)), Some([0.75, 1.5]));
+        let searcher = clip(&resolved, &Seat::only("search/searcher"));
+        assert_eq!(searcher, None, "the ratio of a reply is clipped");
+        assert_eq!(clip(&resolved, &Seat::only("search/answerer")), None, "CISPO clips a weight");
+        assert_eq!(clip(&resolved, &Seat::only("quiz/soft")), None, "a declared surrogate");
     }
 
     #[test]

@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 use super::listen::ListenArgs;
 use super::policies;
 use crate::checkpoint::Which;
+use crate::cli::eval::which;
 use crate::cli::{Failure, block_on, models, number};
 use crate::config::{Dtype, RuntimeConfig};
 use crate::model::{Model, ModelFiles, Tokenizer};
@@ -41,9 +42,9 @@ pub(in crate::cli) struct ModelArgs {
     /// Serve the policies of the run in this directory, each under its name, as they were trained.
     #[arg(long, value_name = "RUN", group = "served")]
     run: Option<PathBuf>,
-    /// Which checkpoint: `latest`, `best` (by validation), or the number of a step; may be given several times. The first
-    /// has the plain names, and each has the names `POLICY@STEP`.
-    #[arg(long, value_name = "WHICH", default_value = "latest", requires = "run", value_parser = which)]
+    /// Checkpoint: `last`, `best` (by validation), or the number of a step; may be given several times. The first has the
+    /// plain names, and each has the names `POLICY@STEP`.
+    #[arg(long, value_name = "WHICH", default_value = "last", requires = "run", value_parser = which)]
     checkpoint: Vec<Which>,
     /// Serve these policies of the run only; may be given several times.
     #[arg(long, value_name = "NAME", requires = "run")]
@@ -261,16 +262,6 @@ fn named_dir(text: &str) -> Result<(String, PathBuf), String> {
     }
 }
 
-/// Parses a checkpoint.
-pub(super) fn which(text: &str) -> Result<Which, String> {
-    match text {
-        "latest" => Ok(Which::Last),
-        _ => {
-            crate::cli::eval::which(text).map_err(|_| "write `latest`, `best` or a step".to_owned())
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -291,8 +282,9 @@ mod tests {
     fn adapters_and_checkpoints_are_read_from_the_command_line() {
         assert_eq!(named_dir("judge=a/b"), Ok(("judge".to_owned(), "a/b".into())));
         assert!(named_dir("judge").is_err() && named_dir("=a").is_err());
-        assert_eq!(which("latest"), Ok(Which::Last));
+        assert_eq!(which("last"), Ok(Which::Last));
         assert_eq!(which("40"), Ok(Which::Step(40)));
-        assert_eq!(which("newest"), Err("write `latest`, `best` or a step".to_owned()));
+        assert_eq!(which("newest"), Err("write `last`, `best` or a step".to_owned()));
+        assert_eq!(which("latest"), Err("the newest checkpoint is `last`".to_owned()));
     }
 }

@@ -8,9 +8,9 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use super::listen::ListenArgs;
-use super::model::which;
 use crate::check::Purpose;
 use crate::checkpoint::{Checkpoints, Which};
+use crate::cli::eval::which;
 use crate::cli::{ConfigArgs, Failure, block_on, number, of_run, paths, planned};
 use crate::registry::Registry;
 use crate::rollout::Rollout;
@@ -27,8 +27,8 @@ pub(in crate::cli) struct TeamArgs {
     /// Serve the team of the run in this directory, with its configuration.
     #[arg(long, value_name = "RUN", conflicts_with_all = ["file", "named"])]
     run: Option<PathBuf>,
-    /// Which checkpoint: `latest`, `best` (by validation), or the number of a step.
-    #[arg(long, value_name = "WHICH", default_value = "latest", requires = "run", conflicts_with_all = ["file", "named"], value_parser = which)]
+    /// Checkpoint: `last`, `best` (by validation), or the number of a step.
+    #[arg(long, value_name = "WHICH", default_value = "last", requires = "run", conflicts_with_all = ["file", "named"], value_parser = which)]
     checkpoint: Which,
     /// Name of the team in requests. [default: the name of its orchestra]
     #[arg(long, value_name = "NAME")]
