@@ -7,7 +7,8 @@
 use maverl_kernels::{
     adamw::{AdamW, adamw_step, sum_of_squares},
     attention::{
-        BLOCK_TOKENS, Blocks, Heads, Packing, Segment, attention, attention_bwd, attention_cached,
+        BLOCK_TOKENS, Block, Blocks, Heads, Packing, Segment, attention, attention_bwd,
+        attention_cached,
     },
     embedding,
     logprob::{self, LmHead},
@@ -164,8 +165,7 @@ fn cached(digest: &mut Digest) {
     for heads in HEADS {
         let (qw, kvw) = (heads.q * heads.dim, heads.kv * heads.dim);
         let part = BLOCK_TOKENS * kvw;
-        let storage: Vec<Box<[f32]>> =
-            (0..24).map(|i| random(i, 3 * part).into_boxed_slice()).collect();
+        let storage: Vec<Block> = (0..24).map(|i| random(i, 3 * part).into()).collect();
         let ids: Vec<u32> = (0..24).map(|i| i * 5 % 24).collect();
         let blocks = Blocks { storage: &storage, keys: part, values: 2 * part };
         let segment = |new_tokens, len, first: usize| {

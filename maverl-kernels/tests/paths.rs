@@ -3,7 +3,8 @@
 use maverl_kernels::{
     adamw::{AdamW, adamw_step, sum_of_squares},
     attention::{
-        BLOCK_TOKENS, Blocks, Heads, Packing, Segment, attention, attention_bwd, attention_cached,
+        BLOCK_TOKENS, Block, Blocks, Heads, Packing, Segment, attention, attention_bwd,
+        attention_cached,
     },
     embedding,
     logprob::{LmHead, logprobs},
@@ -140,8 +141,8 @@ proptest! {
         seed in 0_u64..99,
     ) {
         let (qw, part) = (heads.q * heads.dim, BLOCK_TOKENS * heads.kv * heads.dim);
-        let storage: Vec<Box<[f32]>> =
-            (0..12).map(|i| random(seed + i, 2 * part).into_boxed_slice()).collect();
+        let storage: Vec<Block> =
+            (0..12).map(|i| random(seed + i, 2 * part).into()).collect();
         let ids: Vec<u32> = (0..12).map(|i| i * 5 % 12).collect();
         let segments: Vec<Segment<'_>> = segments
             .iter()
