@@ -87,6 +87,8 @@ pub(super) struct Counts {
     /// Layers times the width of all query heads.
     pub(super) attention: f64,
     pub(super) vocab: f64,
+    /// Bytes of activations of a token that an update keeps, without checkpointing.
+    pub(super) kept: f64,
 }
 
 impl Counts {
@@ -102,6 +104,12 @@ impl Counts {
             kv: (4 * layers * kv) as f64,
             attention: (layers * q) as f64,
             vocab: size.vocab_size as f64,
+            kept: (layers
+                * (8 * d
+                    + 4 * q
+                    + 4 * kv
+                    + 4 * size.num_attention_heads
+                    + 4 * size.intermediate_size)) as f64,
         }
     }
 
@@ -133,6 +141,7 @@ mod tests {
         assert_eq!(parameters(Size::Three), 3_085_938_688.0);
         let half = Counts::of(Size::Half.shape());
         assert_eq!(half.kv, 12_288.0);
+        assert!((0.73e6..0.75e6).contains(&half.kept), "{}", half.kept);
         // 256 rows of 1024 tokens on an H200: about a millisecond.
         let floor = half.floor(256.0, 1024.0, [4.3e12, 790e12]);
         assert!((1.0e-3..1.3e-3).contains(&floor), "{floor}");

@@ -15,10 +15,10 @@ use super::{Part, Size, speed};
 use crate::cli::bench::without_stop_ids;
 use crate::cli::{Failure, block_on};
 use crate::model::blank::blank_model;
-use crate::model::{ModelSource, StoredDtype};
+use crate::model::{HfConfig, ModelFiles, ModelSource, StoredDtype, Tokenizer};
 use crate::runtime::{
     Batch, Completion, DeviceChoice, Objective, Policy, Request, Row, Runtime, RuntimeOptions,
-    Sampling, WorkerSpec, compare_step,
+    Sampling, WorkerSpec, Workload, compare_step, predict,
 };
 
 /// Largest difference of a log-prob from that of the CPU. Both have products in bf16; sums and roundings differ.
@@ -46,9 +46,7 @@ struct Fixture {
 
 impl Fixture {
     fn start(source: ModelSource, vocab: usize, options: &RuntimeOptions) -> Result<Self, Failure> {
-        let mut worker = WorkerSpec::new("check", source);
-        worker.precision = Precision::Bf16;
-        let runtime = Runtime::start(&[worker], options)?;
+        let runtime = Runtime::start(&[worker(source)], options)?;
         let policy = runtime.policies()[0].clone();
         Ok(Self { runtime, policy, vocab })
     }
@@ -61,6 +59,23 @@ impl Fixture {
     /// Returns random token ids.
     fn ids(&self, seed: u64, len: usize) -> Vec<u32> {
         (0..len as u64).map(|i| (uniform(seed, i) * self.vocab as f64) as u32).collect()
+    }
+
+    /// Returns the rows of a training step that is measured.
+    fn rows(&self) -> Vec<Row> {
+        let row = |i: u64| {
+            let completion = self.ids(derive_seed(5, i), ROW - 1);
+            let logprobs = vec![-(self.vocab as f32).ln(); completion.len()];
+            let advantages = vec![if i % 2 == 0 { 1.0 } else { -1.0 }; completion.len()];
+            Row { prompt: self.ids(i, 1), completion, logprobs, advantages, ..Row::default() }
+        };
+        (0..ROWS as u64).map(row).collect()
+    }
+
+    /// Empties the prompt cache, as every barrier does.
+    async fn forget(&self) -> Result<(), Failure> {
+        let row = Row { prompt: vec![1], completion: vec![1], ..Row::default() };
+        Ok(self.policy.logprobs(vec![row]).await.map(drop)?)
     }
 
     async fn reply(&self, prompt: &[u32], seed: u64, tokens: usize) -> Result<Completion, Failure> {
@@ -77,6 +92,24 @@ impl Fixture {
         let each = prompts.iter().zip(0..).map(|(prompt, seed)| self.reply(prompt, seed, tokens));
         futures::future::try_join_all(each).await
     }
+}
+
+fn worker(source: ModelSource) -> WorkerSpec {
+    let mut worker = WorkerSpec::new("check", source);
+    worker.precision = Precision::Bf16;
+    worker
+}
+
+/// Returns the predicted bytes of an update.
+fn predicted(
+    source: &ModelSource,
+    options: &RuntimeOptions,
+    batch: &Batch,
+) -> Result<u64, Failure> {
+    let files = ModelFiles::new(source);
+    let (config, tokenizer) = (HfConfig::load(&files)?, Arc::new(Tokenizer::load(&files)?));
+    let work = Workload { batch: batch.clone(), ..Workload::default() };
+    Ok(predict(&worker(source.clone()), &config, &tokenizer, options, &work)?.peak)
 }
 
 fn options(device: DeviceChoice) -> RuntimeOptions {
@@ -98,28 +131,28 @@ fn row(prompt: Vec<u32>, done: &Completion, advantage: f32) -> Row {
 /// Compares completions in a batch with those alone, and with their scores, to the bit (K-1).
 pub(super) fn invariance(checked: &mut Checked<'_>) -> Result<(), Failure> {
     let fixture = Fixture::start(tiny(), 90, &options(checked.args.device))?;
+    let emulated = checked.args.device == DeviceChoice::Emulated;
+    let (requests, tokens) = if emulated { (4, 8) } else { (12, 24) };
     let prompts: Vec<Vec<u32>> =
-        (0..12).map(|i| fixture.ids(i / 2, 5 + 17 * (i as usize / 2))).collect();
-    let (alone, together, scored, longest) = block_on(async {
-        let together = fixture.replies(&prompts, 24).await?;
-        // An update or a hash empties the prompt cache.
-        fixture.policy.fingerprint().await?;
+        (0..requests).map(|i| fixture.ids(i / 2, 5 + 17 * (i as usize / 2))).collect();
+    let (alone, together, scored) = block_on(async {
+        let together = fixture.replies(&prompts, tokens).await?;
+        fixture.forget().await?;
         let mut alone = Vec::new();
         for (prompt, seed) in prompts.iter().zip(0..) {
-            alone.push(fixture.reply(prompt, seed, 24).await?);
+            alone.push(fixture.reply(prompt, seed, tokens).await?);
         }
         let rows =
             prompts.iter().zip(&together).map(|(prompt, done)| row(prompt.clone(), done, 1.0));
         let scored = fixture.policy.logprobs(rows.collect()).await?;
-        let longest = together.iter().map(|done| done.ids.len()).max().unwrap_or(0);
-        Ok((alone, together, scored, longest))
+        Ok((alone, together, scored))
     })?;
     fixture.stop();
     let same =
         |a: &[f32], b: &[f32]| a.iter().map(|x| x.to_bits()).eq(b.iter().map(|x| x.to_bits()));
     let mut pairs = alone.iter().zip(&together);
     let equal = pairs.all(|(a, b)| a.ids == b.ids && same(&a.logprobs, &b.logprobs));
-    let note = format!("12 completions of up to {longest} tokens");
+    let note = format!("{requests} completions of up to {tokens} tokens");
     let line = Line::check("a completion alone has the bits of one in a batch", equal, note);
     checked.report.add(Part::Invariance, &line);
     let equal = together.iter().zip(&scored).all(|(done, scored)| same(&done.logprobs, scored));
@@ -272,7 +305,7 @@ pub(super) fn rollout(checked: &mut Checked<'_>) -> Result<(), Failure> {
             let [prefill, whole] = block_on(async {
                 let mut seconds = [0.0; 2];
                 for (tokens, seconds) in [1, REPLY].into_iter().zip(&mut seconds) {
-                    fixture.policy.fingerprint().await?;
+                    fixture.forget().await?;
                     let start = Instant::now();
                     fixture.replies(&prompts, tokens).await?;
                     *seconds = start.elapsed().as_secs_f64();
@@ -304,26 +337,13 @@ pub(super) fn training(checked: &mut Checked<'_>) -> Result<(), Failure> {
         let mut options = options(checked.args.device);
         let counts = Counts::of(size.shape());
         let free = checked.memory()?.map_or(0.0, |[free, _]| free as f64);
-        // About 3 KB a token and GB of weights in bf16, between two rows and eight.
-        let token = 1.7e3 * (counts.parameters / 1e6).sqrt() * 20.0;
-        let fit = ((free - UPDATE_BYTES * counts.parameters - ROOM) / token) as usize / ROW;
+        // Half as much again for what a layer computes and does not keep.
+        let room = free - UPDATE_BYTES * counts.parameters - ROOM;
+        let fit = (room / (1.5 * counts.kept)) as usize / ROW;
         let micro = ROW * fit.clamp(1, 8);
         options.micro_batch_tokens = NonZeroUsize::MIN.saturating_add(micro - 1);
         let fixture = Fixture::start(source.clone(), size.shape().vocab_size, &options)?;
-        let rows: Vec<Row> = (0..ROWS as u64)
-            .map(|i| {
-                let completion = fixture.ids(derive_seed(5, i), ROW - 1);
-                let logprobs = vec![-(fixture.vocab as f32).ln(); completion.len()];
-                let advantages = vec![if i % 2 == 0 { 1.0 } else { -1.0 }; completion.len()];
-                Row {
-                    prompt: fixture.ids(i, 1),
-                    completion,
-                    logprobs,
-                    advantages,
-                    ..Row::default()
-                }
-            })
-            .collect();
+        let rows = fixture.rows();
         let batch = Batch {
             rows,
             objective: Objective::Supervised,
@@ -347,9 +367,15 @@ pub(super) fn training(checked: &mut Checked<'_>) -> Result<(), Failure> {
             line = line.share(tokens * counts.training(ROW as f64) / peak, "the peak (MFU)");
         }
         if let Some([free, total]) = checked.memory()? {
-            line = line.with(format!("{:.1} GB used", (total - free) as f64 / 1e9));
+            line = line.with(format!("{:.2} GB of the card in use", (total - free) as f64 / 1e9));
         }
         checked.report.add(Part::Training, &line);
+        let predicted = predicted(source, &options, &batch)?;
+        let counted = fixture.policy.device_memory().map_or(0, |[_, most]| most);
+        let note =
+            format!("{:.3} GB, {:.3} predicted", counted as f64 / 1e9, predicted as f64 / 1e9);
+        let name = format!("{}: the memory is the predicted one", size.sizes().name);
+        checked.report.add(Part::Training, &Line::check(name, counted == predicted, note));
         fixture.stop();
         Ok(())
     })
