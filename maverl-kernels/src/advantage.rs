@@ -21,8 +21,9 @@ pub use scan::{GaeParams, GaeSteps, RaggedRows, gae, returns};
 pub use segments::{Grouping, Segments};
 pub use step::{ema, whiten};
 
-#[cfg(all(test, feature = "cuda"))]
-pub(crate) use estimate::tests as estimate_tests;
+#[cfg(feature = "cuda")]
+#[doc(hidden)]
+pub use estimate::tests::parity as checks;
 #[cfg(feature = "cuda")]
 pub(crate) use step::WHITEN_EPS;
 

@@ -12,8 +12,8 @@
 //! # Ok::<(), maverl_kernels::cuda::CudaError>(())
 //! ```
 //!
-//! Building needs no CUDA. Opening a device loads the driver and NVRTC and compiles [`ADVANTAGES`] for the device;
-//! [`nvrtc`] lists the folders that are searched for NVRTC. A missing library is an error; the CPU computes the same
+//! Building needs no CUDA. Opening a device loads the driver, and the code of [`ADVANTAGES`] from a file of [`cubins`] or,
+//! without one, by NVRTC; [`nvrtc`] lists the folders that are searched for NVRTC. A missing library is an error; the CPU computes the same
 //! without it.
 //!
 //! Memory traffic, in bytes per row (per step of a scan), where the rows of a group are contiguous; `+ 4` where they
@@ -39,29 +39,40 @@
 //! The logic above the driver is generic over [`Machine`], so that tests run it, and the kernels, without a GPU:
 //! [`Emulated`] is a machine of the CPU.
 
-mod arena;
 mod array;
+mod code;
+mod counted;
+pub mod cubins;
 mod driver;
 mod emulated;
 mod estimate;
+mod found;
+mod gpu;
 mod kernels;
 mod machine;
 mod model;
 pub mod nvrtc;
 mod resident;
+#[doc(hidden)]
+pub mod speed;
+mod usage;
 
-pub use arena::{Arena, OutOfMemory, Span};
 pub use array::{DeviceArray, Slice, SliceMut, from_bf16, to_bf16};
+pub use counted::{Counted, NoArray};
 pub use driver::{CudaError, Driver, Gpu};
 pub use emulated::{Emulated, HostArray};
+pub use found::{GpuInfo, LibraryInfo, gpus, libraries};
 pub use kernels::Kernels;
 pub use machine::{BLOCK, Element, Launch, Machine, Module};
+#[doc(hidden)]
+pub use model::tests as checks;
 pub use model::{
     AdapterTerms, AttentionLayout, BackwardLayout, BlockTables, Destination, EmbeddingLayout,
     HeadInput, HeadNorm, KvShape, LinearOutput, LogProbabilities, MODEL, Master, Positions,
     RopeTables, RowSources, SoftmaxRows, pieces,
 };
 pub use resident::{GroupingOn, PlacesOn, SegmentsOn};
+pub use usage::Usage;
 
 /// The kernels of advantages.
 pub const ADVANTAGES: Module = Module {

@@ -33,5 +33,6 @@ pub mod simd;
 
 pub use par::alone;
 
-#[cfg(test)]
+#[cfg(any(test, feature = "cuda"))]
+#[cfg_attr(not(test), allow(dead_code, reason = "tests have more than the checks of `cuda`"))]
 mod testing;

@@ -1,6 +1,6 @@
 //! Helpers shared by the tests of all kernels: random numbers, comparisons, thread pools.
 
-use crate::{sample::uniform, simd};
+use crate::sample::uniform;
 
 /// Generates numbers between −1 and 1.
 pub(crate) fn random(seed: u64, n: usize) -> Vec<f32> {
@@ -52,6 +52,7 @@ pub(crate) fn weigh(a: &[f64], b: &[f32]) -> f64 {
 }
 
 /// Runs `f` in a pool of `n` threads.
+#[cfg(test)]
 pub(crate) fn threads<R: Send>(n: usize, f: impl FnOnce() -> R + Send) -> R {
-    simd::threads(n, f)
+    crate::simd::threads(n, f)
 }

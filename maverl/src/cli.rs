@@ -22,9 +22,11 @@ mod examples;
 mod explain;
 mod export;
 mod generate;
+mod gpu;
 mod grade;
 mod info;
 mod inspect;
+mod machine;
 mod models;
 mod new;
 mod number;
@@ -45,6 +47,7 @@ mod view;
 pub use new::{NewError, new_team};
 
 use check_config::{checked, configured, planned};
+use paths::of_run;
 use terminal::print;
 use training::{carry_out, options};
 
@@ -106,11 +109,14 @@ enum Command {
     /// the configuration sets the number of tasks and of episodes. `--compare` evaluates the untrained team, a single
     /// agent with as many tokens, and a vote of that agent on the same tasks.
     Eval(eval::EvalArgs),
-    /// Summarize a run directory, and verify that its files are unchanged.
+    /// Summarize a run directory, and verify that its files are unchanged. Without one, describe this machine.
+    ///
+    /// Without a run directory, prints the vector instructions of the processor, the GPUs, the libraries that devices need,
+    /// the features of this binary, and the devices that `runtime.device` can be.
     Info {
         /// Run directory.
         #[arg(value_name = "RUN")]
-        run: PathBuf,
+        run: Option<PathBuf>,
         /// Print the summary as JSON.
         #[arg(long)]
         json: bool,
@@ -180,6 +186,9 @@ enum Command {
     /// Every figure is a median over repeats, after one repeat that is not counted. Each part runs in its own process, so
     /// that peak memory is measured per part.
     Bench(bench::BenchArgs),
+    /// Compile the kernels of GPUs, and check a device.
+    #[command(subcommand)]
+    Gpu(gpu::GpuCommand),
     /// Write a completion script for a shell.
     Completions {
         /// Shell.
@@ -295,7 +304,8 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         }
         Command::Train(args) => train(&args, None),
         Command::Eval(args) => eval::eval(&args),
-        Command::Info { run, json } => runs::info(&run, json),
+        Command::Info { run: Some(run), json } => runs::info(&run, json),
+        Command::Info { run: None, json } => machine::machine(json),
         Command::Runs { dir, json } => runs::runs(&dir, json),
         Command::Replay(args) => replay::replay(&args),
         Command::View(args) => view::view(&args),
@@ -315,6 +325,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
             "this maverl was built without servers; build it with `--features full`".to_owned(),
         )),
         Command::Bench(args) => bench::bench(&args),
+        Command::Gpu(command) => gpu::gpu(&command),
         Command::Completions { shell } => complete::completions(shell),
     }
 }
@@ -378,14 +389,6 @@ fn train(args: &RunArgs, given: Option<&BuiltinConfig<'_>>) -> Result<ExitCode, 
     let report = carry_out(&sources, &registry, options)?;
     print(&report.table(terminal::width()))?;
     Ok(ExitCode::from(report.exit_code()))
-}
-
-/// Returns the sources of a run's own configuration, and its text as given.
-fn of_run(dir: &Path) -> Result<(Sources, String), Failure> {
-    let run = paths::run(dir)?;
-    let name = run.resolved().display().to_string();
-    let resolved = std::fs::read_to_string(run.resolved())?;
-    Ok((Sources::default().text(name, resolved, dir), run.origin()?.given))
 }
 
 fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {

@@ -116,6 +116,17 @@ impl Model {
         Ok(Self { name, ..Self::new(config, weights, companions)? })
     }
 
+    /// Creates a model without values, of which only shapes are used.
+    ///
+    /// # Errors
+    ///
+    /// If the configuration describes no model.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn shaped(config: HfConfig) -> Result<Self, ModelError> {
+        let weights = Weights::over(Params::shaped(config.tensors()));
+        Self::new(config, weights, Vec::new())
+    }
+
     /// Creates a model over given weights. `companions` are the files that a saved directory gets beside them.
     ///
     /// # Errors

@@ -56,6 +56,13 @@ impl Default for Params {
 impl Params {
     /// Creates tensors of zeros by name and dimensions.
     pub fn zeros(shapes: impl IntoIterator<Item = (String, Vec<usize>)>) -> Self {
+        let params = Self::shaped(shapes);
+        *params.storage.write() = vec![0.0; params.elements()];
+        params
+    }
+
+    /// Creates tensors without values by name and dimensions: on a device, they have any.
+    pub fn shaped(shapes: impl IntoIterator<Item = (String, Vec<usize>)>) -> Self {
         let storage = Storage::<Cpu>::new(Vec::new());
         let mut end = 0;
         let place = |(name, dims): (String, Vec<usize>)| {
@@ -64,7 +71,6 @@ impl Params {
             (name, Tensor { dims: dims.into(), storage: storage.clone(), range })
         };
         let vars = shapes.into_iter().map(place).collect();
-        *storage.write() = vec![0.0; end];
         Self { vars, storage }
     }
 
@@ -102,7 +108,12 @@ impl Params {
     ///
     /// If the device fails.
     pub fn on<O: Ops>(&self, ops: &O, trained: bool) -> Result<Params<O>, ModelError> {
-        Ok(self.over(Storage::new(ops.weights(&self.storage.read(), trained)?)))
+        let values = self.storage.read();
+        let weights = match values.is_empty() {
+            true => ops.blank(self.elements(), trained)?,
+            false => ops.weights(&values, trained)?,
+        };
+        Ok(self.over(Storage::new(weights)))
     }
 }
 

@@ -6,11 +6,13 @@ use std::str::FromStr;
 use maverl_kernels::matmul::Precision;
 
 #[cfg(feature = "cuda")]
+use super::parity::DeviceKernels;
+#[cfg(feature = "cuda")]
 use crate::model::ops::device::{self, Device};
 use crate::model::{HfConfig, ModelFiles};
 use crate::runtime::{AdapterSpec, RuntimeError, WorkerSpec};
 #[cfg(feature = "cuda")]
-use maverl_kernels::cuda::{Driver, Emulated, Gpu, Kernels, MODEL, nvrtc};
+use maverl_kernels::cuda::{Driver, Emulated, Gpu, Kernels, MODEL};
 #[cfg(feature = "cuda")]
 use maverl_kernels::emulate;
 
@@ -67,6 +69,16 @@ impl DeviceChoice {
             Self::Cuda(number) => gpu_unavailable(number),
             Self::Emulated => emulation_unavailable(),
         }
+    }
+
+    /// Returns the bytes of memory that a GPU has to give: all but 1 GiB for its context and code. `None` if there is
+    /// none.
+    pub fn memory(self) -> Option<u64> {
+        gpu_memory(match self {
+            Self::Cuda(number) => number,
+            Self::Auto => 0,
+            Self::Cpu | Self::Emulated => return None,
+        })
     }
 
     /// Returns what a worker group has that the device does not support, with remedies. `base` is the configuration of
@@ -142,14 +154,31 @@ impl OpenDevice {
 
     #[cfg(feature = "cuda")]
     fn accelerator(choice: DeviceChoice) -> Result<(Self, String), RuntimeError> {
-        let DeviceChoice::Cuda(number) = choice else {
-            let emulated = Emulated::shared(&MODEL).map_err(|error| refused(choice, error))?;
-            return Ok((Self::Emulated(Device::new(Kernels::new(emulated))), choice.to_string()));
+        let (kernels, name) = Self::kernels(choice)?;
+        let device = match kernels {
+            DeviceKernels::Cuda(gpu) => Self::Cuda(Device::new(gpu)),
+            DeviceKernels::Emulated(emulated) => Self::Emulated(Device::new(emulated)),
+        };
+        Ok((device, name))
+    }
+
+    /// Opens the kernels of a device that is not the CPU.
+    #[cfg(feature = "cuda")]
+    pub(super) fn kernels(choice: DeviceChoice) -> Result<(DeviceKernels, String), RuntimeError> {
+        let number = match choice {
+            DeviceChoice::Cpu | DeviceChoice::Auto => {
+                return Err(refused(choice, "it has no kernels".to_owned()));
+            }
+            DeviceChoice::Emulated => {
+                let emulated = Emulated::shared(&MODEL).map_err(|error| refused(choice, error))?;
+                return Ok((DeviceKernels::Emulated(Kernels::new(emulated)), choice.to_string()));
+            }
+            DeviceChoice::Cuda(number) => number,
         };
         let failed = |error: maverl_kernels::cuda::CudaError| refused(choice, error.to_string());
         let gpu = Gpu::with_modules(number, &MODEL).map_err(failed)?;
         let name = format!("{choice} ({})", gpu.name().map_err(failed)?);
-        Ok((Self::Cuda(Device::new(gpu)), name))
+        Ok((DeviceKernels::Cuda(gpu), name))
     }
 
     #[cfg(not(feature = "cuda"))]
@@ -196,13 +225,23 @@ fn shape(_: &HfConfig) -> Vec<String> {
 
 #[cfg(feature = "cuda")]
 fn gpu_unavailable(number: usize) -> Option<String> {
-    let found = Gpu::with_modules(number, &[]).and_then(|_| nvrtc::load());
-    found.err().map(|error| error.to_string())
+    Gpu::code(number).err().map(|error| error.to_string())
 }
 
 #[cfg(not(feature = "cuda"))]
 fn gpu_unavailable(_: usize) -> Option<String> {
     Some(NO_FEATURE.to_owned())
+}
+
+#[cfg(feature = "cuda")]
+fn gpu_memory(number: usize) -> Option<u64> {
+    let gpus = maverl_kernels::cuda::gpus().ok()?;
+    Some(gpus.get(number)?.memory.saturating_sub(1 << 30))
+}
+
+#[cfg(not(feature = "cuda"))]
+fn gpu_memory(_: usize) -> Option<u64> {
+    None
 }
 
 #[cfg(feature = "cuda")]

@@ -17,6 +17,10 @@ mod host;
 mod memory;
 mod optimizer;
 mod packed;
+#[cfg(feature = "cuda")]
+mod parity;
+#[cfg(feature = "cuda")]
+mod predict;
 mod queue;
 mod request;
 mod spec;
@@ -36,6 +40,12 @@ pub use device::DeviceChoice;
 pub use direct::{Scores, complete, score};
 pub use error::RuntimeError;
 pub use host::{Host, KvBlocks};
+#[cfg(feature = "cuda")]
+#[doc(hidden)]
+pub use parity::{DeviceKernels, StepDifference, compare_step};
+#[cfg(feature = "cuda")]
+#[doc(hidden)]
+pub use predict::{MemoryPlan, Workload, predict};
 pub use request::{Completion, Request, Sampling};
 pub use spec::{
     AdapterSpec, CriticSpec, LoraSpec, Normalize, OptimOptions, PolicySpec, RuntimeOptions, Trunk,
@@ -178,6 +188,13 @@ impl Policy {
     /// Returns the cost of its completions so far.
     pub fn work(&self) -> EngineStats {
         *self.worker.work[self.slot].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the bytes that its worker group takes of the memory of a device now, and at most so far; `None` on the CPU.
+    #[cfg(feature = "cuda")]
+    pub fn device_memory(&self) -> Option<[u64; 2]> {
+        let usage = self.worker.usage.as_ref()?;
+        Some([usage.used(), usage.high_water_mark()])
     }
 
     /// Completes a prompt. Waits for admission (`runtime.max_requests`). Dropping the future cancels the request.

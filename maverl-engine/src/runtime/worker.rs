@@ -4,8 +4,12 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
+#[cfg(feature = "cuda")]
+use maverl_kernels::cuda::Usage;
 use maverl_kernels::sample::derive_seed;
 
+#[cfg(feature = "cuda")]
+use crate::model::ops::device::{Device, Runner};
 use crate::model::ops::{Backend, Cpu};
 use crate::model::{Adapter, Model, ModelError, ModelErrorKind, ModelFiles, Pool, Tokenizer};
 use crate::runtime::critic::{Critic, Shared};
@@ -19,8 +23,8 @@ use crate::runtime::{
 };
 
 /// A policy in its worker. All models of a worker share the storage of its base.
-struct Owned<O: Backend> {
-    model: Model<O>,
+pub(super) struct Owned<O: Backend> {
+    pub(super) model: Model<O>,
     trainer: Trainer<O>,
     /// Critic of the policy, if it has one.
     critic: Option<Critic<O>>,
@@ -180,6 +184,27 @@ impl<O: Backend> Hosted<O> for Owned<O> {
     }
 }
 
+/// Moves the base of a worker group to a device.
+pub(super) fn base<O: Backend>(
+    ops: &O,
+    worker: &WorkerSpec,
+    loaded: &Model,
+) -> Result<Model<O>, ModelError> {
+    let trained = worker.policies.iter().any(|policy| policy.trained && policy.adapter.is_none());
+    ops.load(loaded.clone(), trained)
+}
+
+/// Creates the policies of a worker group on a base, which is also given as it was loaded.
+pub(super) fn policies<O: Backend>(
+    worker: &WorkerSpec,
+    options: &RuntimeOptions,
+    bases: (&Model<O>, &Model),
+) -> Result<Vec<Owned<O>>, ModelError> {
+    let pool = Arc::default();
+    let policies = worker.policies.iter();
+    policies.map(|policy| Owned::new(options, policy, bases, Arc::clone(&pool))).collect()
+}
+
 /// A handle to a worker group. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Worker {
@@ -189,6 +214,9 @@ pub(crate) struct Worker {
     /// Counters of each policy.
     pub(crate) work: Arc<[Arc<Mutex<EngineStats>>]>,
     pub(crate) queue: Queue<Member>,
+    /// Bytes in the memory of a device.
+    #[cfg(feature = "cuda")]
+    pub(crate) usage: Option<Arc<Usage>>,
 }
 
 impl Worker {
@@ -201,10 +229,21 @@ impl Worker {
         match device {
             OpenDevice::Cpu => Self::on(&Cpu { precision: worker.precision }, worker, options),
             #[cfg(feature = "cuda")]
-            OpenDevice::Emulated(device) => Self::on(device, worker, options),
+            OpenDevice::Emulated(device) => Self::on_device(&device.fork(), worker, options),
             #[cfg(feature = "cuda")]
-            OpenDevice::Cuda(device) => Self::on(device, worker, options),
+            OpenDevice::Cuda(device) => Self::on_device(&device.fork(), worker, options),
         }
+    }
+
+    /// Spawns a worker group whose arrays are counted.
+    #[cfg(feature = "cuda")]
+    fn on_device<M: Runner>(
+        device: &Device<M>,
+        worker: &WorkerSpec,
+        options: &RuntimeOptions,
+    ) -> Result<(Self, JoinHandle<()>), RuntimeError> {
+        let (worker, thread) = Self::on(device, worker, options)?;
+        Ok((Self { usage: Some(Arc::clone(device.kernels().usage())), ..worker }, thread))
     }
 
     fn on<O: Backend>(
@@ -221,9 +260,7 @@ impl Worker {
         let tokenizer = Arc::new(tokenizer.with_template_kwargs(&worker.template_kwargs));
         tokenizer.require_template().map_err(failed)?;
         let loaded = Model::load(&files).map_err(failed)?;
-        let trained =
-            worker.policies.iter().any(|policy| policy.trained && policy.adapter.is_none());
-        let base = ops.load(loaded.clone(), trained).map_err(failed)?;
+        let base = base(ops, worker, &loaded).map_err(failed)?;
         if tokenizer.len() > base.config.vocab_size {
             let (tokens, rows) = (tokenizer.len(), base.config.vocab_size);
             return Err(failed(ModelError::new(
@@ -232,19 +269,22 @@ impl Worker {
             )));
         }
         let context = base.config.max_position_embeddings;
-        let pool = Arc::default();
-        let owned: Vec<Owned<O>> = worker
-            .policies
-            .iter()
-            .map(|policy| Owned::new(options, policy, (&base, &loaded), Arc::clone(&pool)))
-            .collect::<Result<_, _>>()
-            .map_err(failed)?;
+        let owned = policies(worker, options, (&base, &loaded)).map_err(failed)?;
         let spoken = Arc::clone(&tokenizer);
         let engine = Engine::new(&worker.name, spoken, ops, &base.config, options, owned.len());
         let work = engine.work().into();
         let requests = options.max_requests.get();
         let member = Owned::<O>::member;
         let (queue, thread) = Queue::start(&name, owned, engine, requests, member)?;
-        Ok((Self { name, tokenizer, context, work, queue }, thread))
+        let worker = Self {
+            name,
+            tokenizer,
+            context,
+            work,
+            queue,
+            #[cfg(feature = "cuda")]
+            usage: None,
+        };
+        Ok((worker, thread))
     }
 }

@@ -228,5 +228,5 @@ fn rounded(values: impl IntoIterator<Item = f64>) -> Vec<f32> {
     values.into_iter().map(|value| value as f32).collect()
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "cuda"))]
 pub(crate) mod tests;

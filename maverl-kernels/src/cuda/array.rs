@@ -4,6 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Range;
 
+use super::usage::Held;
 use super::{Element, Kernels, Machine};
 
 /// Array in a machine's memory.
@@ -11,6 +12,7 @@ pub struct DeviceArray<M: Machine, T: Element> {
     array: M::Array<T>,
     at: u64,
     len: usize,
+    _held: Held,
 }
 
 /// Numbers in a machine's memory that a kernel reads.
@@ -37,8 +39,7 @@ impl<M: Machine> Kernels<M> {
     /// If the device's memory is full, or the device fails.
     pub fn array_of<T: Element>(&self, host: &[T]) -> Result<DeviceArray<M, T>, M::Error> {
         let array = self.machine.upload(host)?;
-        let at = self.machine.address(&array);
-        Ok(DeviceArray { array, at, len: host.len() })
+        Ok(self.counted(array, host.len()))
     }
 
     /// Allocates an array of arbitrary content.
@@ -48,8 +49,7 @@ impl<M: Machine> Kernels<M> {
     /// If the device's memory is full, or the device fails.
     pub fn array<T: Element>(&self, len: usize) -> Result<DeviceArray<M, T>, M::Error> {
         let array = self.machine.space(len.max(1))?;
-        let at = self.machine.address(&array);
-        Ok(DeviceArray { array, at, len })
+        Ok(self.counted(array, len))
     }
 
     /// Allocates an array of zeros.
@@ -59,8 +59,12 @@ impl<M: Machine> Kernels<M> {
     /// If the device's memory is full, or the device fails.
     pub fn zeros<T: Element>(&self, len: usize) -> Result<DeviceArray<M, T>, M::Error> {
         let array = self.machine.zeros(len.max(1))?;
+        Ok(self.counted(array, len))
+    }
+
+    fn counted<T: Element>(&self, array: M::Array<T>, len: usize) -> DeviceArray<M, T> {
         let at = self.machine.address(&array);
-        Ok(DeviceArray { array, at, len })
+        DeviceArray { array, at, len, _held: self.usage.hold(len * size_of::<T>()) }
     }
 
     /// Copies the first `n` elements of an array to the host, after everything launched before has finished.

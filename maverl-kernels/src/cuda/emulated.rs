@@ -3,7 +3,7 @@
 
 use std::alloc::{self, Layout};
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use rayon::prelude::*;
@@ -17,10 +17,10 @@ const GUARD: usize = 512;
 const POISON: u8 = 0xff;
 
 /// Kernels as C++ on the CPU. Arrays begin as NaN; a kernel that writes beside one is an error when it is read.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Emulated {
     libraries: Vec<(Module, Library)>,
-    settings: Mutex<Settings>,
+    settings: Arc<Mutex<Settings>>,
 }
 
 /// Memory of an [`Emulated`] machine.
@@ -77,7 +77,7 @@ impl Emulated {
 
     /// Creates a machine of libraries that are built.
     pub fn of(libraries: Vec<(Module, Library)>) -> Self {
-        Self { libraries, settings: Mutex::default() }
+        Self { libraries, settings: Arc::default() }
     }
 
     /// Sets the order of threads and the time of asynchronous copies.

@@ -1,7 +1,9 @@
 //! Kernels and arguments of each estimator.
 #![allow(unsafe_code)] // for launches; callers assert the lengths, as the comment at each call says
 
-use super::{BLOCK, Element, GroupingOn, Launch, Machine, PlacesOn, SegmentsOn};
+use std::sync::Arc;
+
+use super::{BLOCK, Element, GroupingOn, Launch, Machine, PlacesOn, SegmentsOn, Usage};
 use crate::advantage::{
     Baseline, GaeParams, GaeSteps, Grouping, RaggedRows, Relative, Segments, Singleton, WHITEN_EPS,
 };
@@ -17,6 +19,7 @@ pub(super) const NONE: u64 = 0;
 #[derive(Debug, Clone)]
 pub struct Kernels<M> {
     pub(super) machine: M,
+    pub(super) usage: Arc<Usage>,
 }
 
 /// Base of a sum `add + weight · A`. An address of 0 omits `add`.
@@ -49,8 +52,22 @@ struct Measured<M: Machine> {
 // Every address belongs to an array of the length of the grouping or rows beside it.
 impl<M: Machine> Kernels<M> {
     /// Creates the estimators on this machine.
-    pub const fn new(machine: M) -> Self {
-        Self { machine }
+    pub fn new(machine: M) -> Self {
+        Self { machine, usage: Arc::default() }
+    }
+
+    /// Returns the same kernels, whose arrays are counted apart.
+    #[must_use]
+    pub fn fork(&self) -> Self
+    where
+        M: Clone,
+    {
+        Self::new(self.machine.clone())
+    }
+
+    /// Returns the count of the bytes of arrays. Temporary ones of estimators are not counted.
+    pub const fn usage(&self) -> &Arc<Usage> {
+        &self.usage
     }
 
     /// Returns the machine.

@@ -111,5 +111,5 @@ impl<M: Machine> Kernels<M> {
     }
 }
 
-#[cfg(test)]
-mod tests;
+#[doc(hidden)]
+pub mod tests;

@@ -19,7 +19,7 @@ use super::{CudaError, Module};
 /// Rounds multiplications and additions one by one, as on the CPU.
 ///
 /// The last option prints the registers and spills of each kernel to the log.
-const OPTIONS: [&str; 3] = ["--std=c++17", "--fmad=false", "--ptxas-options=-v"];
+pub(super) const OPTIONS: [&str; 3] = ["--std=c++17", "--fmad=false", "--ptxas-options=-v"];
 
 /// Machine code, and what the compiler printed.
 #[derive(Debug, Clone)]

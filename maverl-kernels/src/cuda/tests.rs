@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use super::nvrtc::Resources;
 use super::*;
-use crate::advantage::estimate_tests::parity::agrees_with_the_cpu;
+use crate::advantage::checks::agrees_with_the_cpu;
 use crate::advantage::{Baseline, Estimate, Grouping, Relative, Singleton};
 use crate::emulate::{EmulateError, Library, ORDERS, Settings};
 use crate::testing::{random, same_bits};

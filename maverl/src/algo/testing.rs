@@ -86,6 +86,7 @@ pub(crate) fn plan(seats: &[(&str, bool)]) -> Plan {
         workers: seats.iter().map(worker).collect(),
         algorithm: AlgorithmPlan::from(&AlgorithmConfig::default()),
         rewards: Vec::new(),
+        device_memory: Vec::new(),
         warnings: Vec::new(),
         eval: EvalConfig::default(),
         checkpoint: CheckpointConfig::default(),

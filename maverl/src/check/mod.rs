@@ -108,6 +108,7 @@ pub fn check(
     let mut plan = plan(config, &base, registry, purpose, &mut problems);
     if let Some(plan) = &mut plan {
         device::check(plan, &mut problems);
+        device::plan_memory(plan, &mut problems);
         // The memory of a GPU is not that of the machine.
         if !matches!(plan.runtime.device.0, DeviceChoice::Cuda(_)) {
             let warning = memory::check(plan, purpose, machine::memory(), &mut problems);
@@ -145,8 +146,7 @@ fn plan(
     let rewards = rewards(&config, registry, problems);
     let environments = choice::environments(&config, registry, problems);
     let flow = choice::orchestra(&config.orchestra, base, registry, problems);
-    let components = environments.as_deref().unwrap_or_default();
-    let data = (&config, &loaded);
+    let (components, data) = (environments.as_deref().unwrap_or_default(), (&config, &loaded));
     let mut warnings = choice::meet(components, flow.as_ref(), data, base, registry, problems);
     warnings.extend(data::doubts(&choice::named(&config, components), &loaded.tasks));
     let models = models::open(&config, base, purpose, &mut warnings, problems);
@@ -190,6 +190,7 @@ fn plan(
         eval: config.eval.clone(),
         checkpoint: config.checkpoint.clone(),
         runtime: config.runtime.clone(),
+        device_memory: Vec::new(),
         warnings,
         config,
     })

@@ -17,6 +17,8 @@ use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 
 use super::{Failure, block_on, number, print, terminal};
+#[cfg(feature = "cuda")]
+pub(in crate::cli) use fixture::without_stop_ids;
 use measure::Watch;
 use report::Report;
 
@@ -91,7 +93,7 @@ enum Dtype {
 }
 
 /// Formats a value as on the command line.
-fn written(value: &impl ValueEnum) -> String {
+pub(super) fn written(value: &impl ValueEnum) -> String {
     value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 

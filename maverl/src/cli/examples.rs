@@ -3,7 +3,7 @@
 use clap::Command;
 
 /// Example calls by command; a test verifies that each is accepted.
-pub(super) const EXAMPLES: [(&str, &[&str]); 25] = [
+pub(super) const EXAMPLES: [(&str, &[&str]); 27] = [
     ("new", &["maverl new my_team", "maverl new my_team --maverl ~/src/maverl"]),
     ("list", &["maverl list"]),
     (
@@ -33,7 +33,7 @@ pub(super) const EXAMPLES: [(&str, &[&str]); 25] = [
             "maverl eval --compare --run runs/first --json",
         ],
     ),
-    ("info", &["maverl info runs/first"]),
+    ("info", &["maverl info runs/first", "maverl info"]),
     ("runs", &["maverl runs runs"]),
     ("replay", &["maverl replay runs/first 12", "maverl replay runs/first 12/train-0001/3"]),
     (
@@ -108,6 +108,11 @@ pub(super) const EXAMPLES: [(&str, &[&str]); 25] = [
         &["maverl serve retriever documents.jsonl --address 127.0.0.1:8000 --ranking bm25"],
     ),
     ("bench", &["maverl bench kernels", "maverl bench rollout train --size M --dtype bf16"]),
+    ("gpu compile", &["maverl gpu compile --arch sm_80,sm_90 --out target/release"]),
+    (
+        "gpu check",
+        &["maverl gpu check --json > check.jsonl", "maverl gpu check parity --device emulated"],
+    ),
     (
         "completions",
         &[

@@ -4,6 +4,7 @@ use std::io::{Error, ErrorKind};
 use std::path::Path;
 
 use super::Failure;
+use crate::check::Sources;
 use crate::check::missing::{self, Wanted};
 use crate::model::ModelSource;
 use crate::run_dir::{MANIFEST, RunDir};
@@ -84,6 +85,14 @@ fn nothing(path: &Path, wanted: Wanted) -> Failure {
     let here = Path::new("");
     let help = missing::help(path, here, wanted).map(|help| format!("\n{help}"));
     Failure(missing::message(path, here, wanted) + &help.unwrap_or_default())
+}
+
+/// Returns the sources of a run's own configuration, and its text as given.
+pub(super) fn of_run(dir: &Path) -> Result<(Sources, String), Failure> {
+    let opened = run(dir)?;
+    let name = opened.resolved().display().to_string();
+    let resolved = std::fs::read_to_string(opened.resolved())?;
+    Ok((Sources::default().text(name, resolved, dir), opened.origin()?.given))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command, Error, Parser};
 
-use super::{examples, paths, terminal};
+use super::{examples, terminal};
 use crate::check::{alias, did_you_mean};
 use crate::config::reference;
 
@@ -167,7 +167,6 @@ fn missing(what: &str, words: &[String]) -> Option<String> {
             "`--run DIR` exports a policy of a run, `--model MODEL` a model or, with `--adapter`, an adapter".to_owned(),
         ),
         "replay" => Some("`maverl replay RUN STEP` lists the episodes of a step".to_owned()),
-        "info" => paths::runs(Path::new("runs")).map(|runs| format!("runs here: {runs}")),
         "generate" | "score" if what.contains("--model") => {
             Some("a model is a Hugging Face directory, `hf:ORG/NAME`, or `builtin:tiny`".to_owned())
         }

@@ -4,6 +4,7 @@ mod activations;
 mod adapter;
 mod critic;
 mod engine;
+mod memory;
 mod overlong;
 mod summary;
 pub(crate) mod weights;
@@ -15,7 +16,9 @@ pub use crate::config::{
 pub use crate::model::{LoraConfig, ModelSource};
 pub use activations::{activation_bytes, packed_bytes};
 pub(crate) use critic::host;
+pub use memory::DeviceMemory;
 pub use overlong::Overlong;
+use summary::at_most;
 pub use summary::{
     PlanSummary, PolicySummary, SeatSummary, StepSummary, WorkerSummary, json, table,
 };
@@ -75,6 +78,8 @@ pub struct Plan {
     pub checkpoint: CheckpointConfig,
     /// The machine.
     pub runtime: RuntimeConfig,
+    /// Memory of the device of each worker group, if they run on one.
+    pub device_memory: Vec<DeviceMemory>,
     /// Warnings about settings that are valid and probably not intended.
     pub warnings: Vec<String>,
 }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{EndpointPlan, LoraConfig, Plan, PolicyPlan};
+use super::{DeviceMemory, EndpointPlan, LoraConfig, Plan, PolicyPlan, memory};
 use crate::table::{Table, paragraphs};
 use crate::trajectory::Seat;
 
@@ -20,6 +20,9 @@ pub struct PlanSummary {
     pub policies: Vec<PolicySummary>,
     /// Every seat, in the plan's order.
     pub seats: Vec<SeatSummary>,
+    /// Memory of the device of each worker group, if they run on one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub device_memory: Vec<DeviceMemory>,
 }
 
 /// A step in numbers.
@@ -135,6 +138,7 @@ impl Plan {
                 optimizer_steps: (self.algorithm.minibatches as u64)
                     .saturating_mul(self.algorithm.epochs as u64),
             },
+            device_memory: self.device_memory.clone(),
             workers: (0..self.workers.len()).map(|worker| self.worker_summary(worker)).collect(),
             policies: (0..self.policies.len()).map(|policy| self.policy_summary(policy)).collect(),
             seats: self
@@ -224,6 +228,10 @@ pub fn table(plan: &Plan, width: usize) -> String {
     let mut text = paragraphs(&title, width);
     text += &workers(&summary).draw(width);
     text += "\n\n";
+    if !summary.device_memory.is_empty() {
+        text += &memory::table(&summary.device_memory).draw(width);
+        text += "\n\n";
+    }
     if summary.policies.iter().any(|policy| policy.adapter.is_some()) {
         text += &policies(&summary).draw(width);
         text += "\n\n";
@@ -335,7 +343,7 @@ pub(crate) fn bytes(n: u64) -> String {
     if n == 0 { "-".to_owned() } else { scaled(n, 1024.0, &[" B", " KiB", " MiB", " GiB", " TiB"]) }
 }
 
-fn at_most(n: u64) -> String {
+pub(super) fn at_most(n: u64) -> String {
     if n == 0 { bytes(n) } else { format!("<= {}", bytes(n)) }
 }
 

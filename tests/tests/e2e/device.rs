@@ -58,3 +58,48 @@ fn everything_that_a_device_does_not_support_is_an_error_before_the_run() {
     let missing = told(&["runtime.device=cuda:99"]);
     assert!(missing.contains("\"cuda:99\", which cannot be used here"), "{missing}");
 }
+
+#[test]
+fn the_machine_is_described_without_a_run() {
+    let lab = lab();
+    let text = lab.run(&["info"]).succeeded().stdout;
+    for part in ["maverl ", "features ", "processor ", "gpu ", "\"cpu\" can be used"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let json = lab.run(&["info", "--json"]).succeeded().stdout;
+    let json: Value = serde_json::from_str(&json).unwrap();
+    let processor = &json["processor"];
+    assert!(processor["paths"].as_array().unwrap().contains(&processor["used"]), "{json}");
+    assert!(json["features"].as_array().unwrap().contains(&"cuda".into()), "{json}");
+    assert_eq!(json["gpus"].as_array().unwrap().is_empty(), json["no_gpu"].is_string(), "{json}");
+    let libraries = json["libraries"].as_array().unwrap();
+    let named: Vec<&str> = libraries.iter().map(|of| of["name"].as_str().unwrap()).collect();
+    assert_eq!(named, ["driver", "NVRTC", "cubins"]);
+    let told = |of: &Value| of["found"].is_string() != of["missing"].is_string();
+    assert!(libraries.iter().all(told), "{json}");
+}
+
+#[test]
+fn a_check_of_a_device_prints_a_line_for_each_result() {
+    let lab = lab();
+    let missing = lab.run(&["gpu", "check", "--device", "cuda:99"]);
+    assert_eq!((missing.code, missing.stderr.lines().count()), (Some(2), 1), "{missing}");
+    lab.run(&["gpu", "check", "--device", "cpu"]).failed().says(&["`emulated`"]);
+    lab.run(&["gpu", "compile", "--arch", "sm_90,gfx90"]).failed().says(&["`gfx90` is no arch"]);
+    if let Some(reason) = DeviceChoice::Emulated.unavailable() {
+        return eprintln!("skipped: {reason}");
+    }
+    let parts = ["device", "parity", "invariance", "step", "rollout"];
+    let args = ["--device", "emulated", "--only", "copies_leave", "--json"];
+    let ended = lab.run(&[&["gpu", "check"], &parts[..], &args].concat()).succeeded();
+    let lines: Vec<Value> =
+        ended.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    for part in parts {
+        assert!(lines.iter().any(|line| line["part"] == part), "{part}: {ended}");
+    }
+    let checks = lines.iter().filter(|line| line["part"] != "device" && !line["ok"].is_null());
+    assert!(checks.clone().all(|line| line["ok"] == true), "{ended}");
+    assert_eq!(checks.count(), 1 + 2 + 2, "{ended}");
+    let rollout = lines.iter().find(|line| line["part"] == "rollout").unwrap();
+    assert_eq!(rollout["note"], "skipped: the emulated device has no speed");
+}

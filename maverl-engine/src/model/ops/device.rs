@@ -184,6 +184,19 @@ impl<M: Runner> Device<M> {
         Self { kernels: Arc::new(kernels) }
     }
 
+    /// Returns the same device, whose arrays are counted apart.
+    pub fn fork(&self) -> Self
+    where
+        M: Clone,
+    {
+        Self::new(self.kernels.fork())
+    }
+
+    /// Returns the kernels.
+    pub fn kernels(&self) -> &Kernels<M> {
+        &self.kernels
+    }
+
     /// Allocates numbers of arbitrary content.
     fn take<T: Element>(&self, len: usize) -> Done<Numbers<M, T>> {
         Ok(Numbers(Some(self.kernels.array(len).map_err(failed)?)))

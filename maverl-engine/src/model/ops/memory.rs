@@ -22,6 +22,13 @@ pub trait Memory: Clone + Debug + Send + Sync + Sized + 'static {
     /// If the device fails.
     fn weights(&self, values: &[f32], trained: bool) -> Done<Self::Weights>;
 
+    /// Allocates parameters of any values.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    fn blank(&self, elements: usize, trained: bool) -> Done<Self::Weights>;
+
     /// Copies parameters on the device.
     ///
     /// # Errors

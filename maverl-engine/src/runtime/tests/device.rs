@@ -1,14 +1,9 @@
 //! Worker groups on the emulated machine: the kernels of a GPU as C++ on the CPU.
 
-use maverl_kernels::cuda::{Emulated, Kernels, MODEL};
 use maverl_kernels::emulate;
 use maverl_kernels::matmul::Precision;
 
 use super::*;
-use crate::model::ops::device::Device;
-use crate::model::ops::{Backend, Cpu};
-use crate::model::{Gradients, Model, ModelFiles, Pool, Tape};
-use crate::runtime::packed::PackedRows;
 
 /// Returns false without a C++ compiler.
 fn compiles() -> bool {
@@ -143,49 +138,119 @@ async fn log_probs_and_gradients_of_a_device_are_nearly_those_of_the_cpu() {
     let equal = tokens.clone().filter(|(a, b)| a == b).count();
     println!("{equal} of {} sampled tokens are equal", tokens.count());
     let rows = rows(&of_cpu);
-    let scored = device.policies()[0].logprobs(rows.clone()).await.unwrap();
-    let pairs =
-        of_cpu.iter().zip(&scored).flat_map(|((_, done), own)| done.logprobs.iter().zip(own));
-    let worst = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-    println!("log-probs of the CPU's tokens differ by at most {worst:e}");
-    assert!(worst < 4e-2, "{worst}");
-
-    let files = ModelFiles::new(&ModelSource::Builtin("tiny".to_owned()));
-    let model = Model::load(&files).unwrap();
-    let cpu = gradients(&Cpu { precision: Precision::Bf16 }, &model, &rows);
-    let device = Device::new(Kernels::new(Emulated::shared(&MODEL).unwrap()));
-    let device = gradients(&device, &model, &rows);
-    let dot = |a: &[f32], b: &[f32]| -> f64 {
-        a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
-    };
-    let cosine = dot(&cpu, &device) / (dot(&cpu, &cpu) * dot(&device, &device)).sqrt();
-    println!("cosine of the gradients: {cosine}");
-    assert!(cosine > 0.999, "{cosine}");
+    let source = ModelSource::Builtin("tiny".to_owned());
+    let found = compare_step(DeviceChoice::Emulated, &source, &rows).unwrap();
+    println!("{found:?}");
+    assert!(found.logprob < 4e-2 && found.cosine > 0.999, "{found:?}");
 }
 
-/// Computes the gradients of the weighted log-probs of completions.
-fn gradients<O: Backend>(ops: &O, model: &Model, rows: &[Row]) -> Vec<f32> {
-    let model = ops.load(model.clone(), true).unwrap();
-    let rows: Vec<&Row> = rows.iter().collect();
-    let packed = PackedRows::new(&rows, true);
-    let (mut pool, decoder) = (Pool::default(), &model.decoder);
-    let mut gradients = Gradients::on(ops, model.trainable()).unwrap();
-    let tape = Tape::record(decoder, packed.rows(), false, &mut pool).unwrap();
-    let hidden = packed.predicting(ops, tape.hidden()).unwrap();
-    let PackedRows { targets, inv_temperature, completions, .. } = &packed;
-    let loss =
-        |some: std::ops::Range<usize>, _: [&[f32]; 2], [dlogp, dentropy]: [&mut [f32]; 2]| {
-            let start = completions[some.start];
-            for row in some {
-                dlogp[completions[row] - start..completions[row + 1] - start]
-                    .fill(rows[row].advantages[0]);
+/// Returns the memory that a runtime of one policy takes for a completion and an update, as it is predicted and as it is
+/// counted.
+async fn predicted_and_counted(setup: &Setup) -> Vec<[u64; 2]> {
+    let runtime = setup.start();
+    let mut found = Vec::new();
+    for (worker, policy) in setup.workers.iter().zip(runtime.policies()) {
+        let spec = &worker.policies[0];
+        let mut request = request(3);
+        request.sampling = Arc::new(Sampling { max_tokens: 5, ..Sampling::default() });
+        let prompt = request.prompt.clone();
+        let done = policy.generate(request).await.unwrap();
+        let mut row = row(&done, prompt.clone(), 1.0);
+        row.loss.kl_coef = if spec.reference { 0.1 } else { 0.0 };
+        let places = done.ids.len();
+        let aim = ValueTarget::Returns { old: vec![0.0; places], returns: vec![1.0; places] };
+        let text = ValueText { ids: [&prompt[..], &done.ids].concat(), places };
+        let values =
+            ValueBatch { rows: vec![ValueRow { text, aim }], minibatches: 1, epochs: 1, lr: 1e-3 };
+        let (batch, reply) = (batch(vec![row]), done.ids.len());
+        let values = spec.critic.as_ref().map(|_| values);
+        match (&spec.critic, values.clone()) {
+            (Some(CriticSpec { trunk: Trunk::Shared, .. }), Some(values)) => {
+                policy.update_with_values(batch.clone(), values).await.unwrap();
             }
-            dentropy.fill(0.0);
-            Ok(())
-        };
-    let dhidden =
-        decoder.loss(&hidden, targets, inv_temperature, completions, loss, &mut gradients).unwrap();
-    let dhidden = packed.spread(ops, &dhidden).unwrap();
-    tape.backward(&dhidden, &mut gradients, &mut pool).unwrap();
-    ops.read_sums(gradients.all().unwrap()).unwrap().into_owned()
+            (_, values) => {
+                policy.update(batch.clone()).await.unwrap();
+                if let Some(values) = values {
+                    policy.update_critic(values).await.unwrap();
+                }
+            }
+        }
+        let files = crate::model::ModelFiles::new(&worker.source);
+        let config = crate::model::HfConfig::load(&files).unwrap();
+        let tokenizer = Arc::new(crate::model::Tokenizer::load(&files).unwrap());
+        let workload = Workload { prompts: vec![prompt], reply, batch, values };
+        let plan = predict(worker, &config, &tokenizer, &setup.options, &workload).unwrap();
+        println!("{plan:?}");
+        assert!(plan.peak >= plan.resident() + plan.gradients.max(plan.rollout));
+        found.push([plan.peak, policy.device_memory().unwrap()[1]]);
+    }
+    found
+}
+
+#[tokio::test]
+async fn the_predicted_memory_is_the_high_water_mark_of_the_device_in_six_configurations() {
+    if !compiles() {
+        return;
+    }
+    let lora = || LoraSpec { rank: 4, alpha: 8.0, ..LoraSpec::default() };
+    let changes: [fn(&mut PolicySpec, LoraSpec); 5] = [
+        |_, _| (),
+        |policy, _| (policy.reference, policy.gradient_checkpointing) = (true, true),
+        |policy, lora| policy.adapter = Some(AdapterSpec::New(lora)),
+        |policy, lora| {
+            policy.critic = Some(CriticSpec::new(Trunk::Lora(lora.clone())));
+            policy.adapter = Some(AdapterSpec::New(lora));
+        },
+        |policy, _| policy.critic = Some(CriticSpec::new(Trunk::Own)),
+    ];
+    let mut marks = Vec::new();
+    for change in changes {
+        let mut setup = on(DeviceChoice::Emulated);
+        setup.policies().for_each(|policy| change(policy, lora()));
+        marks.extend(predicted_and_counted(&setup).await);
+    }
+    // Two worker groups on one device are counted apart.
+    let mut two = on(DeviceChoice::Emulated);
+    let mut second = two.workers[0].clone();
+    second.name = "second".to_owned();
+    second.policies[0].name = "second".to_owned();
+    second.policies[0].adapter = Some(AdapterSpec::New(lora()));
+    two.workers.push(second);
+    marks.extend(predicted_and_counted(&two).await);
+    println!("{marks:?}");
+    assert!(marks.iter().all(|[predicted, counted]| predicted == counted), "{marks:?}");
+    assert_eq!(marks.len(), 7);
+    assert_eq!(marks[5..], [marks[0], marks[2]], "as each group alone");
+}
+
+#[tokio::test]
+async fn an_adapter_with_a_critic_in_one_of_two_groups_on_a_device_learns_and_resumes_to_the_bit() {
+    if !compiles() {
+        return;
+    }
+    let mut setup = on(DeviceChoice::Emulated);
+    let lora = LoraSpec { rank: 4, alpha: 8.0, ..LoraSpec::default() };
+    setup.policies().for_each(|policy| {
+        policy.adapter = Some(AdapterSpec::New(lora.clone()));
+        policy.critic = Some(CriticSpec::new(Trunk::Lora(lora.clone())));
+    });
+    let mut second = on(DeviceChoice::Emulated).workers.remove(0);
+    second.name = "q".to_owned();
+    second.policies[0].name = "q".to_owned();
+    setup.workers.push(second);
+    // The policies are sorted by name, as the worker groups are here.
+    let [once, twice, resumed] = train_and_resume(&setup).await;
+    assert_ne!(once, twice);
+    assert_eq!(twice, resumed);
+    let runtime = setup.start();
+    let [p, q] = runtime.policies() else { panic!("two policies") };
+    let (first, second) = (completions(p, 2), completions(q, 2));
+    let (first, second) = futures::future::join(first, second).await;
+    let [of_p, of_q] = [(p, first), (q, second)].map(|(policy, done)| {
+        let batch = Batch { lr: 1e-3, ..batch(rows(&done)) };
+        async move { policy.update(batch).await.unwrap() }
+    });
+    let (of_p, of_q) = futures::future::join(of_p, of_q).await;
+    assert_eq!((of_p.mismatch_max, of_q.mismatch_max), (0.0, 0.0));
+    assert_ne!(p.fingerprint().await.unwrap(), q.fingerprint().await.unwrap());
 }

@@ -1,15 +1,21 @@
 //! Properties of the CPU, and batches on which other implementations of `Estimate` are compared with it.
 #![allow(clippy::unwrap_used)]
+#![cfg_attr(
+    not(test),
+    allow(dead_code, unused_imports, reason = "tests have more than the checks")
+)]
 
 #[cfg(feature = "cuda")]
-pub(crate) mod parity;
+pub mod parity;
 
 use std::fmt::Debug;
 
 use super::*;
 use crate::advantage::{Baseline, GaeParams, Singleton};
 use crate::sample::uniform;
-use crate::testing::{random, threads};
+use crate::testing::random;
+#[cfg(test)]
+use crate::testing::threads;
 
 const DR_MAS: Relative = Relative {
     baseline: Baseline::Mean,

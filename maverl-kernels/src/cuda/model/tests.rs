@@ -1,10 +1,15 @@
 //! The kernels of a model run as C++ on the CPU, in every order of threads and with both times of copies, and on a GPU if
-//! there is one.
+//! there is one. `maverl gpu check` runs the same checks on a device.
 #![allow(clippy::unwrap_used)]
+#![cfg_attr(
+    not(test),
+    allow(dead_code, unused_imports, reason = "tests have more than the checks")
+)]
 
 mod attention;
 mod elementwise;
 mod head;
+#[cfg(test)]
 mod mutants;
 mod products;
 mod rows;
@@ -19,7 +24,7 @@ use crate::emulate::{EmulateError, Library, Settings};
 use crate::testing::random;
 
 /// A machine that the tests run on.
-trait Tested: Machine<Error: std::fmt::Debug> {
+pub trait Tested: Machine<Error: std::fmt::Debug> {
     /// Sets the order of threads and the time of copies, where a machine has a choice.
     fn settings(&self, settings: Settings);
 }
@@ -34,9 +39,27 @@ impl Tested for Driver {
     fn settings(&self, _: Settings) {}
 }
 
+/// A check of the kernels of a machine: it panics where they are wrong.
+pub struct Check<M: Tested> {
+    /// Name of the check, a sentence that is true when it passes.
+    pub name: &'static str,
+    /// Modules that it launches kernels of.
+    pub modules: &'static [&'static str],
+    /// The check.
+    pub run: fn(&Kernels<M>),
+}
+
 /// Declares tests of modules: one each on the emulated machine, and one of all on a GPU.
 macro_rules! tests {
     ($($family:ident of $modules:expr => $names:tt;)*) => {
+        /// Returns the checks of the kernels of a machine.
+        pub fn checks<M: Tested>() -> Vec<Check<M>> {
+            let mut checks = Vec::new();
+            $(tests!(list checks $family $modules => $names);)*
+            checks
+        }
+
+        #[cfg(test)]
         mod emulated {
             $(mod $family { tests!(emulated $family $modules => $names); })*
         }
@@ -44,7 +67,12 @@ macro_rules! tests {
         #[test]
         fn the_gpu_passes_the_tests_of_the_emulated_machine() {
             match Gpu::with_modules(0, &MODEL) {
-                Ok(gpu) => { $(tests!(on gpu $family => $names);)* }
+                Ok(gpu) => {
+                    for check in checks() {
+                        println!("{}", check.name);
+                        (check.run)(&gpu);
+                    }
+                }
                 Err(error) => eprintln!("skipped: {error}"),
             }
         }
@@ -59,11 +87,8 @@ macro_rules! tests {
             }
         )*
     };
-    (on $gpu:ident $family:ident => [$($name:ident,)*]) => {
-        $(
-            println!("{}", stringify!($name));
-            $family::$name(&$gpu);
-        )*
+    (list $checks:ident $family:ident $modules:expr => [$($name:ident,)*]) => {
+        $($checks.push(Check { name: stringify!($name), modules: $modules, run: $family::$name });)*
     };
 }
 

@@ -155,7 +155,7 @@ pub(super) fn batch(rows: Vec<Row>, objective: Objective) -> Batch {
 }
 
 /// Removes the stop ids of a model directory, so that `max_tokens` alone determines the length of replies.
-fn without_stop_ids(dir: &Path) -> Result<(), Failure> {
+pub(in crate::cli) fn without_stop_ids(dir: &Path) -> Result<(), Failure> {
     for (file, key) in [
         ("config.json", "eos_token_id"),
         ("generation_config.json", "eos_token_id"),

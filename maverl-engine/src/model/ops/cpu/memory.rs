@@ -16,6 +16,10 @@ impl Memory for Cpu {
         Ok(values.to_vec())
     }
 
+    fn blank(&self, elements: usize, _: bool) -> Done<Vec<f32>> {
+        Ok(vec![0.0; elements])
+    }
+
     fn copy_weights(&self, of: &Vec<f32>, _: bool) -> Done<Vec<f32>> {
         Ok(of.clone())
     }

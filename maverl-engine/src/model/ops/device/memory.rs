@@ -32,6 +32,11 @@ impl<M: Runner> Memory for Device<M> {
         Ok(Halves { high: self.upload(&half(0))?, low })
     }
 
+    fn blank(&self, elements: usize, trained: bool) -> Done<Halves<M>> {
+        let low = trained.then(|| self.take(elements)).transpose()?;
+        Ok(Halves { high: self.take(elements)?, low })
+    }
+
     fn copy_weights(&self, of: &Halves<M>, trained: bool) -> Done<Halves<M>> {
         let copy = |from: &Numbers<M, u16>| {
             let from = from.read()?;

@@ -14,7 +14,7 @@ fn agree(name: &str, got: &[f32], want: &[f32]) {
 }
 
 /// Batches of every form, against the reference.
-pub(crate) fn agrees_with_the_cpu<E: Estimate<Error: Debug>>(of: &E) {
+pub fn agrees_with_the_cpu<E: Estimate<Error: Debug>>(of: &E) {
     // One row; many small groups in order and not; groups of one piece and of several, with gaps between ids.
     for (seed, n, most) in [(1, 1, 1), (2, 300, 60), (3, 300, 1), (4, 1800, 3), (5, 1537, 1)] {
         for sorted in [true, false] {

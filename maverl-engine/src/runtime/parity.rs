@@ -1,0 +1,134 @@
+//! Comparison of a device with the CPU on one training step, and its kernels, for `maverl gpu check`.
+
+use std::ops::Range;
+
+use maverl_kernels::cuda::{Driver, Emulated, Kernels};
+use maverl_kernels::matmul::Precision;
+
+use super::device::OpenDevice;
+use super::packed::PackedRows;
+use super::{DeviceChoice, Row, RuntimeError};
+use crate::model::ops::{Backend, Cpu};
+use crate::model::{Gradients, Model, ModelError, ModelFiles, ModelSource, Pool, Tape};
+
+/// Kernels of an open device.
+pub enum DeviceKernels {
+    /// Those of a GPU.
+    Cuda(Kernels<Driver>),
+    /// Those of the emulated device.
+    Emulated(Kernels<Emulated>),
+}
+
+impl DeviceKernels {
+    /// Opens a device. Returns its name too.
+    ///
+    /// # Errors
+    ///
+    /// If the device cannot be used, or is the CPU.
+    pub fn open(choice: DeviceChoice) -> Result<(Self, String), RuntimeError> {
+        OpenDevice::kernels(choice)
+    }
+}
+
+/// Differences of a device from the CPU, both with products in bf16.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StepDifference {
+    /// Number of scored tokens.
+    pub tokens: usize,
+    /// Largest difference of a log-prob.
+    pub logprob: f32,
+    /// Mean absolute difference of log-probs.
+    pub mean: f64,
+    /// Cosine of the gradients of all weights.
+    pub cosine: f64,
+    /// Largest difference of a log-prob from products in f32: that of the CPU, and that of the device.
+    pub from_f32: [f32; 2],
+}
+
+/// Log-probs of completions, and the gradients of their weighted sum.
+pub(super) struct Scored {
+    pub(super) logprobs: Vec<f32>,
+    pub(super) gradients: Vec<f32>,
+}
+
+/// Computes log-probs of rows and the gradients of their weighted sum on a device and on the CPU.
+///
+/// # Errors
+///
+/// If the model cannot be read, or the device fails.
+pub fn compare_step(
+    device: DeviceChoice,
+    source: &ModelSource,
+    rows: &[Row],
+) -> Result<StepDifference, RuntimeError> {
+    let failed = |source: ModelError| RuntimeError::Model { worker: device.to_string(), source };
+    let model = Model::load(&ModelFiles::new(source)).map_err(failed)?;
+    let cpu = |precision| scored(&Cpu { precision }, &model, rows).map_err(failed);
+    let (exact, cpu) = (cpu(Precision::F32)?, cpu(Precision::Bf16)?);
+    let (device, _) = OpenDevice::open(device, &[])?;
+    let device = match &device {
+        OpenDevice::Cpu => scored(&Cpu { precision: Precision::Bf16 }, &model, rows),
+        OpenDevice::Emulated(ops) => scored(ops, &model, rows),
+        OpenDevice::Cuda(ops) => scored(ops, &model, rows),
+    };
+    Ok(StepDifference::of(&exact, &cpu, &device.map_err(failed)?))
+}
+
+impl StepDifference {
+    fn of(exact: &Scored, cpu: &Scored, device: &Scored) -> Self {
+        let dot = |a: &[f32], b: &[f32]| -> f64 {
+            a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
+        };
+        let (a, b) = (&cpu.gradients, &device.gradients);
+        let between = apart(cpu, device);
+        let sum: f64 = between.iter().copied().map(f64::from).sum();
+        Self {
+            tokens: between.len(),
+            logprob: largest(&between),
+            mean: sum / between.len().max(1) as f64,
+            cosine: dot(a, b) / (dot(a, a) * dot(b, b)).sqrt(),
+            from_f32: [cpu, device].map(|scored| largest(&apart(exact, scored))),
+        }
+    }
+}
+
+/// Returns the differences of log-probs.
+fn apart(a: &Scored, b: &Scored) -> Vec<f32> {
+    a.logprobs.iter().zip(&b.logprobs).map(|(a, b)| (a - b).abs()).collect()
+}
+
+fn largest(values: &[f32]) -> f32 {
+    values.iter().copied().fold(0.0, f32::max)
+}
+
+/// Computes the log-probs of completions, and the gradients of their sum with the rows' first advantages as weights.
+pub(super) fn scored<O: Backend>(
+    ops: &O,
+    model: &Model,
+    rows: &[Row],
+) -> Result<Scored, ModelError> {
+    let model = ops.load(model.clone(), true)?;
+    let rows: Vec<&Row> = rows.iter().collect();
+    let packed = PackedRows::new(&rows, true);
+    let (mut pool, decoder) = (Pool::default(), &model.decoder);
+    let logprobs = packed.logprobs(decoder, &mut pool)?;
+    let mut gradients = Gradients::on(ops, model.trainable())?;
+    let tape = Tape::record(decoder, packed.rows(), false, &mut pool)?;
+    let hidden = packed.predicting(ops, tape.hidden())?;
+    let PackedRows { targets, inv_temperature, completions, .. } = &packed;
+    let loss = |some: Range<usize>, _: [&[f32]; 2], [dlogp, dentropy]: [&mut [f32]; 2]| {
+        let start = completions[some.start];
+        for row in some {
+            let weight = rows[row].advantages.first().copied().unwrap_or(1.0);
+            dlogp[completions[row] - start..completions[row + 1] - start].fill(weight);
+        }
+        dentropy.fill(0.0);
+        Ok(())
+    };
+    let dhidden =
+        decoder.loss(&hidden, targets, inv_temperature, completions, loss, &mut gradients)?;
+    let dhidden = packed.spread(ops, &dhidden)?;
+    tape.backward(&dhidden, &mut gradients, &mut pool)?;
+    let gradients = ops.read_sums(gradients.all()?)?.into_owned();
+    Ok(Scored { logprobs, gradients })
+}

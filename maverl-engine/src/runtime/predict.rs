@@ -1,0 +1,196 @@
+//! Memory of a device that a worker group takes, predicted without the device and without weights.
+//!
+//! The prediction runs the code of worker groups on a machine whose arrays hold nothing
+//! ([`Counted`](maverl_kernels::cuda::Counted)), and reads the high-water mark. It therefore equals that of a device, for
+//! the same work.
+
+use std::sync::Arc;
+
+use maverl_kernels::cuda::{Counted, Kernels};
+use tokio::sync::{Semaphore, oneshot};
+
+use super::engine::Engine;
+use super::queue::Hosted;
+use super::worker::{Operations, Owned, base, policies};
+use super::{
+    Batch, Request, Row, RuntimeError, RuntimeOptions, Sampling, Trunk, ValueBatch, ValueRow,
+    ValueTarget, ValueText, WorkerSpec,
+};
+use crate::model::ops::device::Device;
+use crate::model::{HfConfig, Model, ModelError, Tokenizer};
+
+/// Longest row of [`Workload::largest`].
+const ROW: usize = 1024;
+
+/// Work whose memory is predicted.
+#[derive(Debug, Clone, Default)]
+pub struct Workload {
+    /// Prompts that are completed at once.
+    pub prompts: Vec<Vec<u32>>,
+    /// Tokens of each completion.
+    pub reply: usize,
+    /// Update of each trained policy.
+    pub batch: Batch,
+    /// Update of each critic.
+    pub values: Option<ValueBatch>,
+}
+
+/// Bytes that a worker group takes of the memory of a device.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MemoryPlan {
+    /// Weights of the base, and tables of positions.
+    pub weights: u64,
+    /// Two moments of each trained weight of policies.
+    pub moments: u64,
+    /// Adapters, references, and critics with their moments.
+    pub others: u64,
+    /// Keys and values and buffers of forward passes, during rollout.
+    pub rollout: u64,
+    /// Gradients of the largest policy.
+    pub gradients: u64,
+    /// Activations and logits of an update.
+    pub activations: u64,
+    /// Largest number of bytes at once.
+    pub peak: u64,
+}
+
+impl MemoryPlan {
+    /// Returns the bytes that are there in rollouts and in updates.
+    pub fn resident(&self) -> u64 {
+        self.weights + self.moments + self.others
+    }
+}
+
+impl Workload {
+    /// Creates an update by a micro-batch that is as large as the options allow, and one completion.
+    pub fn largest(worker: &WorkerSpec, config: &HfConfig, options: &RuntimeOptions) -> Self {
+        let ids =
+            |n: usize| -> Vec<u32> { (0..n).map(|i| (i % config.vocab_size) as u32).collect() };
+        let tokens = options.micro_batch_tokens.get();
+        let length = tokens.min(ROW).min(config.max_position_embeddings.saturating_sub(1)).max(2);
+        let kl = worker.policies.iter().any(|policy| policy.reference);
+        let row = |i: usize| {
+            let completion = ids(length);
+            let mut row = Row {
+                // Prompts that no two rows share.
+                prompt: vec![(i % config.vocab_size) as u32],
+                logprobs: vec![0.0; completion.len()],
+                advantages: vec![1.0; completion.len()],
+                completion,
+                ..Row::default()
+            };
+            row.loss.kl_coef = if kl { 0.1 } else { 0.0 };
+            row
+        };
+        let rows: Vec<Row> = (0..(tokens / length).max(1)).map(row).collect();
+        let text = |row: &Row| ValueRow {
+            text: ValueText { ids: [&row.prompt[..], &row.completion].concat(), places: length },
+            aim: ValueTarget::Returns { old: vec![0.0; length], returns: vec![0.0; length] },
+        };
+        let critic = worker.policies.iter().any(|policy| policy.critic.is_some());
+        let values = critic.then(|| {
+            let rows = rows.iter().map(text).collect();
+            ValueBatch { rows, minibatches: 1, epochs: 1, lr: 0.0 }
+        });
+        let prompt = ids(options
+            .prefill_tokens
+            .get()
+            .min(config.max_position_embeddings.saturating_sub(2))
+            .max(1));
+        let batch = Batch { longest: length, rows, ..Batch::default() };
+        Self { prompts: vec![prompt], reply: 2, batch, values }
+    }
+}
+
+/// Predicts the memory of a worker group.
+///
+/// # Errors
+///
+/// If the worker group cannot be created, or the work fails.
+pub fn predict(
+    worker: &WorkerSpec,
+    config: &HfConfig,
+    tokenizer: &Arc<Tokenizer>,
+    options: &RuntimeOptions,
+    workload: &Workload,
+) -> Result<MemoryPlan, RuntimeError> {
+    let failed = |source: ModelError| RuntimeError::Model { worker: worker.name.clone(), source };
+    let ops = Device::new(Kernels::new(Counted));
+    let usage = Arc::clone(ops.kernels().usage());
+    let loaded = Model::shaped(config.clone()).map_err(failed)?;
+    let base = base(&ops, worker, &loaded).map_err(failed)?;
+    let weights = usage.used();
+    let mut owned = policies(worker, options, (&base, &loaded)).map_err(failed)?;
+    let resident = usage.used();
+    let trained = || {
+        let both = worker.policies.iter().zip(&owned);
+        both.filter(|(policy, _)| policy.trained).map(|(_, owned)| sums(owned))
+    };
+    let moments: u64 = trained().map(|bytes| 2 * bytes).sum();
+    let gradients = trained().max().unwrap_or(0);
+    let mut engine =
+        Engine::new(&worker.name, Arc::clone(tokenizer), &ops, config, options, owned.len());
+    complete(&mut engine, &owned, config, workload)?;
+    let started = usage.high_water_mark();
+    for at in 0..owned.len() {
+        engine.forget(at);
+    }
+    usage.restart();
+    for (policy, owned) in worker.policies.iter().zip(&mut owned) {
+        if !policy.trained {
+            continue;
+        }
+        let shared =
+            policy.critic.as_ref().is_some_and(|critic| matches!(critic.trunk, Trunk::Shared));
+        let values = workload.values.as_ref();
+        owned.update(&workload.batch, values.filter(|_| shared))?;
+        if let Some(values) = values.filter(|_| !shared) {
+            owned.update_critic(values).transpose()?;
+        }
+    }
+    let updated = usage.high_water_mark();
+    Ok(MemoryPlan {
+        weights,
+        moments,
+        others: resident - weights - moments,
+        rollout: started - resident,
+        gradients,
+        activations: updated.saturating_sub(resident + gradients),
+        peak: started.max(updated),
+    })
+}
+
+/// Returns the bytes of an array of gradients of a policy.
+fn sums(owned: &Owned<Device<Counted>>) -> u64 {
+    (4 * owned.model.trainable().elements() as u64).max(1).next_multiple_of(512)
+}
+
+/// Completes the prompts at once.
+fn complete(
+    engine: &mut Engine<Device<Counted>>,
+    owned: &[Owned<Device<Counted>>],
+    config: &HfConfig,
+    workload: &Workload,
+) -> Result<(), RuntimeError> {
+    let admission = Arc::new(Semaphore::new(workload.prompts.len()));
+    let sampling = Arc::new(Sampling { max_tokens: workload.reply, ..Sampling::default() });
+    let mut answers = Vec::new();
+    for prompt in &workload.prompts {
+        // There is a permit for each prompt.
+        let Ok(permit) = Arc::clone(&admission).try_acquire_owned() else { continue };
+        let (reply, answer) = oneshot::channel();
+        let request = Request::new(prompt.clone(), Arc::clone(&sampling), 0);
+        engine.admit(0, config, 0, request, reply, permit);
+        answers.push(answer);
+    }
+    while !engine.is_idle() {
+        engine.step(owned.iter().map(Hosted::model));
+    }
+    for mut answer in answers {
+        if let Ok(answer) = answer.try_recv() {
+            answer?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,408 @@
+//! Speed of the kernels on a machine, beside that of a copy in its memory.
+
+use super::array::args;
+use super::{
+    AdapterTerms, BLOCK, Destination, Kernels, KvShape, Launch, LinearOutput, Machine, Master,
+    to_bf16,
+};
+use crate::adamw::AdamW;
+use crate::attention::{BLOCK_TOKENS, Heads, Packing, Segment};
+use crate::sample::{Draw, uniform};
+
+/// Sizes of a model whose kernels are measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sizes {
+    /// Name of the model.
+    pub name: &'static str,
+    /// Width of the residual stream.
+    pub hidden: usize,
+    /// Width of the MLP.
+    pub intermediate: usize,
+    /// Heads.
+    pub heads: Heads,
+    /// Tokens of the vocabulary.
+    pub vocab: usize,
+}
+
+/// Amounts of work that are measured.
+#[derive(Debug, Clone)]
+pub struct Amounts {
+    /// Tokens of a pass in training.
+    pub tokens: usize,
+    /// Tokens of a row in training, and of a sequence in decoding.
+    pub row: usize,
+    /// Rows of decoding.
+    pub rows: usize,
+    /// Rows of logits at once.
+    pub logits: usize,
+    /// Parameters of an optimizer step.
+    pub parameters: usize,
+    /// Milliseconds of a measurement, about.
+    pub milliseconds: f64,
+}
+
+/// Time of a kernel.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Speed {
+    /// Name of the operation, with its shape.
+    pub name: String,
+    /// Milliseconds of a call.
+    pub milliseconds: f64,
+    /// Bytes that have to be read and written.
+    pub bytes: f64,
+    /// Multiplications and additions.
+    pub flop: f64,
+}
+
+impl Speed {
+    /// Returns the gigabytes of a second.
+    pub fn bandwidth(&self) -> f64 {
+        self.bytes / self.milliseconds / 1e6
+    }
+
+    /// Returns the TFLOP of a second.
+    pub fn teraflops(&self) -> f64 {
+        self.flop / self.milliseconds / 1e9
+    }
+}
+
+/// Measures operations of a machine.
+pub struct Bench<'k, M: Machine> {
+    kernels: &'k Kernels<M>,
+    amounts: Amounts,
+    report: Box<dyn FnMut(Speed) + 'k>,
+}
+
+impl<'k, M: Machine> Bench<'k, M> {
+    /// Creates a bench. `report` gets each measurement when it is done.
+    pub fn new(kernels: &'k Kernels<M>, amounts: Amounts, report: impl FnMut(Speed) + 'k) -> Self {
+        Self { kernels, amounts, report: Box::new(report) }
+    }
+
+    /// Measures a call: one that is not counted, then as many as fill the time.
+    fn measure(
+        &mut self,
+        name: impl Into<String>,
+        [bytes, flop]: [f64; 2],
+        mut call: impl FnMut() -> Result<(), M::Error>,
+    ) -> Result<Speed, M::Error> {
+        let machine = self.kernels.machine();
+        let mut over = |calls: usize| {
+            let start = machine.record()?;
+            (0..calls).try_for_each(|_| call())?;
+            let end = machine.record()?;
+            Ok(f64::from(machine.elapsed(&start, &end)?) / calls as f64)
+        };
+        over(1)?;
+        let once = over(1)?.max(1e-3);
+        let milliseconds = over(((self.amounts.milliseconds / once) as usize).clamp(1, 1000))?;
+        let speed = Speed { name: name.into(), milliseconds, bytes, flop };
+        (self.report)(speed.clone());
+        Ok(speed)
+    }
+
+    fn random(&self, n: usize) -> Vec<u16> {
+        // A period that no shape divides.
+        let some: Vec<f32> = (0..8191).map(|i| uniform(1, i) as f32 - 0.5).collect();
+        to_bf16(&some).into_iter().cycle().take(n).collect()
+    }
+
+    /// Measures a copy of 1 GiB (or as much as the parameters) by the kernel `copy`.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    pub fn copy(&mut self) -> Result<Speed, M::Error> {
+        let (kernels, n) = (self.kernels, self.amounts.parameters.next_multiple_of(8));
+        let (x, mut y) = (kernels.zeros::<u16>(n)?, kernels.array::<u16>(n)?);
+        self.measure(format!("copy of {n} bf16"), [4.0 * n as f64, 0.0], || {
+            kernels.copy(x.slice(), y.slice_mut())
+        })
+    }
+
+    /// Measures the optimizer's kernels.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    pub fn optimizer(&mut self) -> Result<(), M::Error> {
+        let (kernels, n) = (self.kernels, self.amounts.parameters);
+        let (mut high, mut low) = (kernels.zeros::<u16>(n)?, kernels.zeros::<u16>(n)?);
+        let mut grad = kernels.zeros::<f32>(n)?;
+        let (mut m, mut v) = (kernels.zeros::<f32>(n)?, kernels.zeros::<f32>(n)?);
+        let cfg = AdamW { lr: 1e-5, beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.01 };
+        self.measure(format!("adamw of {n} parameters"), [32.0 * n as f64, 0.0], || {
+            let master = Master { high: high.slice_mut(), low: low.slice_mut() };
+            kernels.adamw(&cfg, 1, 1.0, master, grad.slice_mut(), [m.slice_mut(), v.slice_mut()])
+        })?;
+        self.measure(format!("squares of {n}"), [4.0 * n as f64, 0.0], || {
+            kernels.sum_of_squares(grad.slice()).map(drop)
+        })?;
+        Ok(())
+    }
+
+    /// Measures the kernels of a layer that memory bounds.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    pub fn elementwise(&mut self, sizes: &Sizes) -> Result<(), M::Error> {
+        let (kernels, n) = (self.kernels, self.amounts.tokens);
+        let Sizes { hidden: d, intermediate: f, vocab, .. } = *sizes;
+        let mut x = kernels.zeros::<f32>(n * d)?;
+        let (mut y, w) = (kernels.array::<u16>(n * d)?, kernels.array_of(&self.random(d))?);
+        let of = |bytes: usize, width: usize| [(bytes * n * width) as f64, 0.0];
+        self.measure(format!("rms_norm {n} x {d}"), of(6, d), || {
+            kernels.rms_norm(x.slice(), w.slice(), 1e-6, y.slice_mut())
+        })?;
+        let dy = kernels.array_of(&self.random(n * d))?;
+        let (mut dx, mut dw) = (kernels.zeros::<f32>(n * d)?, kernels.zeros::<f32>(d)?);
+        self.measure(format!("rms_norm_back {n} x {d}"), of(14, d), || {
+            let (x, w, dw) = (x.slice(), w.slice(), Some(dw.slice_mut()));
+            kernels.rms_norm_back(x, w, 1e-6, dy.slice(), true, dx.slice_mut(), None, dw)
+        })?;
+        self.measure(format!("round_to_bf16 {n} x {d}"), of(6, d), || {
+            kernels.round_to_bf16(dx.slice(), y.slice_mut())
+        })?;
+        let rows: Vec<u32> = (0..n as u32).rev().collect();
+        let sources = kernels.selected_rows(&rows)?;
+        self.measure(format!("combine_rows {n} x {d}"), of(4, d), || {
+            kernels.combine_rows(dy.slice(), &sources, d, y.slice_mut())
+        })?;
+        let table = kernels.array_of(&self.random(vocab * d))?;
+        let ids: Vec<u32> = (0..n).map(|i| (i * 7919 % vocab) as u32).collect();
+        let ids = kernels.embedding_layout(&ids)?;
+        self.measure(format!("gather {n} x {d}"), of(6, d), || {
+            kernels.gather(table.slice(), &ids, d, x.slice_mut())
+        })?;
+        let mut dtable = kernels.zeros::<f32>(vocab * d)?;
+        self.measure(format!("scatter_add {n} x {d}"), of(12, d), || {
+            kernels.scatter_add(dx.slice(), &ids, d, dtable.slice_mut())
+        })?;
+        drop((table, dtable));
+        let [gate, up, dact] = [(); 3].map(|()| kernels.array_of(&self.random(n * f)));
+        let (gate, up, dact) = (gate?, up?, dact?);
+        let (mut dgate, mut dup) = (kernels.array::<u16>(n * f)?, kernels.array::<u16>(n * f)?);
+        self.measure(format!("swiglu {n} x {f}"), of(6, f), || {
+            kernels.swiglu(gate.slice(), up.slice(), dgate.slice_mut())
+        })?;
+        self.measure(format!("swiglu_back {n} x {f}"), of(10, f), || {
+            let given = [gate.slice(), up.slice(), dact.slice()];
+            kernels.swiglu_back(given, [dgate.slice_mut(), dup.slice_mut()], None)
+        })?;
+        Ok(())
+    }
+
+    /// Measures products of each weight of a layer and of the head, forward, at some numbers of rows; and the two
+    /// products of the backward pass.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    pub fn products(&mut self, sizes: &Sizes, rows: &[usize]) -> Result<(), M::Error> {
+        let Sizes { hidden: d, intermediate: f, heads: Heads { q, kv, dim }, .. } = *sizes;
+        let weights = [
+            ("q", q * dim, d),
+            ("k", kv * dim, d),
+            ("o", d, q * dim),
+            ("gate", f, d),
+            ("down", d, f),
+        ];
+        for (name, n, k) in weights {
+            for &m in rows {
+                self.product(&format!("{} {name}", sizes.name), [m, n, k])?;
+            }
+            self.product_back(&format!("{} {name}", sizes.name), [self.amounts.tokens, n, k])?;
+        }
+        self.product(&format!("{} head", sizes.name), [self.amounts.logits, sizes.vocab, d])
+    }
+
+    /// Measures `x wᵀ`, with `x [m, k]` and `w [n, k]`.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    pub fn product(&mut self, name: &str, [m, n, k]: [usize; 3]) -> Result<(), M::Error> {
+        let kernels = self.kernels;
+        let x = kernels.array_of(&self.random(m * k))?;
+        let w = kernels.array_of(&self.random(n * k))?;
+        let mut y = kernels.array::<u16>(m * n)?;
+        let bytes = 2.0 * (m * k + n * k + m * n) as f64;
+        let flop = 2.0 * (m * n) as f64 * k as f64;
+        self.measure(format!("{name} {m} x {n} x {k}"), [bytes, flop], || {
+            let to = Destination::Bf16(y.slice_mut());
+            let out = LinearOutput { scale: 1.0, bias: None, to };
+            kernels.linear(x.slice(), w.slice(), [m, n, k], None::<AdapterTerms<'_>>, out)
+        })?;
+        Ok(())
+    }
+
+    fn product_back(&mut self, name: &str, [m, n, k]: [usize; 3]) -> Result<(), M::Error> {
+        let kernels = self.kernels;
+        let x = kernels.array_of(&self.random(m * k))?;
+        let dy = kernels.array_of(&self.random(m * n))?;
+        let w = kernels.array_of(&self.random(n * k))?;
+        let (mut dx, mut dw) = (kernels.array::<u16>(m * k)?, kernels.zeros::<f32>(n * k)?);
+        let flop = 2.0 * (m * n) as f64 * k as f64;
+        let bytes = 2.0 * (m * k + n * k + m * n) as f64;
+        self.measure(format!("{name} input gradient {m} x {k} x {n}"), [bytes, flop], || {
+            let to = Destination::Bf16(dx.slice_mut());
+            let out = LinearOutput { scale: 1.0, bias: None, to };
+            kernels.linear_back(dy.slice(), w.slice(), [m, k, n], None, out)
+        })?;
+        let bytes = 2.0 * (m * k + m * n) as f64 + 8.0 * (n * k) as f64;
+        self.measure(format!("{name} weight gradient {n} x {k} x {m}"), [bytes, flop], || {
+            let to = Destination::Add(dw.slice_mut());
+            let out = LinearOutput { scale: 1.0, bias: None, to };
+            kernels.linear_back_weight(dy.slice(), x.slice(), [n, k, m], out)
+        })?;
+        Ok(())
+    }
+
+    /// Measures attention: forward and backward over packed rows, and decoding.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    pub fn attention(&mut self, sizes: &Sizes) -> Result<(), M::Error> {
+        let (kernels, heads) = (self.kernels, sizes.heads);
+        let Heads { q, kv, dim } = heads;
+        let Amounts { tokens, row, .. } = self.amounts;
+        let (rows, n) = (tokens.div_ceil(row), tokens.next_multiple_of(row));
+        let offsets: Vec<usize> = (0..=rows).map(|i| i * row).collect();
+        let prefixes = vec![None; rows];
+        let packing = Packing { offsets: &offsets, prefixes: &prefixes };
+        let (forward, back) =
+            (kernels.attention_layout(packing)?, kernels.backward_layout(packing)?);
+        let of = |width: usize| kernels.array_of(&self.random(n * width));
+        let (qs, dout, ks, vs) = (of(q * dim)?, of(q * dim)?, of(kv * dim)?, of(kv * dim)?);
+        let mut out = kernels.array::<u16>(n * q * dim)?;
+        let mut lse = kernels.array::<f32>(n * q)?;
+        let name = format!("{} {rows} rows of {row}", sizes.name);
+        // Two products over half of the square of a row.
+        let flop = 2.0 * (n * row * q * dim) as f64;
+        let bytes = 2.0 * (2 * n * (q + kv) * dim) as f64;
+        self.measure(format!("attend {name}"), [bytes, flop], || {
+            let qkv = [qs.slice(), ks.slice(), vs.slice()];
+            kernels.attend(qkv, &forward, heads, out.slice_mut(), lse.slice_mut())
+        })?;
+        let mut dq = kernels.array::<u16>(n * q * dim)?;
+        let (mut dk, mut dv) =
+            (kernels.array::<u16>(n * kv * dim)?, kernels.array::<u16>(n * kv * dim)?);
+        self.measure(format!("attend_back {name}"), [2.5 * bytes, 2.5 * flop], || {
+            let (qkv, outs) = ([qs.slice(), ks.slice(), vs.slice()], [out.slice(), dout.slice()]);
+            let to = [dq.slice_mut(), dk.slice_mut(), dv.slice_mut()];
+            kernels.attend_back(qkv, outs, lse.slice(), &back, heads, to)
+        })?;
+        self.decoding(sizes)
+    }
+
+    fn decoding(&mut self, sizes: &Sizes) -> Result<(), M::Error> {
+        let (kernels, heads) = (self.kernels, sizes.heads);
+        let Heads { q, kv, dim } = heads;
+        let Amounts { rows, row, .. } = self.amounts;
+        let each = row.div_ceil(BLOCK_TOKENS);
+        let shape = KvShape { layers: 1, heads: kv, dim };
+        let mut blocks = kernels.array_of(&self.random(rows * each * shape.block()))?;
+        let tables: Vec<Vec<u32>> = (0..rows)
+            .map(|i| (0..each).map(|j| ((j * rows + i) % (rows * each)) as u32).collect())
+            .collect();
+        let segments: Vec<Segment<'_>> =
+            tables.iter().map(|blocks| Segment { new_tokens: 1, len: row, blocks }).collect();
+        let tables = kernels.block_tables(&segments)?;
+        let qs = kernels.array_of(&self.random(rows * q * dim))?;
+        let ks = kernels.array_of(&self.random(rows * kv * dim))?;
+        let mut out = kernels.array::<u16>(rows * q * dim)?;
+        let name = format!("{} {rows} rows of {row}", sizes.name);
+        let new = (4 * rows * kv * dim) as f64;
+        self.measure(format!("append {name}"), [2.0 * new, 0.0], || {
+            let new = [ks.slice(), ks.slice()];
+            kernels.append(new, &tables, shape, 0, blocks.slice_mut())
+        })?;
+        let bytes = (4 * rows * row * kv * dim) as f64;
+        let flop = 4.0 * (rows * row * q * dim) as f64;
+        self.measure(format!("decode {name}"), [bytes, flop], || {
+            let to = out.slice_mut();
+            kernels.attend_cached(qs.slice(), blocks.slice(), &tables, shape, 0, heads, to)
+        })?;
+        Ok(())
+    }
+
+    /// Measures the kernels of the head's softmax.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    pub fn softmax(&mut self, sizes: &Sizes) -> Result<(), M::Error> {
+        let (kernels, n, vocab) = (self.kernels, self.amounts.logits, sizes.vocab);
+        let logits = kernels.zeros::<f32>(n * vocab)?;
+        let name = format!("{n} x {vocab}");
+        let bytes = (n * vocab) as f64;
+        let rows = kernels.softmax_rows(&vec![0; n], &vec![1.0; n])?;
+        self.measure(format!("log_probabilities {name}"), [4.0 * bytes, 0.0], || {
+            kernels.log_probabilities(logits.slice(), &rows).map(drop)
+        })?;
+        let found = kernels.log_probabilities(logits.slice(), &rows)?;
+        let mut dlogits = kernels.array::<u16>(n * vocab)?;
+        let ones = vec![1.0; n];
+        self.measure(format!("logit_gradients {name}"), [6.0 * bytes, 0.0], || {
+            let by = [&ones[..], &ones];
+            kernels.logit_gradients(logits.slice(), &rows, &found, by, dlogits.slice_mut())
+        })?;
+        let draws = vec![Draw { temperature: 1.0, seed: 1, counter: 1 }; n];
+        self.measure(format!("choose {name}"), [4.0 * bytes, 0.0], || {
+            kernels.choose(logits.slice(), &draws).map(drop)
+        })?;
+        Ok(())
+    }
+
+    /// Measures the launch of a kernel without work.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    #[allow(unsafe_code)]
+    pub fn launch(&mut self) -> Result<(), M::Error> {
+        let kernels = self.kernels;
+        let (x, y) = (kernels.zeros::<f32>(8)?, kernels.array::<u16>(8)?);
+        let shape = Launch { grid: [1, 1, 1], threads: BLOCK, shared: 0 };
+        self.measure("a launch", [0.0, 0.0], || {
+            // SAFETY: the arguments are those of `round_to_bf16`, and both arrays have 8 elements.
+            unsafe { kernels.machine().launch("round_to_bf16", shape, args![x, 8_usize, y]) }
+        })?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::cuda::{Emulated, MODEL};
+
+    #[test]
+    fn every_operation_is_measured() {
+        if let Err(error) = crate::emulate::compiler() {
+            return eprintln!("skipped: {error}");
+        }
+        let kernels = Kernels::new(Emulated::shared(&MODEL).unwrap());
+        let heads = Heads { q: 2, kv: 1, dim: 32 };
+        let sizes = Sizes { name: "small", hidden: 64, intermediate: 72, heads, vocab: 70 };
+        let amounts =
+            Amounts { tokens: 18, row: 9, rows: 2, logits: 3, parameters: 1000, milliseconds: 0.0 };
+        let mut found = Vec::new();
+        let mut bench = Bench::new(&kernels, amounts, |speed| found.push(speed));
+        bench.launch().unwrap();
+        bench.copy().unwrap();
+        bench.optimizer().unwrap();
+        bench.elementwise(&sizes).unwrap();
+        bench.products(&sizes, &[1, 17]).unwrap();
+        bench.attention(&sizes).unwrap();
+        bench.softmax(&sizes).unwrap();
+        drop(bench);
+        assert!(found.iter().all(|speed| speed.milliseconds > 0.0), "{found:?}");
+        assert_eq!(found[1].bytes, 4000.0);
+        assert_eq!(found.len(), 1 + 1 + 2 + 8 + 5 * 4 + 1 + 4 + 3);
+    }
+}
