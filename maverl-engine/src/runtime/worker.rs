@@ -11,6 +11,7 @@ use crate::model::{Adapter, Model, ModelError, ModelErrorKind, ModelFiles, Pool,
 use crate::runtime::critic::{Critic, Shared};
 use crate::runtime::device::OpenDevice;
 use crate::runtime::engine::Engine;
+use crate::runtime::peers::Peers;
 use crate::runtime::queue::{Hosted, Queue};
 use crate::runtime::trainer::Trainer;
 use crate::runtime::{
@@ -76,7 +77,7 @@ impl<O: Backend> Owned<O> {
         options: &RuntimeOptions,
         policy: &PolicySpec,
         (base, loaded): (&Model<O>, &Model),
-        pool: Arc<Mutex<Pool<O>>>,
+        (pool, peers): (Arc<Mutex<Pool<O>>>, Peers),
     ) -> Result<Self, ModelError> {
         let ops = base.decoder.ops();
         let seed =
@@ -101,11 +102,11 @@ impl<O: Backend> Owned<O> {
                 policy,
                 (base, loaded),
                 (seed_of_critic, micro_batch_tokens),
-                Arc::clone(&pool),
+                (Arc::clone(&pool), peers.clone()),
             )
         });
         let critic = critic.transpose()?;
-        let trainer = Trainer::new(policy, &model, seed, micro_batch_tokens, pool)?;
+        let trainer = Trainer::new(policy, &model, seed, micro_batch_tokens, (pool, peers))?;
         Ok(Self { model, trainer, critic })
     }
 }
@@ -188,6 +189,8 @@ pub(crate) struct Worker {
     pub(crate) context: usize,
     /// Counters of each policy.
     pub(crate) work: Arc<[Arc<Mutex<EngineStats>>]>,
+    /// Number of ranks that it is on.
+    pub(crate) ranks: usize,
     pub(crate) queue: Queue<Member>,
 }
 
@@ -197,13 +200,16 @@ impl Worker {
         worker: &WorkerSpec,
         options: &RuntimeOptions,
         device: &OpenDevice,
+        peers: &Peers,
     ) -> Result<(Self, JoinHandle<()>), RuntimeError> {
         match device {
-            OpenDevice::Cpu => Self::on(&Cpu { precision: worker.precision }, worker, options),
+            OpenDevice::Cpu => {
+                Self::on(&Cpu { precision: worker.precision }, worker, options, peers)
+            }
             #[cfg(feature = "cuda")]
-            OpenDevice::Emulated(device) => Self::on(device, worker, options),
+            OpenDevice::Emulated(device) => Self::on(device, worker, options, peers),
             #[cfg(feature = "cuda")]
-            OpenDevice::Cuda(device) => Self::on(device, worker, options),
+            OpenDevice::Cuda(device) => Self::on(device, worker, options, peers),
         }
     }
 
@@ -211,6 +217,7 @@ impl Worker {
         ops: &O,
         worker: &WorkerSpec,
         options: &RuntimeOptions,
+        peers: &Peers,
     ) -> Result<(Self, JoinHandle<()>), RuntimeError> {
         let name: Arc<str> = worker.name.as_str().into();
         let failed =
@@ -236,7 +243,10 @@ impl Worker {
         let owned: Vec<Owned<O>> = worker
             .policies
             .iter()
-            .map(|policy| Owned::new(options, policy, (&base, &loaded), Arc::clone(&pool)))
+            .map(|policy| {
+                let shared = (Arc::clone(&pool), peers.clone());
+                Owned::new(options, policy, (&base, &loaded), shared)
+            })
             .collect::<Result<_, _>>()
             .map_err(failed)?;
         let spoken = Arc::clone(&tokenizer);
@@ -245,6 +255,7 @@ impl Worker {
         let requests = options.max_requests.get();
         let member = Owned::<O>::member;
         let (queue, thread) = Queue::start(&name, owned, engine, requests, member)?;
-        Ok((Self { name, tokenizer, context, work, queue }, thread))
+        let ranks = peers.size();
+        Ok((Self { name, tokenizer, context, work, ranks, queue }, thread))
     }
 }

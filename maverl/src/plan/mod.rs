@@ -5,6 +5,7 @@ mod adapter;
 mod critic;
 mod engine;
 mod overlong;
+mod ranks;
 mod summary;
 pub(crate) mod weights;
 
@@ -16,6 +17,7 @@ pub use crate::model::{LoraConfig, ModelSource};
 pub use activations::{activation_bytes, packed_bytes};
 pub(crate) use critic::host;
 pub use overlong::Overlong;
+pub use ranks::{DEVICES, DeviceModel, RanksSummary};
 pub use summary::{
     PlanSummary, PolicySummary, SeatSummary, StepSummary, WorkerSummary, json, table,
 };
@@ -28,8 +30,8 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::config::{
-    CheckpointConfig, Config, Dtype, EndpointConfig, EvalConfig, RolloutConfig, RuntimeConfig,
-    TaskConfig,
+    CheckpointConfig, Config, DistConfig, Dtype, EndpointConfig, EvalConfig, RolloutConfig,
+    RuntimeConfig, TaskConfig,
 };
 use crate::trajectory::Seat;
 
@@ -75,6 +77,8 @@ pub struct Plan {
     pub checkpoint: CheckpointConfig,
     /// The machine.
     pub runtime: RuntimeConfig,
+    /// Processes that train together.
+    pub dist: DistConfig,
     /// Warnings about settings that are valid and probably not intended.
     pub warnings: Vec<String>,
 }
