@@ -137,6 +137,7 @@ pub async fn train(
     mut options: Options,
 ) -> Result<Report, TrainError> {
     let peers = Peers::join(options.launch.take(), &plan.dist).await?;
+    let _guard = peers.guard();
     let done = tokio::select! {
         biased;
         failed = peers.failed() => Err(failed),

@@ -146,8 +146,9 @@ impl Players {
         indices: Range<u32>,
         mut in_order: impl FnMut(&Episode) -> Result<(), TrainError>,
     ) -> Result<Vec<Episode>, TrainError> {
+        let tasks: Vec<&Task> = tasks.into_iter().collect();
+        let total = tasks.len() * indices.len();
         let requests = self.requests(stage, tasks, indices);
-        let total = requests.len();
         let (own, requests): (Vec<usize>, Vec<EpisodeRequest>) = requests.into_iter().unzip();
         self.progress().play(&stage.text(), requests.len() as u64);
         let sampled = || self.policies.iter().map(|policy| policy.work().decoded).sum::<u64>();

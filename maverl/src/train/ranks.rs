@@ -205,9 +205,25 @@ impl Peers {
         }
     }
 
+    /// Returns a guard that ends all other ranks if this one panics.
+    pub(super) fn guard(&self) -> Guard {
+        Guard(self.clone())
+    }
+
     /// Waits until every rank has nothing more to do.
     pub(super) async fn finish(&self) -> Result<(), TrainError> {
         self.gather(Vec::new()).await.map(drop)
+    }
+}
+
+/// Ends all other ranks if it is dropped by a panic.
+pub(super) struct Guard(Peers);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if let Some(ranks) = self.0.ranks().filter(|_| std::thread::panicking()) {
+            ranks.abort("it panicked; what it printed says why");
+        }
     }
 }
 
