@@ -23,7 +23,7 @@ const FULL: [&str; 5] = [
     "algorithm.loss.kl_coef=0.01",
     "algorithm.minibatches=2",
     "algorithm.epochs=2",
-    "algorithm.advantage.whiten=\"batch\"",
+    "algorithm.whiten=true",
     "models.tiny.optim.grad_clip=0.1",
 ];
 const LORA: [&str; 3] = [
@@ -31,7 +31,7 @@ const LORA: [&str; 3] = [
     "models.tiny.lora.dropout=0.1",
     "algorithm.loss.correction.kind=\"truncate\"",
 ];
-const CRITIC: [&str; 2] = ["algorithm.name=\"ppo\"", "algorithm.advantage.trunk=\"lora\""];
+const CRITIC: [&str; 2] = ["algorithm.name=\"ppo\"", "algorithm.advantage.trunk=\"own\""];
 const SHARED_TRUNK: [&str; 2] = ["algorithm.name=\"ppo\"", "algorithm.advantage.trunk=\"shared\""];
 const TWO_WORKERS: [&str; 2] =
     ["algorithm.name=\"drmas\"", "agents.\"duo/closer\".worker_group=\"own\""];
@@ -86,7 +86,7 @@ fn set<'a>(more: &[&'a str]) -> Vec<&'a str> {
     [&SET[..], more].concat()
 }
 
-/// Panics unless all metrics of two runs are equal up to rounding.
+/// Panics unless the losses of two runs are equal to 1e-6, and all metrics to 1e-5.
 fn alike(one: &Run, other: &Run) {
     let (rows, others) = (one.rows(), other.rows());
     assert_eq!(rows.len(), others.len());
@@ -95,7 +95,8 @@ fn alike(one: &Run, other: &Run) {
         assert!(row.keys().eq(other.keys()), "{:?}\n{:?}", row.keys(), other.keys());
         for (name, value) in row {
             let (Some(a), Some(b)) = (value.as_f64(), other[name].as_f64()) else { continue };
-            let near = (a - b).abs() <= 1e-6 * a.abs().max(1.0);
+            let most = if name.ends_with("loss") { 1e-6 } else { 1e-5 };
+            let near = (a - b).abs() <= most * a.abs().max(1.0);
             assert!(near, "`{name}` is {a} and {b} in step {}", row["step"]);
         }
     }
@@ -113,6 +114,8 @@ fn two_and_four_ranks_have_the_losses_of_one() {
         ("workers", &TWO_WORKERS, 2),
     ];
     for (name, more, most) in cases {
+        // A sampled token of an evaluation may depend on the rounding of the last weights.
+        let more = &[more, &["eval.before_and_after=false"]].concat();
         let one = lab.train(&format!("{name}-1"), &set(more));
         for ranks in [2, 4].into_iter().filter(|&ranks| ranks <= most) {
             let run = train(&lab, &format!("{name}-{ranks}"), ranks, &set(more));
