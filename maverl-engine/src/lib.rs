@@ -34,6 +34,8 @@
 //! [`maverl`]: https://docs.rs/maverl
 #![warn(missing_docs)]
 
+#[doc(hidden)]
+pub mod dist;
 pub mod loss;
 pub mod message;
 pub mod model;

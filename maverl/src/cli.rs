@@ -7,8 +7,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::check::Sources;
 use crate::registry::Registry;
-use crate::run_dir::{Missing, RunLocation};
-use crate::train::{Options, tell};
+use crate::train::tell;
 
 mod bench;
 mod blank;
@@ -49,7 +48,7 @@ pub use new::{NewError, new_team};
 use check_config::{checked, configured, planned};
 use paths::of_run;
 use terminal::print;
-use training::{carry_out, options};
+use training::train;
 
 /// Trains teams of language-model agents with reinforcement learning.
 ///
@@ -91,9 +90,13 @@ enum Command {
     /// command reads the configuration; `config.json`, tokenizer, chat template and headers of the weights of each model (for
     /// models on the hub that are not in the cache, only `config.json`); configuration and header of each adapter; all tasks of
     /// the splits in use; and the corpus. It loads no weights, starts no environment and sends no request to a retriever.
+    ///
+    /// `--ranks` prints the plan on so many processes instead: memory, tokens and communication of a rank.
     Check {
         #[command(flatten)]
         config: ConfigArgs,
+        #[command(flatten)]
+        simulated: check_config::Simulated,
         /// Print the plan as JSON; for an invalid configuration, `{"problems": [..]}`.
         #[arg(long)]
         json: bool,
@@ -296,8 +299,9 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Schema => {
             print(&serde_json::to_string_pretty(&crate::check::schema(&Registry::collect()?))?)
         }
-        Command::Check { config, json } => {
-            check_config::command(&config.sources(None), &Registry::collect()?, json)
+        Command::Check { config, simulated, json } => {
+            let sources = config.sources(None);
+            check_config::command(&sources, &Registry::collect()?, &simulated, json)
         }
         Command::Explain(args) => {
             print(&explain::explain(&args, &Registry::collect()?, terminal::width())?)
@@ -363,32 +367,6 @@ impl ConfigArgs {
         let seed = self.seed.map(|seed| format!("seed={seed}"));
         quick.chain(self.set.iter().cloned()).chain(seed).fold(sources, Sources::with)
     }
-}
-
-fn train(args: &RunArgs, given: Option<&BuiltinConfig<'_>>) -> Result<ExitCode, Failure> {
-    let registry = Registry::collect()?;
-    if let Some(seeds) = &args.seeds {
-        return seeds::train(args, given, seeds, &registry);
-    }
-    let (sources, text, place) = match &args.resume {
-        Some(dir) => {
-            let (sources, text) = of_run(dir)?;
-            let text = args.over(Sources::default().text("config.toml", text, dir)).written();
-            (args.over(sources), text, RunLocation::Resume(dir.clone()))
-        }
-        None => {
-            let sources = args.over(args.config.base(given));
-            let next =
-                || RunLocation::Next { parent: PathBuf::from("runs"), stem: args.stem(given) };
-            let place = args.out.clone().map_or_else(next, RunLocation::New);
-            (sources.clone(), sources.written(), place)
-        }
-    };
-    let missing = if args.allow_missing { Missing::Episodes } else { Missing::Nothing };
-    let options = Options { given: text.unwrap_or_default(), missing, ..options(place) };
-    let report = carry_out(&sources, &registry, options)?;
-    print(&report.table(terminal::width()))?;
-    Ok(ExitCode::from(report.exit_code()))
 }
 
 fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {

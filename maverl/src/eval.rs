@@ -99,7 +99,7 @@ pub struct EvalReport {
 }
 
 /// Specification of an evaluation.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EvalSpec {
     /// Split of the tasks.
     pub split: String,

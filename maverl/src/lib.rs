@@ -93,6 +93,7 @@ pub mod trajectory;
 #[doc(hidden)]
 pub mod view;
 
+pub(crate) use maverl_engine::dist;
 pub use maverl_engine::{loss, model, runtime};
 
 pub use agent::{Agent, AgentName, AskError, Input, Prompt, Reply, ReplyError, Show};

@@ -24,7 +24,8 @@ const ENGINE_MAY_USE: &[(&str, &[&str])] = &[
     ("retry", &[]),
     ("loss", &[]),
     ("model", &["message", "retry"]),
-    ("runtime", &["loss", "message", "model"]),
+    ("dist", &[]),
+    ("runtime", &["dist", "loss", "message", "model"]),
 ];
 
 /// Modules of `maverl` and of the engine that each module may use; itself always, and `crate` macros and re-exports never.
@@ -134,6 +135,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "config",
             "credit",
             "data",
+            "dist",
             "rng",
             "eval",
             "metrics",
@@ -687,7 +689,7 @@ const MAVERL_API: &[(&str, &str)] = &[
     ),
     (
         "train/mod.rs",
-        "DemonstrationError EndedEpisode EpisodeSink ErrorKind Evaluation Interrupt Options Progress Recorded Report \
+        "DemonstrationError EndedEpisode EpisodeSink ErrorKind Evaluation Interrupt Launch Options Progress RankError Recorded Report \
          RunSummary SinkError SplitScore StepLine TrainError Weights Which eval play replay silent train",
     ),
     (

@@ -65,6 +65,23 @@ impl<'m, O: Ops> Gradients<'m, O> {
         self.check().map(|()| self.sums)
     }
 
+    /// Combines the sums with those of other processes, by a function that adds their arrays to an array. A variable has a
+    /// gradient if it has one in any process.
+    ///
+    /// # Errors
+    ///
+    /// If the device or the function fails.
+    pub fn combine(
+        &mut self,
+        ops: &O,
+        mut add: impl FnMut(&mut [f32]) -> Result<(), ModelError>,
+    ) -> Result<(), ModelError> {
+        let mut reached: Vec<f32> = self.reached.iter().map(|&reached| reached.into()).collect();
+        add(&mut reached)?;
+        self.reached = reached.into_iter().map(|processes| processes > 0.0).collect();
+        ops.update_sums(&mut self.sums, &mut add)
+    }
+
     fn check(&self) -> Result<(), ModelError> {
         match self.params.vars().iter().zip(&self.reached).find(|(_, reached)| !**reached) {
             Some(((name, _), _)) => Err(ModelError::new(

@@ -4,11 +4,16 @@ use std::fmt::{self, Debug};
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use rayon::prelude::*;
+
 use crate::model::ops::{Cpu, Ops};
 use crate::model::{ModelError, ModelErrorKind};
 
 /// Multiple of elements at which each tensor of an array begins.
 pub const ALIGN: usize = 64;
+
+/// Start of a checksum, and of each chunk of it.
+const SEED: u64 = 0xcbf2_9ce4_8422_2325;
 
 /// Array that the tensors of [`Params`] share.
 struct Storage<O: Ops>(Arc<RwLock<O::Weights>>);
@@ -148,6 +153,22 @@ impl<O: Ops> Params<O> {
     /// Borrows the whole array for modification in place.
     pub fn write(&self) -> impl DerefMut<Target = O::Weights> {
         self.storage.write()
+    }
+
+    /// Computes a hash of all bits. It finds a difference, and is no fingerprint.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    pub fn checksum(&self, ops: &O) -> Result<u64, ModelError> {
+        let hash = |hash: u64, word: u64| (hash ^ word).wrapping_mul(0x0000_0100_0000_01b3);
+        let all = self.storage.read();
+        let values = ops.read_weights(&all)?;
+        let chunks: Vec<u64> = values
+            .par_chunks(1 << 16)
+            .map(|chunk| chunk.iter().fold(SEED, |sum, v| hash(sum, u64::from(v.to_bits()))))
+            .collect();
+        Ok(chunks.into_iter().fold(SEED, hash))
     }
 
     /// Returns tensors of the same names and places over another array.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::loss::{Aggregation, LossOptions, PreferenceOptions, Surrogate};
 use crate::model::{ModelError, ModelErrorKind};
+use crate::runtime::peers::mixed;
 
 /// A training row: a prompt and its completion.
 #[derive(Debug, Clone, PartialEq)]
@@ -131,6 +132,17 @@ impl Default for Batch {
 }
 
 impl Batch {
+    /// Computes a hash of everything that weights depend on and that ranks compute themselves.
+    pub(super) fn checksum(&self) -> u64 {
+        let row = |hash: u64, row: &Row| {
+            let ids = [&row.prompt, &row.completion].into_iter().flatten().copied();
+            let numbers = [&row.logprobs, &row.advantages, &row.weights].into_iter().flatten();
+            let words = ids.chain(numbers.map(|number| number.to_bits()));
+            words.fold(hash, |hash, word| mixed(hash, u64::from(word)))
+        };
+        self.rows.iter().fold(mixed(0, self.lr.to_bits()), row)
+    }
+
     /// Returns an error if the rows do not fit the objective.
     pub(super) fn check(&self) -> Result<(), ModelError> {
         let wrong = |what: String| Err(ModelError::new(ModelErrorKind::Argument, what));
@@ -212,6 +224,22 @@ pub struct ValueBatch {
     pub epochs: usize,
     /// Learning rate, with the schedule applied.
     pub lr: f64,
+}
+
+impl ValueBatch {
+    /// Computes a hash of everything that weights depend on and that ranks compute themselves.
+    pub(super) fn checksum(&self) -> u64 {
+        let row = |hash: u64, row: &ValueRow| {
+            let [old, targets] = match &row.aim {
+                ValueTarget::Returns { old, returns } => [old.as_slice(), returns],
+                ValueTarget::Slopes(slopes) => [&[][..], slopes],
+            };
+            let numbers = old.iter().chain(targets).map(|number| number.to_bits());
+            let words = row.text.ids.iter().copied().chain(numbers);
+            words.fold(hash, |hash, word| mixed(hash, u64::from(word)))
+        };
+        self.rows.iter().fold(mixed(0, self.lr.to_bits()), row)
+    }
 }
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 
 use super::{Batch, Objective, Row};
 use crate::loss::RowTokens;
+use crate::model::ModelError;
+use crate::runtime::peers::{self, Peers, lost};
 
 /// Quantities of the completion tokens of a batch: a list for each row, `[T]` each. An unknown quantity is NaN.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -71,6 +73,29 @@ impl Recorder {
         if is_first {
             self.columns.mismatch[row].clone_from(&self.columns.moved[row]);
         }
+    }
+
+    /// Adds the rows of the other ranks. Every row was in the optimizer steps of one rank.
+    pub(super) fn gather(&mut self, peers: &Peers) -> Result<(), ModelError> {
+        let Some(channel) = peers.channel() else { return Ok(()) };
+        let TokenColumns { entropy, reference, moved, mismatch } = &mut self.columns;
+        let columns = [entropy, reference, moved, mismatch];
+        let of = |row: usize| columns.iter().map(move |column| column[row].clone());
+        let lists: Vec<Vec<f32>> = (0..self.seen.len())
+            .flat_map(|row| of(row).map(move |list| (row, list)))
+            .map(|(row, list)| if self.seen[row] { list } else { Vec::new() })
+            .collect();
+        let all = channel.all_gather(&peers::encode(&lists)).map_err(lost)?;
+        for bytes in &all {
+            for (place, list) in peers::decode(bytes).into_iter().enumerate() {
+                let (row, column) = (place / columns.len(), place % columns.len());
+                let unseen = self.seen.get(row).is_some_and(|seen| !seen);
+                if unseen && !list.is_empty() {
+                    columns[column][row] = list;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Returns the columns.

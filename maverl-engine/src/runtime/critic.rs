@@ -7,6 +7,7 @@ pub(crate) use joint::{Joint, Shared};
 pub use scale::Scale;
 
 use maverl_kernels::attention::Packing;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -20,6 +21,7 @@ use crate::model::{
 };
 use crate::runtime::optimizer::{Optimizer, halves, whole};
 use crate::runtime::packed::{PackedRows, micro_batches};
+use crate::runtime::peers::Peers;
 use crate::runtime::trainer::restore;
 use crate::runtime::{
     CriticSpec, Normalize, PolicySpec, RuntimeError, Trunk, ValueBatch, ValueRow, ValueStats,
@@ -47,6 +49,8 @@ struct Body<O: Backend> {
     micro_batch_tokens: usize,
     checkpointing: bool,
     pool: Arc<Mutex<Pool<O>>>,
+    /// Ranks that train the critic together.
+    peers: Peers,
 }
 
 /// A text and the target of its values, in the units of the head.
@@ -63,7 +67,7 @@ impl<O: Backend> Critic<O> {
         policy: &PolicySpec,
         (base, loaded): (&Model<O>, &Model),
         (seed, micro_batch_tokens): (u64, usize),
-        pool: Arc<Mutex<Pool<O>>>,
+        (pool, peers): (Arc<Mutex<Pool<O>>>, Peers),
     ) -> Result<Self, ModelError> {
         let ops = base.decoder.ops();
         let trunk = match &spec.trunk {
@@ -84,7 +88,7 @@ impl<O: Backend> Critic<O> {
         let checkpointing = policy.gradient_checkpointing;
         let spec = spec.clone();
         let ops = ops.clone();
-        let body = Body { spec, ops, trunk, head, micro_batch_tokens, checkpointing, pool };
+        let body = Body { spec, ops, trunk, head, micro_batch_tokens, checkpointing, pool, peers };
         let (policy, scale) = (policy.name.clone(), Scale::default());
         Ok(Self { policy, body, scale, of_trunk, of_head })
     }
@@ -95,6 +99,17 @@ impl<O: Backend> Critic<O> {
         policy: &Model<O>,
         texts: &[ValueText],
     ) -> Result<Vec<Vec<f32>>, RuntimeError> {
+        let lengths = texts.iter().map(|text| text.ids.len());
+        let own = |own: Range<usize>| self.own_values(policy, &texts[own]);
+        self.body.peers.lists(lengths, own).map_err(|error| self.failed(&error))
+    }
+
+    /// Computes the values of texts on this rank.
+    fn own_values(
+        &self,
+        policy: &Model<O>,
+        texts: &[ValueText],
+    ) -> Result<Vec<Vec<f32>>, ModelError> {
         let Body { ops, trunk, head, micro_batch_tokens, pool, .. } = &self.body;
         let decoder = &trunk.as_ref().unwrap_or(policy).decoder;
         let mut pool = pool.lock().unwrap_or_else(PoisonError::into_inner);
@@ -105,12 +120,9 @@ impl<O: Backend> Critic<O> {
             let packed = PackedRows::texts(now.iter());
             let rows = packed.rows();
             let context = Context::Packed(rows.packing);
-            let hidden = decoder
-                .forward(rows.ids, rows.positions, context, &mut pool)
-                .map_err(|error| self.failed(&error))?;
-            let picked = packed.predicting(ops, &hidden);
-            let all = picked.and_then(|picked| Ok(head.values(&ops.read(&picked)?)));
-            let all = all.map_err(|error| self.failed(&error))?;
+            let hidden = decoder.forward(rows.ids, rows.positions, context, &mut pool)?;
+            let picked = packed.predicting(ops, &hidden)?;
+            let all = head.values(&ops.read(&picked)?);
             pool.give([hidden]);
             let mut all = all.into_iter().map(|value| self.scale.value(value));
             values.extend(now.iter().map(|text| all.by_ref().take(text.places).collect()));
@@ -137,12 +149,15 @@ impl<O: Backend> Critic<O> {
             pool.give([hidden]);
             Ok(state)
         };
-        let states: Result<_, ModelError> = texts.iter().map(state).collect();
-        states.map_err(|error| self.failed(&error))
+        let lengths = texts.iter().map(|text| text.ids.len());
+        let own = |own: Range<usize>| texts[own].iter().map(state).collect();
+        self.body.peers.lists(lengths, own).map_err(|error| self.failed(&error))
     }
 
     /// Trains a critic with a trunk of its own: `epochs` passes, each in `minibatches` optimizer steps.
     pub(crate) fn update(&mut self, batch: &ValueBatch) -> Result<ValueStats, RuntimeError> {
+        let agreed = self.body.peers.agree(|| batch.checksum(), &self.policy);
+        agreed.map_err(|error| self.failed(&error))?;
         let rows = self.aim(batch).map_err(|error| self.failed(&error))?;
         let mut totals = Totals::default();
         for _ in 0..batch.epochs {
@@ -153,6 +168,10 @@ impl<O: Backend> Critic<O> {
                     self.step(&rows, batch.lr, &mut totals)?;
                 }
             }
+        }
+        if let Some(trunk) = &self.body.trunk {
+            let same = self.body.peers.compare(&self.body.ops, trunk.trainable(), &self.policy);
+            same.map_err(|error| self.failed(&error))?;
         }
         Ok(totals.stats(batch))
     }
@@ -278,8 +297,13 @@ impl<O: Backend> Body<O> {
         let unused = trunk.trainable().vars().iter().position(|(name, _)| name == "lm_head.weight");
         of_trunk.unused(unused);
         let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
-        let (weight, mut left) = (weight(rows), rows);
-        for micro in micro_batches(rows.iter().map(|r| r.text.ids.len()), self.micro_batch_tokens) {
+        let before = self.peers.channel().map(|_| std::mem::take(sums));
+        let lengths = |rows: &'_ [&Aimed<'_>]| {
+            rows.iter().map(|row| row.text.ids.len()).collect::<Vec<_>>().into_iter()
+        };
+        let weight = weight(rows);
+        let mut left = &rows[self.peers.share(lengths(rows), 1)];
+        for micro in micro_batches(lengths(left), self.micro_batch_tokens) {
             let (now, later) = left.split_at(micro);
             left = later;
             let packed = PackedRows::texts(now.iter().map(|row| row.text));
@@ -297,6 +321,13 @@ impl<O: Backend> Body<O> {
             let dhidden = self.ops.act(self.head.backward(&hidden, &dvalues, &mut of_head))?;
             let dhidden = packed.spread(&self.ops, &dhidden)?;
             tape.backward(&dhidden, &mut of_trunk, &mut pool)?;
+        }
+        if let Some(before) = before {
+            self.peers.combine(&self.ops, &mut of_trunk)?;
+            self.peers.combine(&Cpu::default(), &mut of_head)?;
+            let all = self.peers.value_loss(*sums)?;
+            *sums = before;
+            *sums += all;
         }
         Ok((of_trunk, of_head))
     }

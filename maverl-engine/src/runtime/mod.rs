@@ -19,6 +19,7 @@ mod optimizer;
 mod packed;
 #[cfg(feature = "cuda")]
 mod parity;
+mod peers;
 #[cfg(feature = "cuda")]
 mod predict;
 mod queue;
@@ -61,8 +62,10 @@ use std::path::Path;
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 
+use crate::dist::Ranks;
 use crate::model::{ModelError, ModelErrorKind, Tokenizer};
 use device::OpenDevice;
+use peers::Peers;
 use worker::{Member, Worker};
 
 /// Running worker groups.
@@ -91,14 +94,32 @@ impl Runtime {
     ///
     /// If two policies have one name, a model cannot be loaded, or `MAVERL_SIMD` is invalid.
     pub fn start(workers: &[WorkerSpec], options: &RuntimeOptions) -> Result<Self, RuntimeError> {
+        Self::start_on(workers, options, None)
+    }
+
+    /// Loads every model and starts a thread for each worker group, which updates its policies together with those of the
+    /// other ranks. Every rank starts equal worker groups and calls their operations other than
+    /// [`Policy::generate`] in the same order.
+    ///
+    /// # Errors
+    ///
+    /// See [`Runtime::start`].
+    #[doc(hidden)]
+    pub fn start_on(
+        workers: &[WorkerSpec],
+        options: &RuntimeOptions,
+        ranks: Option<&Ranks>,
+    ) -> Result<Self, RuntimeError> {
         distinct(workers)?;
         maverl_kernels::simd::select()?;
         memory::keep_freed();
         pool(options.threads)?;
         let (device, name) = OpenDevice::open(options.device, workers)?;
         let (mut policies, mut threads) = (Vec::new(), Vec::new());
-        for spec in workers {
-            let (worker, thread) = Worker::spawn(spec, options, &device)?;
+        for (number, spec) in workers.iter().enumerate() {
+            // Channel 0 is not of the runtime.
+            let peers = Peers::new(ranks.map(|ranks| ranks.channel(number as u32 + 1)));
+            let (worker, thread) = Worker::spawn(spec, options, &device, &peers)?;
             threads.push(thread);
             policies.extend(spec.policies.iter().enumerate().map(|(slot, policy)| Policy {
                 name: policy.name.as_str().into(),
@@ -183,6 +204,12 @@ impl Policy {
     /// Returns the maximum sequence length of its model, prompt and completion together.
     pub fn context(&self) -> usize {
         self.worker.context
+    }
+
+    /// Returns the number of ranks that update it together.
+    #[doc(hidden)]
+    pub fn ranks(&self) -> usize {
+        self.worker.ranks
     }
 
     /// Returns the cost of its completions so far.

@@ -10,6 +10,7 @@ use maverl_kernels::cuda::{Counted, Kernels};
 use tokio::sync::{Semaphore, oneshot};
 
 use super::engine::Engine;
+use super::peers::Peers;
 use super::queue::Hosted;
 use super::worker::{Operations, Owned, base, policies};
 use super::{
@@ -121,7 +122,8 @@ pub fn predict(
     let loaded = Model::shaped(config.clone()).map_err(failed)?;
     let base = base(&ops, worker, &loaded).map_err(failed)?;
     let weights = usage.used();
-    let mut owned = policies(worker, options, (&base, &loaded)).map_err(failed)?;
+    let mut owned =
+        policies(worker, options, (&base, &loaded), &Peers::default()).map_err(failed)?;
     let resident = usage.used();
     let trained = || {
         let both = worker.policies.iter().zip(&owned);

@@ -3,6 +3,8 @@
 
 mod before;
 mod checkpoint;
+mod ranks;
+mod totals;
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -10,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use maverl_kernels::sample::derive_seed;
 
-use crate::loss::{self, PolicyLoss, RowTokens};
+use crate::loss::{self, RowTokens};
 use crate::model::ops::Backend;
 use crate::model::{
     Decoder, Gradients, Model, ModelError, ModelErrorKind, Params, Pool, Tape, lora,
@@ -19,9 +21,11 @@ use crate::runtime::columns::Recorder;
 use crate::runtime::critic::{Joint, Shared};
 use crate::runtime::optimizer::Optimizer;
 use crate::runtime::packed::{PackedRows, row_batches};
+use crate::runtime::peers::Peers;
 use crate::runtime::{Batch, Objective, PolicySpec, Row, RuntimeError, UpdateStats};
-use before::{Corrected, PairSums};
+use before::Corrected;
 pub(in crate::runtime) use checkpoint::restore;
+use totals::Totals;
 
 /// Moments and counters of one policy, and its reference.
 pub(crate) struct Trainer<O: Backend> {
@@ -32,6 +36,8 @@ pub(crate) struct Trainer<O: Backend> {
     checkpointing: bool,
     /// Buffers of activations. All trainers of a worker share them, one at a time.
     pool: Arc<Mutex<Pool<O>>>,
+    /// Ranks that train the policy together.
+    peers: Peers,
     optimizer: Optimizer<O>,
     /// Policy that a KL and pairs are compared with: the starting weights, or a copy of later ones.
     reference: Option<Model<O>>,
@@ -47,7 +53,7 @@ impl<O: Backend> Trainer<O> {
         model: &Model<O>,
         seed: u64,
         micro_batch_tokens: usize,
-        pool: Arc<Mutex<Pool<O>>>,
+        (pool, peers): (Arc<Mutex<Pool<O>>>, Peers),
     ) -> Result<Self, ModelError> {
         let ops = model.decoder.ops();
         let params = match spec.trained {
@@ -65,6 +71,7 @@ impl<O: Backend> Trainer<O> {
             micro_batch_tokens,
             checkpointing: spec.gradient_checkpointing,
             pool,
+            peers,
             optimizer,
             reference,
             renewed: false,
@@ -82,6 +89,8 @@ impl<O: Backend> Trainer<O> {
         mut values: Option<&mut Shared<'_, O>>,
     ) -> Result<UpdateStats, RuntimeError> {
         self.require_reference(batch).map_err(|error| self.failed(&error))?;
+        let agreed = self.peers.agree(|| batch.checksum(), &self.policy);
+        agreed.map_err(|error| self.failed(&error))?;
         let mut totals = Totals { recorder: Recorder::new(batch), ..Totals::default() };
         let corrected = self.corrected(model, batch, &mut totals);
         let Corrected { rows, mean_weight } = corrected.map_err(|error| self.failed(&error))?;
@@ -108,6 +117,11 @@ impl<O: Backend> Trainer<O> {
             }
         }
         self.version += 1;
+        let same = self.peers.compare(model.decoder.ops(), model.trainable(), &self.policy);
+        same.map_err(|error| self.failed(&error))?;
+        if let Some(recorder) = &mut totals.recorder {
+            recorder.gather(&self.peers).map_err(|error| self.failed(&error))?;
+        }
         Ok(totals.stats(batch, self.version))
     }
 
@@ -148,17 +162,23 @@ impl<O: Backend> Trainer<O> {
         let gradients = Gradients::on(model.decoder.ops(), model.trainable());
         let gradients = gradients.map_err(|error| self.failed(&error))?;
         let mut back = Back { gradients, joint };
-        let (mut row_at, mut token_at) = (0, 0);
         let share = shares(model);
-        for micro in row_batches(rows, self.micro_batch_tokens, share) {
+        let own = self.peers.share(lengths(rows), batch.objective.rows());
+        let (mut row_at, mut token_at) = (own.start, completion_tokens(&rows[..own.start]));
+        let before = self.peers.channel().map(|_| totals.begin_step(&mut back));
+        for micro in row_batches(&rows[own.clone()], self.micro_batch_tokens, share) {
             let rows = &rows[row_at..row_at + micro];
-            let tokens: usize = rows.iter().map(|row| row.completion.len()).sum();
+            let tokens = completion_tokens(rows);
             let weights = &weights[token_at..token_at + tokens];
             let micro =
                 Micro { rows, weights, packed: PackedRows::new(rows, share), first_row: row_at };
             self.accumulate(model, batch, &micro, &mut back, totals, &mut pool)
                 .map_err(|error| self.failed(&error))?;
             (row_at, token_at) = (row_at + rows.len(), token_at + tokens);
+        }
+        if let Some(before) = before {
+            let combined = self.combine(model, before, &mut back, totals);
+            combined.map_err(|error| self.failed(&error))?;
         }
         let Back { gradients, joint } = back;
         let norm = gradients.norm(model.decoder.ops()).map_err(|error| self.failed(&error))?;
@@ -264,6 +284,15 @@ struct Back<'a, O: Backend> {
     joint: Option<Joint<'a, O>>,
 }
 
+/// Returns the number of tokens of each row.
+fn lengths<'r>(rows: &'r [&Row]) -> impl Iterator<Item = usize> + use<'r> {
+    rows.iter().map(|row| row.prompt.len() + row.completion.len())
+}
+
+fn completion_tokens(rows: &[&Row]) -> usize {
+    rows.iter().map(|row| row.completion.len()).sum()
+}
+
 /// Returns the packed weight of each token: the aggregation over all rows, times the rows' own weights.
 fn weights(batch: &Batch, rows: &[&Row]) -> Vec<f32> {
     let lengths: Vec<usize> = rows.iter().map(|row| row.completion.len()).collect();
@@ -330,61 +359,6 @@ impl Micro<'_> {
                     loss::policy_gradient(&tokens, &row.advantages, options, [d_logp, d_entropy])
                 }
             };
-        }
-    }
-}
-
-/// Sums for [`UpdateStats`].
-#[derive(Default)]
-struct Totals {
-    policy: PolicyLoss,
-    grad_norm: f64,
-    mismatch: f64,
-    mismatch_max: f64,
-    mismatch_tokens: u64,
-    steps: u64,
-    pairs: PairSums,
-    /// Mean weight of the tokens whose log-probs were corrected.
-    mean_weight: Option<f64>,
-    /// Recorder of tokens, if the batch asks for one.
-    recorder: Option<Recorder>,
-}
-
-impl Totals {
-    /// Adds |trainer - rollout| of the tokens seen before the first optimizer step.
-    fn mismatch(&mut self, logp: &[f32], old: &[f32]) {
-        for difference in logp.iter().zip(old).map(|(a, b)| f64::from((a - b).abs())) {
-            self.mismatch += difference;
-            self.mismatch_max = self.mismatch_max.max(difference);
-            self.mismatch_tokens += 1;
-        }
-    }
-
-    fn stats(mut self, batch: &Batch, version: u64) -> UpdateStats {
-        let columns = self.recorder.take().map(Recorder::finish);
-        let steps = self.steps.max(1) as f64;
-        let sums = &self.policy;
-        let tokens = sums.tokens.max(1) as f64;
-        let [low, high, dual] = sums.clipped.map(|clipped| clipped as f64 / tokens);
-        UpdateStats {
-            loss: sums.loss / steps,
-            pg_loss: sums.surrogate / steps,
-            kl: sums.kl / steps,
-            entropy: sums.entropy / steps,
-            clip_frac_low: low,
-            clip_frac_high: high,
-            clip_frac_dual: dual,
-            ppo_kl: sums.ppo_kl / tokens,
-            grad_norm: self.grad_norm / steps,
-            mismatch_mean: self.mismatch / self.mismatch_tokens.max(1) as f64,
-            mismatch_max: self.mismatch_max,
-            correction_mean: self.mean_weight,
-            preference: self.pairs.stats(),
-            optimizer_steps: self.steps,
-            rows: batch.rows.len() as u64,
-            tokens: batch.rows.iter().map(|row| row.completion.len() as u64).sum(),
-            version,
-            columns,
         }
     }
 }

@@ -15,6 +15,7 @@ use crate::model::{Adapter, Model, ModelError, ModelErrorKind, ModelFiles, Pool,
 use crate::runtime::critic::{Critic, Shared};
 use crate::runtime::device::OpenDevice;
 use crate::runtime::engine::Engine;
+use crate::runtime::peers::Peers;
 use crate::runtime::queue::{Hosted, Queue};
 use crate::runtime::trainer::Trainer;
 use crate::runtime::{
@@ -80,7 +81,7 @@ impl<O: Backend> Owned<O> {
         options: &RuntimeOptions,
         policy: &PolicySpec,
         (base, loaded): (&Model<O>, &Model),
-        pool: Arc<Mutex<Pool<O>>>,
+        (pool, peers): (Arc<Mutex<Pool<O>>>, Peers),
     ) -> Result<Self, ModelError> {
         let ops = base.decoder.ops();
         let seed =
@@ -105,11 +106,11 @@ impl<O: Backend> Owned<O> {
                 policy,
                 (base, loaded),
                 (seed_of_critic, micro_batch_tokens),
-                Arc::clone(&pool),
+                (Arc::clone(&pool), peers.clone()),
             )
         });
         let critic = critic.transpose()?;
-        let trainer = Trainer::new(policy, &model, seed, micro_batch_tokens, pool)?;
+        let trainer = Trainer::new(policy, &model, seed, micro_batch_tokens, (pool, peers))?;
         Ok(Self { model, trainer, critic })
     }
 }
@@ -199,10 +200,11 @@ pub(super) fn policies<O: Backend>(
     worker: &WorkerSpec,
     options: &RuntimeOptions,
     bases: (&Model<O>, &Model),
+    peers: &Peers,
 ) -> Result<Vec<Owned<O>>, ModelError> {
     let pool = Arc::default();
-    let policies = worker.policies.iter();
-    policies.map(|policy| Owned::new(options, policy, bases, Arc::clone(&pool))).collect()
+    let shared = || (Arc::clone(&pool), peers.clone());
+    worker.policies.iter().map(|policy| Owned::new(options, policy, bases, shared())).collect()
 }
 
 /// A handle to a worker group. Cheap to clone.
@@ -213,6 +215,8 @@ pub(crate) struct Worker {
     pub(crate) context: usize,
     /// Counters of each policy.
     pub(crate) work: Arc<[Arc<Mutex<EngineStats>>]>,
+    /// Number of ranks that it is on.
+    pub(crate) ranks: usize,
     pub(crate) queue: Queue<Member>,
     /// Bytes in the memory of a device.
     #[cfg(feature = "cuda")]
@@ -225,13 +229,16 @@ impl Worker {
         worker: &WorkerSpec,
         options: &RuntimeOptions,
         device: &OpenDevice,
+        peers: &Peers,
     ) -> Result<(Self, JoinHandle<()>), RuntimeError> {
         match device {
-            OpenDevice::Cpu => Self::on(&Cpu { precision: worker.precision }, worker, options),
+            OpenDevice::Cpu => {
+                Self::on(&Cpu { precision: worker.precision }, worker, options, peers)
+            }
             #[cfg(feature = "cuda")]
-            OpenDevice::Emulated(device) => Self::on_device(&device.fork(), worker, options),
+            OpenDevice::Emulated(device) => Self::on_device(&device.fork(), worker, options, peers),
             #[cfg(feature = "cuda")]
-            OpenDevice::Cuda(device) => Self::on_device(&device.fork(), worker, options),
+            OpenDevice::Cuda(device) => Self::on_device(&device.fork(), worker, options, peers),
         }
     }
 
@@ -241,8 +248,9 @@ impl Worker {
         device: &Device<M>,
         worker: &WorkerSpec,
         options: &RuntimeOptions,
+        peers: &Peers,
     ) -> Result<(Self, JoinHandle<()>), RuntimeError> {
-        let (worker, thread) = Self::on(device, worker, options)?;
+        let (worker, thread) = Self::on(device, worker, options, peers)?;
         Ok((Self { usage: Some(Arc::clone(device.kernels().usage())), ..worker }, thread))
     }
 
@@ -250,6 +258,7 @@ impl Worker {
         ops: &O,
         worker: &WorkerSpec,
         options: &RuntimeOptions,
+        peers: &Peers,
     ) -> Result<(Self, JoinHandle<()>), RuntimeError> {
         let name: Arc<str> = worker.name.as_str().into();
         let failed =
@@ -269,7 +278,7 @@ impl Worker {
             )));
         }
         let context = base.config.max_position_embeddings;
-        let owned = policies(worker, options, (&base, &loaded)).map_err(failed)?;
+        let owned = policies(worker, options, (&base, &loaded), peers).map_err(failed)?;
         let spoken = Arc::clone(&tokenizer);
         let engine = Engine::new(&worker.name, spoken, ops, &base.config, options, owned.len());
         let work = engine.work().into();
@@ -281,6 +290,7 @@ impl Worker {
             tokenizer,
             context,
             work,
+            ranks: peers.size(),
             queue,
             #[cfg(feature = "cuda")]
             usage: None,

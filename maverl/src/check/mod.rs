@@ -189,6 +189,7 @@ fn plan(
         rewards,
         eval: config.eval.clone(),
         checkpoint: config.checkpoint.clone(),
+        dist: config.dist.clone(),
         runtime: config.runtime.clone(),
         device_memory: Vec::new(),
         warnings,

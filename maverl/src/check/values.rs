@@ -28,6 +28,7 @@ pub(super) fn check(config: &Config, problems: &mut Problems<'_>) {
     ranges(&config.rollout, &path(["rollout"]), problems);
     ranges(&config.eval, &path(["eval"]), problems);
     ranges(&config.runtime, &path(["runtime"]), problems);
+    ranges(&config.dist, &path(["dist"]), problems);
 }
 
 fn model(name: &str, model: &ModelConfig, problems: &mut Problems<'_>) {

@@ -1,24 +1,69 @@
 //! Checks of a configuration: its plan, or its problems.
 
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
 
+use clap::Args;
 use serde_json::json;
 
-use super::{Failure, print, terminal};
+use super::{Failure, number, print, terminal};
 use crate::check::{Diagnostic, Purpose, Sources, check, render_within, settings, survey};
 use crate::config::Config;
-use crate::plan::{self, Plan};
+use crate::plan::{self, DEVICES, DeviceModel, Plan, RanksSummary};
 use crate::registry::Registry;
 use crate::table::paragraphs;
 use crate::train::tell;
+
+/// Ranks that a plan is computed for.
+#[derive(Args, Debug, Clone, Default)]
+pub(super) struct Simulated {
+    /// Print memory, tokens and communication of the plan on so many ranks.
+    #[arg(long, value_name = "N", value_parser = number::from_1)]
+    ranks: Option<NonZeroUsize>,
+    /// Device of each rank, such as `h100-80gb`; the CPU unless given.
+    #[arg(long, value_name = "NAME", value_parser = device)]
+    device: Option<&'static DeviceModel>,
+    /// Gigabytes that a rank sends in a second; those of the device's machine, or 1.25, unless given.
+    #[arg(long, value_name = "GB_PER_S", value_parser = bandwidth)]
+    bandwidth: Option<f64>,
+}
+
+impl Simulated {
+    fn asked(&self) -> bool {
+        self.ranks.is_some() || self.device.is_some() || self.bandwidth.is_some()
+    }
+
+    /// Formats a plan on the ranks, for readers or as JSON.
+    fn described(&self, plan: &Plan, json: bool) -> Result<String, Failure> {
+        let bytes = self.bandwidth.map(|gigabytes| gigabytes * 1e9);
+        let ranks = self.ranks.map_or(1, |ranks| ranks.get() as u64);
+        let found = RanksSummary::new(plan, ranks, self.device, bytes);
+        match json {
+            true => Ok(serde_json::to_string_pretty(&found)?),
+            false => Ok(found.text(terminal::width())),
+        }
+    }
+}
+
+fn device(name: &str) -> Result<&'static DeviceModel, String> {
+    let names = || DEVICES.iter().map(|device| device.name).collect::<Vec<_>>().join(", ");
+    DeviceModel::find(name).ok_or_else(|| format!("no such device; known are {}", names()))
+}
+
+fn bandwidth(text: &str) -> Result<f64, String> {
+    let found = text.parse().ok().filter(|&number: &f64| number.is_finite() && number > 0.0);
+    found.ok_or_else(|| "a positive number of gigabytes per second, such as 12.5".to_owned())
+}
 
 /// `maverl check`: prints the plan with its warnings. With JSON, problems are printed too.
 pub(super) fn command(
     sources: &Sources,
     registry: &Registry,
+    simulated: &Simulated,
     json: bool,
 ) -> Result<ExitCode, Failure> {
     match check(sources, registry, Purpose::Plan) {
+        Ok(plan) if simulated.asked() => print(&simulated.described(&plan, json)?),
         Ok(plan) => print(&described(&plan, json)?),
         Err(problems) if json => {
             print(&serde_json::to_string_pretty(&json!({ "problems": problems }))?)?;

@@ -16,7 +16,14 @@ pub(super) const EXAMPLES: [(&str, &[&str]); 27] = [
         ],
     ),
     ("schema", &["maverl schema"]),
-    ("check", &["maverl check run.toml", "maverl check run.toml --set task.group_size=4 --json"]),
+    (
+        "check",
+        &[
+            "maverl check run.toml",
+            "maverl check run.toml --set task.group_size=4 --json",
+            "maverl check run.toml --ranks 64 --device h100-80gb",
+        ],
+    ),
     (
         "train",
         &[

@@ -1,10 +1,14 @@
-//! Common part of the commands that train.
+//! `maverl train`, and the common part of the commands that train.
 
-use super::{BuiltinConfig, Failure, RunArgs, block_on, planned};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use super::check_config::checked;
+use super::{BuiltinConfig, Failure, RunArgs, block_on, of_run, planned, print, seeds, terminal};
 use crate::check::{Purpose, Sources, survey};
 use crate::registry::Registry;
-use crate::run_dir::RunLocation;
-use crate::train::{self, Interrupt, Options, Report, tell};
+use crate::run_dir::{Missing, RunLocation};
+use crate::train::{self, Interrupt, Launch, Options, Report, tell};
 
 impl RunArgs {
     /// Adds the command line's layer on top of other sources.
@@ -26,9 +30,71 @@ impl RunArgs {
     }
 }
 
+/// `maverl train`, and the `main` of examples.
+pub(super) fn train(
+    args: &RunArgs,
+    given: Option<&BuiltinConfig<'_>>,
+) -> Result<ExitCode, Failure> {
+    let launch = launch()?;
+    let name = |Failure(message)| match &launch {
+        Some(launch) => Failure(format!("rank {}: {message}", launch.rank)),
+        None => Failure(message),
+    };
+    train_rank(args, given, launch.clone()).map_err(name)
+}
+
+fn train_rank(
+    args: &RunArgs,
+    given: Option<&BuiltinConfig<'_>>,
+    launch: Option<Launch>,
+) -> Result<ExitCode, Failure> {
+    let registry = Registry::collect()?;
+    if let Some(seeds) = &args.seeds {
+        if let Some(launch) = launch {
+            let what = format!("`--seeds` with the {} ranks of {}", launch.size, launch.launcher);
+            let remedy = "start a run with `--seed` for each seed";
+            return Err(Failure(format!("{what} is not supported; {remedy}")));
+        }
+        return seeds::train(args, given, seeds, &registry);
+    }
+    let (sources, text, place) = match &args.resume {
+        Some(dir) => {
+            let (sources, text) = of_run(dir)?;
+            let text = args.over(Sources::default().text("config.toml", text, dir)).written();
+            (args.over(sources), text, RunLocation::Resume(dir.clone()))
+        }
+        None => {
+            let sources = args.over(args.config.base(given));
+            let next =
+                || RunLocation::Next { parent: PathBuf::from("runs"), stem: args.stem(given) };
+            let place = args.out.clone().map_or_else(next, RunLocation::New);
+            (sources.clone(), sources.written(), place)
+        }
+    };
+    let missing = if args.allow_missing { Missing::Episodes } else { Missing::Nothing };
+    let follows = follows(launch.as_ref());
+    let given = text.unwrap_or_default();
+    let options = Options { given, missing, launch, ..options(place) };
+    let report = carry_out(&sources, &registry, options)?;
+    if !follows {
+        print(&report.table(terminal::width()))?;
+    }
+    Ok(ExitCode::from(report.exit_code()))
+}
+
 /// Returns options of a run that reports progress on standard error.
 pub(super) fn options(place: RunLocation) -> Options {
     Options { progress: train::stderr(), ..Options::new(place) }
+}
+
+/// Returns the place of this process among those of its launch.
+fn launch() -> Result<Option<Launch>, Failure> {
+    Ok(Launch::detect(|name| std::env::var(name).ok())?)
+}
+
+/// Returns true if this process is not the one that writes files and messages.
+fn follows(launch: Option<&Launch>) -> bool {
+    launch.is_some_and(|launch| launch.rank > 0)
 }
 
 /// Trains until the end or until a signal.
@@ -37,10 +103,16 @@ pub(super) fn carry_out(
     registry: &Registry,
     options: Options,
 ) -> Result<Report, Failure> {
-    let plan = planned(sources, registry, Purpose::Train)?;
-    for warning in survey(&plan)?.warnings() {
-        tell(format_args!("warning: {warning}"));
-    }
+    let plan = match follows(options.launch.as_ref()) {
+        true => checked(sources, registry, Purpose::Train)?,
+        false => {
+            let plan = planned(sources, registry, Purpose::Train)?;
+            for warning in survey(&plan)?.warnings() {
+                tell(format_args!("warning: {warning}"));
+            }
+            plan
+        }
+    };
     block_on(async {
         let options = Options { interrupt: Interrupt::on_signals()?, ..options };
         Ok::<_, Failure>(Box::pin(train::train(&plan, registry, options)).await?)

@@ -7,6 +7,7 @@ mod agent;
 mod algorithm;
 mod critic;
 mod device;
+mod dist;
 mod endpoint;
 mod instance;
 mod loss;
@@ -36,6 +37,7 @@ pub use critic::{
     MixerTrunk, Normalize, Trunk,
 };
 pub use device::Device;
+pub use dist::DistConfig;
 pub use endpoint::EndpointConfig;
 pub use instance::{Chosen, Instance};
 pub use loss::{
@@ -115,6 +117,9 @@ pub struct Config {
     /// The machine.
     #[setting(table)]
     pub runtime: RuntimeConfig,
+    /// Processes that train together.
+    #[setting(table)]
+    pub dist: DistConfig,
 }
 
 /// `[environment]` and `[orchestra]`: a registered name, and the options of what it names beside it.

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::reference::{described, generic, parts};
 use super::{
     AdaptiveKlConfig, AdvantagePlan, AgentConfig, AlgorithmConfig, CheckpointConfig,
-    ComponentConfig, Config, CorrectionPlan, EndpointConfig, EvalConfig, FutureRewards,
+    ComponentConfig, Config, CorrectionPlan, DistConfig, EndpointConfig, EvalConfig, FutureRewards,
     InfluenceConfig, LoraConfig, LossConfig, ModelConfig, OptimConfig, PreferenceConfig,
     RecordConfig, ReferenceConfig, RewardConfig, RolloutConfig, RuntimeConfig, SamplingConfig,
     Shaping, SurrogatePlan, TaskConfig, TrainOn, UpdateOrder,
@@ -119,7 +119,7 @@ pub(crate) fn tagged(path: &[String]) -> Option<&'static TaggedTable> {
 }
 
 /// Every table of declared settings.
-pub(crate) static TABLES: [Declared; 41] = [
+pub(crate) static TABLES: [Declared; 42] = [
     Declared::of::<Config>("", "the file itself (before any table)"),
     Declared::of::<TaskConfig>("task", "`[task]`"),
     Declared::of::<ComponentConfig>("task.mixture.quiz", "`[task.mixture.NAME]`"),
@@ -161,6 +161,7 @@ pub(crate) static TABLES: [Declared; 41] = [
     Declared::of::<CheckpointConfig>("checkpoint", "`[checkpoint]`"),
     Declared::of::<RecordConfig>("record", "`[record]`"),
     Declared::of::<RuntimeConfig>("runtime", "`[runtime]`"),
+    Declared::of::<DistConfig>("dist", "`[dist]`"),
 ];
 
 /// The declaration of a key, whatever its models, agents and so on are called.

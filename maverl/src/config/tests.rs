@@ -107,6 +107,7 @@ fn sections_of_the_reference_are_in_the_order_of_a_run() {
         "checkpoint",
         "record",
         "runtime",
+        "dist",
     ];
     let mut sections: Vec<String> = with_examples()
         .lines()

@@ -6,6 +6,7 @@ mod critic;
 mod engine;
 mod memory;
 mod overlong;
+mod ranks;
 mod summary;
 pub(crate) mod weights;
 
@@ -18,6 +19,7 @@ pub use activations::{activation_bytes, packed_bytes};
 pub(crate) use critic::host;
 pub use memory::DeviceMemory;
 pub use overlong::Overlong;
+pub use ranks::{DEVICES, DeviceModel, RanksSummary};
 use summary::at_most;
 pub use summary::{
     PlanSummary, PolicySummary, SeatSummary, StepSummary, WorkerSummary, json, table,
@@ -31,8 +33,8 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::config::{
-    CheckpointConfig, Config, Dtype, EndpointConfig, EvalConfig, RolloutConfig, RuntimeConfig,
-    TaskConfig,
+    CheckpointConfig, Config, DistConfig, Dtype, EndpointConfig, EvalConfig, RolloutConfig,
+    RuntimeConfig, TaskConfig,
 };
 use crate::trajectory::Seat;
 
@@ -80,6 +82,8 @@ pub struct Plan {
     pub runtime: RuntimeConfig,
     /// Memory of the device of each worker group, if they run on one.
     pub device_memory: Vec<DeviceMemory>,
+    /// Processes that train together.
+    pub dist: DistConfig,
     /// Warnings about settings that are valid and probably not intended.
     pub warnings: Vec<String>,
 }

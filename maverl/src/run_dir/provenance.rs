@@ -18,6 +18,17 @@ pub struct Provenance {
     pub device: String,
     /// Number of threads of the numeric kernels. Results do not depend on it.
     pub threads: usize,
+    /// Number of ranks. Sums of gradients of other numbers differ by rounding.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub ranks: usize,
+}
+
+fn one() -> usize {
+    1
+}
+
+fn is_one(ranks: &usize) -> bool {
+    *ranks == 1
 }
 
 impl Provenance {

@@ -71,6 +71,7 @@ pub(crate) fn origin() -> Origin {
         weights: BTreeMap::from([("small".into(), "b".repeat(64))]),
         device: "cpu".into(),
         threads: 2,
+        ranks: 1,
     };
     let base = PathBuf::from("/");
     Origin { given: "seed = 7\n".into(), config: Config::default(), base, provenance }

@@ -1,12 +1,11 @@
 //! Inputs of critics, and their predictions.
 
-use futures::future::try_join_all;
-
 use crate::algo::{Sample, ValueTarget, ValueText};
 use crate::config::{CriticInput, Granularity};
 use crate::plan::{CriticPlan, Plan};
 use crate::runtime::{Policy, RuntimeError};
 use crate::train::error::TrainError;
+use crate::train::ranks::join_all;
 use crate::trajectory::Episode;
 
 /// Values that critics predicted for samples before any update; empty without critics.
@@ -69,7 +68,7 @@ pub(super) async fn predict_values(
     hosts: &[usize],
     texts: &[ValueText],
 ) -> Result<Vec<Vec<f64>>, TrainError> {
-    let asked = (0..policies.len()).map(async |policy| {
+    let asked = (0..policies.len()).map(async |policy: usize| {
         let its: Vec<usize> = (0..hosts.len()).filter(|&i| hosts[i] == policy).collect();
         if its.is_empty() {
             return Ok(Vec::new());
@@ -79,7 +78,7 @@ pub(super) async fn predict_values(
         Ok::<_, RuntimeError>(its.into_iter().zip(values).collect())
     });
     let mut values = vec![Vec::new(); hosts.len()];
-    for (i, predicted) in try_join_all(asked).await?.into_iter().flatten() {
+    for (i, predicted) in join_all(policies, asked).await?.into_iter().flatten() {
         values[i] = predicted.into_iter().map(f64::from).collect();
     }
     Ok(values)

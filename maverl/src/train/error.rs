@@ -4,6 +4,7 @@ use std::error::Error;
 use std::path::PathBuf;
 
 use crate::data::DataError;
+use crate::dist::RankError;
 use crate::model::{ModelError, TokenizerError};
 use crate::rollout::RolloutError;
 use crate::run_dir::RunDirError;
@@ -20,6 +21,9 @@ pub enum TrainError {
     /// A model could not be loaded, run, updated or saved.
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
+    /// The ranks could not be connected, or one was lost. Written files stay.
+    #[error(transparent)]
+    Rank(#[from] RankError),
     /// The team could not be built.
     #[error(transparent)]
     Rollout(#[from] RolloutError),
@@ -199,6 +203,8 @@ pub enum ErrorKind {
     Request,
     /// A sink of the caller.
     Sink,
+    /// Another rank, or the connection between ranks.
+    Ranks,
 }
 
 impl TrainError {
@@ -219,6 +225,7 @@ impl TrainError {
             Self::NoSamples { .. } | Self::Flat { .. } => ErrorKind::NoSignal,
             Self::NoEpisode { .. } | Self::StepsBehind { .. } => ErrorKind::Request,
             Self::Sink { .. } => ErrorKind::Sink,
+            Self::Rank(_) => ErrorKind::Ranks,
         }
     }
 }

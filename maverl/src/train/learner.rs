@@ -20,6 +20,7 @@ use crate::train::batches::{self, Advantages, Batches, Samples, StepPlan};
 use crate::train::critic::{self, ValuePredictions};
 use crate::train::error::TrainError;
 use crate::train::mixer::{self, Mixer};
+use crate::train::ranks::{Peers, join_all};
 use crate::train::spans::Span;
 use crate::train::state::AlgorithmState;
 use crate::train::{kl_penalty, measure};
@@ -43,6 +44,8 @@ pub(super) struct Learner {
     mixer: Option<Mixer>,
     /// Start of the computation of a step's advantages.
     began: Option<Instant>,
+    /// Ranks that learn together.
+    peers: Peers,
 }
 
 /// Result of updates.
@@ -66,12 +69,13 @@ impl Updated {
 
 impl Learner {
     /// Returns the learner of policies as they were loaded.
-    pub(super) fn new(policies: &[Policy]) -> Self {
+    pub(super) fn new(policies: &[Policy], peers: Peers) -> Self {
         Self {
             policies: policies.to_vec(),
             state: AlgorithmState::default(),
             mixer: None,
             began: None,
+            peers,
         }
     }
 
@@ -187,7 +191,7 @@ impl Learner {
         prompts: impl Fn(u64) -> Result<Vec<Vec<u32>>, TrainError>,
     ) -> Result<Vec<Vec<u32>>, TrainError> {
         let every = at.plan.algorithm.reference.every.max(1);
-        let opponent = self.policies[policy].clone();
+        let opponent = &self.policies[policy];
         let stored = self.state.opponents.entry(opponent.name().to_owned()).or_default();
         if at.step.is_multiple_of(every) {
             stored.clear();
@@ -195,11 +199,13 @@ impl Learner {
                 let seed = derive_seed(derive_seed(at.plan.seed, OPPONENT), step);
                 let request = |(i, prompt): (usize, Vec<u32>)| {
                     let (sampling, seed) = (Arc::clone(sampling), derive_seed(seed, i as u64));
-                    opponent.generate(Request { prompt, sampling, seed, watch: None })
+                    let request = Request { prompt, sampling, seed, watch: None };
+                    async move { opponent.generate(request).await.map(|reply| (i, reply.ids)) }
                 };
-                let requests = prompts(step)?.into_iter().enumerate().map(request);
-                let replies = try_join_all(requests).await?;
-                stored.insert(step, replies.into_iter().map(|reply| reply.ids).collect());
+                let requests = prompts(step)?.into_iter().enumerate();
+                let dealt = requests.filter(|(i, _)| i % self.peers.size() == self.peers.rank());
+                let replies = try_join_all(dealt.map(request)).await?;
+                stored.insert(step, self.peers.replies(replies).await?);
             }
         }
         Ok(stored.remove(&at.step).unwrap_or_default())
@@ -224,7 +230,7 @@ impl Learner {
             update_policy((policy, &self.policies[policy]), plan.shares_trunk(), batch, values)
         });
         let mut updated = Updated::default();
-        for found in try_join_all(updates).await? {
+        for found in join_all(&self.policies, updates).await? {
             updated.extend(found);
         }
         Ok(updated)

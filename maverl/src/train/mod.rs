@@ -20,6 +20,7 @@ mod display;
 mod error;
 mod estimator;
 mod evaluations;
+mod follow;
 mod interrupt;
 mod kl_penalty;
 mod learner;
@@ -27,6 +28,7 @@ mod measure;
 mod mixer;
 mod players;
 mod progress;
+mod ranks;
 mod record;
 mod replay;
 mod rows;
@@ -41,6 +43,7 @@ mod trainable;
 mod training;
 mod unscored;
 
+pub use crate::dist::{Launch, RankError};
 #[doc(hidden)]
 pub use commands::{resume_command, view_command};
 #[doc(hidden)]
@@ -72,6 +75,8 @@ use crate::trajectory::Episode;
 
 use dataset::Needs;
 use display::Heartbeat;
+use follow::Led;
+use ranks::Peers;
 use run::{Opened, Run, Settings};
 use sink::Observers;
 use trainable::Trainable;
@@ -94,6 +99,8 @@ pub struct Options {
     pub interrupt: Interrupt,
     /// Receivers of the episodes of training and evaluations, each as soon as it ends.
     pub sinks: Vec<Arc<dyn EpisodeSink>>,
+    /// Place of this process among those that train together; `None` if it trains alone.
+    pub launch: Option<Launch>,
 }
 
 impl Options {
@@ -106,6 +113,7 @@ impl Options {
             progress: Arc::new(Silent),
             interrupt: Interrupt::default(),
             sinks: Vec::new(),
+            launch: None,
         }
     }
 
@@ -117,7 +125,8 @@ impl Options {
     }
 }
 
-/// Trains the team of a plan, or resumes a run.
+/// Trains the team of a plan, or resumes a run. With a launch, every rank calls this with the same plan. Rank 0 writes all
+/// files, and all ranks return its report.
 ///
 /// # Errors
 ///
@@ -125,54 +134,96 @@ impl Options {
 pub async fn train(
     plan: &Plan,
     registry: &Registry,
-    options: Options,
+    mut options: Options,
 ) -> Result<Report, TrainError> {
-    let Options { place, given, missing, progress, interrupt, sinks } = options;
-    let progress: Arc<dyn Progress> = Arc::new(Heartbeat::new(progress));
-    let eval = plan.eval.used(plan.algorithm.preset);
+    let peers = Peers::join(options.launch.take(), &plan.dist).await?;
+    let _guard = peers.guard();
+    let done = tokio::select! {
+        biased;
+        failed = peers.failed() => Err(failed),
+        // Boxed: the state of a whole run is too large to be moved with its caller.
+        report = Box::pin(train_on(plan, registry, options, &peers)) => report,
+    };
+    peers.end(done)
+}
+
+/// Trains on connected ranks.
+async fn train_on(
+    plan: &Plan,
+    registry: &Registry,
+    options: Options,
+    peers: &Peers,
+) -> Result<Report, TrainError> {
+    let progress: Arc<dyn Progress> = match peers.leads() {
+        true => Arc::new(Heartbeat::new(Arc::clone(&options.progress))),
+        false => silent(),
+    };
     if let Some(note) = estimator::compile(plan, registry)? {
         progress.note(&note);
     }
-    let runtime = Runtime::start(&plan.worker_specs(), &plan.runtime_options())?;
+    let runtime_options = peers.options(plan.runtime_options());
+    let runtime = Runtime::start_on(&plan.worker_specs(), &runtime_options, peers.ranks())?;
     if plan.runtime.device != Device::default() {
         progress.note(&format!("device: {}", runtime.device()));
     }
+    if peers.size() > 1 {
+        progress.note(&format!("ranks: {}", peers.size()));
+    }
     runtime.notes().iter().for_each(|note| progress.warn(note));
-    interrupt.tell(Arc::clone(&progress));
-    let report = async {
-        let observers = Observers { progress: Arc::clone(&progress), sinks };
-        let needs = Needs::Training(&eval);
-        let training = Training::start(plan, registry, &runtime, needs, observers)?;
-        if let Some(report) = training.report()? {
-            progress.note(&report);
-        }
-        let origin = training.origin(given).await?;
-        let settings = Settings {
-            seed: plan.seed,
-            steps: plan.steps,
-            max_flat_steps: plan.algorithm.max_flat_steps,
-            eval: eval.clone(),
-            checkpoint: plan.checkpoint.clone(),
-            record: plan.config.record.clone(),
-            seats: training.asked(),
-            measure: training.measure(),
-            missing,
-            plan: plan_json(plan),
-            tokenizers: training.tokenizers()?,
-        };
-        let run = Run::open(&place, &origin, settings, training, Arc::clone(&progress), interrupt);
-        match run.await? {
-            Opened::Ready(run) => run.run().await,
-            Opened::Complete(report) => {
-                progress.note("the run is complete; give more `steps` to go on with it");
-                Ok(*report)
-            }
+    options.interrupt.tell(Arc::clone(&progress));
+    let report = run_on(plan, registry, options, (&runtime, progress, peers)).await;
+    // A worker group may still compute for a rank that is lost.
+    if !matches!(report, Err(_) if peers.size() > 1) {
+        runtime.shutdown();
+    }
+    report
+}
+
+/// Trains with a runtime.
+async fn run_on(
+    plan: &Plan,
+    registry: &Registry,
+    options: Options,
+    (runtime, progress, peers): (&Runtime, Arc<dyn Progress>, &Peers),
+) -> Result<Report, TrainError> {
+    let Options { place, given, missing, interrupt, sinks, .. } = options;
+    let eval = plan.eval.used(plan.algorithm.preset);
+    let sinks = if peers.leads() { sinks } else { Vec::new() };
+    let observers = Observers { progress: Arc::clone(&progress), sinks };
+    let needs = Needs::Training(&eval);
+    let training = Training::start(plan, registry, runtime, needs, (observers, peers))?;
+    if let Some(report) = training.report()? {
+        progress.note(&report);
+    }
+    let origin = training.origin(given).await?;
+    peers.agree(&origin).await?;
+    if !peers.leads() {
+        return follow::follow(training, peers).await;
+    }
+    let settings = Settings {
+        seed: plan.seed,
+        steps: plan.steps,
+        max_flat_steps: plan.algorithm.max_flat_steps,
+        eval: eval.clone(),
+        checkpoint: plan.checkpoint.clone(),
+        record: plan.config.record.clone(),
+        seats: training.asked(),
+        measure: training.measure(),
+        missing,
+        plan: plan_json(plan),
+        tokenizers: training.tokenizers()?,
+    };
+    let led = Led { work: training, peers: peers.clone() };
+    let run = Run::open(&place, &origin, settings, led, Arc::clone(&progress), interrupt);
+    let report = match run.await? {
+        Opened::Ready(run) => run.run().await?,
+        Opened::Complete(report) => {
+            progress.note("the run is complete; give more `steps` to go on with it");
+            *report
         }
     };
-    // Boxed: the state of a whole run is too large to be moved with its caller.
-    let report = Box::pin(report).await;
-    runtime.shutdown();
-    report
+    follow::end(peers, &report).await?;
+    Ok(report)
 }
 
 /// Returns the plan in numbers, with the names that have no numbers: seats of endpoints, and environments.
@@ -239,7 +290,8 @@ pub async fn play(
     let episodes = async {
         let needs = Needs::Split(&spec.split);
         let observers = Observers::new(progress);
-        let mut training = Training::start(plan, registry, &runtime, needs, observers)?;
+        let alone = (observers, &Peers::default());
+        let mut training = Training::start(plan, registry, &runtime, needs, alone)?;
         if let Some(checkpoint) = &checkpoint {
             training.load(checkpoint).await?;
         }

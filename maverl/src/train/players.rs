@@ -17,6 +17,7 @@ use crate::runtime::Policy;
 use crate::task::Task;
 use crate::train::error::TrainError;
 use crate::train::progress::Progress;
+use crate::train::ranks::Peers;
 use crate::train::sink::{EndedEpisode, Observers};
 use crate::train::spans::{self, Span};
 use crate::train::unscored;
@@ -39,6 +40,8 @@ pub(super) struct Players {
     seed: u64,
     max_unscored: f64,
     observers: Observers,
+    /// Ranks to which episodes are dealt.
+    peers: Peers,
 }
 
 /// Purpose of episodes: `train` or `eval/SPLIT`, and the step, from 0.
@@ -56,7 +59,7 @@ impl Players {
         policies: &[Policy],
         sampler: Sampler,
         held_out: BTreeMap<String, Vec<Task>>,
-        observers: Observers,
+        (observers, peers): (Observers, Peers),
     ) -> Result<Self, RolloutError> {
         let began = Instant::now();
         Ok(Self {
@@ -68,6 +71,7 @@ impl Players {
             seed: plan.seed,
             max_unscored: plan.rollout.max_unscored,
             observers,
+            peers,
         })
     }
 
@@ -131,6 +135,9 @@ impl Players {
     /// Runs the episodes of these indices on each task, and returns them in the order of tasks and indices. Observers
     /// receive each episode when it ends. `in_order` receives each one when all before it have ended, so its effect is
     /// independent of timing.
+    ///
+    /// Tasks are dealt to the ranks in turn, and every rank returns the episodes of all. Those of other ranks reach
+    /// observers and `in_order` when all have ended.
     pub(super) async fn play<'t>(
         &self,
         rollout: &Rollout,
@@ -139,44 +146,75 @@ impl Players {
         indices: Range<u32>,
         mut in_order: impl FnMut(&Episode) -> Result<(), TrainError>,
     ) -> Result<Vec<Episode>, TrainError> {
+        let tasks: Vec<&Task> = tasks.into_iter().collect();
+        let total = tasks.len() * indices.len();
         let requests = self.requests(stage, tasks, indices);
+        let (own, requests): (Vec<usize>, Vec<EpisodeRequest>) = requests.into_iter().unzip();
         self.progress().play(&stage.text(), requests.len() as u64);
         let sampled = || self.policies.iter().map(|policy| policy.work().decoded).sum::<u64>();
         let (before, count) = (sampled(), Cell::new(0));
         let tell = || self.progress().played(count.get(), sampled() - before);
         let playing = async {
-            let mut episodes: Vec<Option<Episode>> = vec![None; requests.len()];
+            let mut episodes: Vec<Option<Episode>> = vec![None; total];
             let (mut playing, mut next) = (rollout.play(requests), 0);
             while let Some((place, episode)) = playing.next().await {
                 count.set(count.get() + 1);
                 tell();
                 self.observers.on_episode(&stage.ended(&episode))?;
-                episodes[place] = Some(episode);
+                episodes[own[place]] = Some(episode);
                 while let Some(Some(episode)) = episodes.get(next) {
                     in_order(episode)?;
                     next += 1;
                 }
             }
-            Ok::<_, TrainError>(episodes.into_iter().flatten().collect::<Vec<Episode>>())
+            Ok::<_, TrainError>((episodes, next))
         };
-        let episodes = with_ticks(playing, tell).await?;
+        let (episodes, next) = with_ticks(playing, tell).await?;
+        let episodes = self.exchange(stage, episodes).await?;
+        episodes[next..].iter().try_for_each(in_order)?;
         unscored::check(&episodes, self.max_unscored)?;
         Ok(episodes)
     }
 
+    /// Returns the episodes of all ranks. Observers of rank 0 receive those of the others.
+    async fn exchange(
+        &self,
+        stage: Stage<'_>,
+        episodes: Vec<Option<Episode>>,
+    ) -> Result<Vec<Episode>, TrainError> {
+        if self.peers.ranks().is_none() {
+            return Ok(episodes.into_iter().flatten().collect());
+        }
+        let played: Vec<bool> = episodes.iter().map(Option::is_some).collect();
+        let own = episodes.into_iter().enumerate();
+        let own = own.filter_map(|(place, episode)| Some((place, episode?))).collect();
+        let all = self.peers.exchange(own).await?;
+        for (_, episode) in all.iter().filter(|(place, _)| self.peers.leads() && !played[*place]) {
+            self.observers.on_episode(&stage.ended(episode))?;
+        }
+        Ok(all.into_iter().map(|(_, episode)| episode).collect())
+    }
+
+    /// Returns the requests of this rank, with their places among those of all ranks. The episodes of a task are on one
+    /// rank, where they share a prompt.
     fn requests<'t>(
         &self,
         Stage { name, step }: Stage<'_>,
         tasks: impl IntoIterator<Item = &'t Task>,
         indices: Range<u32>,
-    ) -> Vec<EpisodeRequest> {
+    ) -> Vec<(usize, EpisodeRequest)> {
         let request = |task: &Task, index| EpisodeRequest {
             task: task.clone(),
             index,
             seed: episode_seed(self.seed, name, step, task, index),
         };
-        let of = |task| indices.clone().map(move |index| request(task, index));
-        tasks.into_iter().flat_map(of).collect()
+        let (rank, ranks, group) = (self.peers.rank(), self.peers.size(), indices.len());
+        let dealt = tasks.into_iter().enumerate().filter(|(at, _)| at % ranks == rank);
+        let of = |(at, task)| {
+            let places = at * group..(at + 1) * group;
+            places.zip(indices.clone()).map(move |(place, index)| (place, request(task, index)))
+        };
+        dealt.flat_map(of).collect()
     }
 
     /// Runs held-out tasks. Seeds do not depend on the step, so that evaluations of one run compare weights on equal

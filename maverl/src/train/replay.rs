@@ -17,6 +17,7 @@ use crate::runtime::Runtime;
 use crate::train::dataset::Needs;
 use crate::train::error::TrainError;
 use crate::train::progress::Progress;
+use crate::train::ranks::Peers;
 use crate::train::sink::Observers;
 use crate::train::trainable::Trainable;
 use crate::train::training::Training;
@@ -164,7 +165,8 @@ pub async fn replay(
     let runtime = Runtime::start(&plan.worker_specs(), &plan.runtime_options())?;
     let replayed = async {
         let observers = Observers::new(progress);
-        let mut training = Training::start(plan, registry, &runtime, Needs::Nothing, observers)?;
+        let alone = (observers, &Peers::default());
+        let mut training = Training::start(plan, registry, &runtime, Needs::Nothing, alone)?;
         return_to(&mut training, run, recorded.step.saturating_sub(1), &**progress).await?;
         let rollout = training.rollout_of(recorded.step.saturating_sub(1), &recorded.episode);
         Ok(rollout::replay(&rollout, &recorded.episode).await)
@@ -197,6 +199,13 @@ async fn return_to(
             _ => format!("steps {} to {steps}", from + 1),
         };
         progress.note(&format!("weights after step {from}, and {learned} learned again"));
+        let ranks = run.origin()?.provenance.ranks;
+        if ranks > 1 {
+            progress.warn(&format!(
+                "the run had {ranks} ranks; what one rank learns again differs by rounding, so that turns may differ. \
+                 Steps right after a checkpoint have nothing learned again"
+            ));
+        }
     }
     let rows = run.metrics()?;
     for step in from..steps {

@@ -21,6 +21,7 @@ use crate::train::dataset::{Dataset, Needs, hash, held_out};
 use crate::train::error::TrainError;
 use crate::train::learner::Learner;
 use crate::train::players::Players;
+use crate::train::ranks::Peers;
 use crate::train::sink::Observers;
 use crate::train::step::{learn, step};
 use crate::train::trainable::{Stepped, Trainable};
@@ -40,6 +41,8 @@ pub(super) struct Training<'p> {
     dataset: Dataset,
     /// Device of the models, and that of everything else.
     device: String,
+    /// Number of ranks.
+    ranks: usize,
 }
 
 impl<'p> Training<'p> {
@@ -49,7 +52,7 @@ impl<'p> Training<'p> {
         registry: &Registry,
         runtime: &Runtime,
         needs: Needs<'_>,
-        observers: Observers,
+        (observers, peers): (Observers, &Peers),
     ) -> Result<Self, TrainError> {
         let dataset = Dataset::read(plan, needs)?;
         let (sampler, held_out) = (dataset.sampler(plan), held_out(plan, needs)?);
@@ -57,8 +60,16 @@ impl<'p> Training<'p> {
         Ok(Self {
             plan,
             swapped: (plan.algorithm.swap_every > 0).then(|| plan.with_swapped_policies()),
-            players: Players::start(plan, registry, policies, sampler, held_out, observers)?,
-            learner: Learner::new(policies),
+            players: Players::start(
+                plan,
+                registry,
+                policies,
+                sampler,
+                held_out,
+                (observers, peers.clone()),
+            )?,
+            learner: Learner::new(policies, peers.clone()),
+            ranks: peers.size(),
             dataset,
             device: device(runtime),
         })
@@ -80,6 +91,7 @@ impl<'p> Training<'p> {
             weights: self.learner.fingerprints().await?,
             device: self.device.clone(),
             threads,
+            ranks: self.ranks,
         };
         let base = absolute(&self.plan.base)?;
         Ok(Origin { given, config: self.plan.config.clone(), base, provenance })

@@ -18,6 +18,7 @@ mod metrics;
 mod models;
 mod numbers;
 mod programs;
+mod ranks;
 mod recipes;
 mod resolved;
 mod schema;

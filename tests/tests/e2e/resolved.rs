@@ -168,6 +168,7 @@ fn means_the_same(
         weights: Default::default(),
         device: "cpu".into(),
         threads: 1,
+        ranks: 1,
     };
     let given = sources.written().expect("what is accepted can be read");
     let base = plan.base.clone();

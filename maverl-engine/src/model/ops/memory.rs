@@ -71,6 +71,22 @@ pub trait Memory: Clone + Debug + Send + Sync + Sized + 'static {
     /// If the device fails.
     fn read_sums<'a>(&self, of: &'a Self::Sums) -> Done<Cow<'a, [f32]>>;
 
+    /// Calls `f` with the sums in host memory for modification.
+    ///
+    /// # Errors
+    ///
+    /// If the device or `f` fails.
+    fn update_sums(
+        &self,
+        of: &mut Self::Sums,
+        f: &mut dyn FnMut(&mut [f32]) -> Done<()>,
+    ) -> Done<()> {
+        let mut values = self.read_sums(of)?.into_owned();
+        f(&mut values)?;
+        *of = self.sums_of(values)?;
+        Ok(())
+    }
+
     /// Computes the sum of all squares. `parts` are the places that are not 0; the order of the sum may follow them.
     ///
     /// # Errors

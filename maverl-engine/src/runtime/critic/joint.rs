@@ -1,9 +1,11 @@
 //! A critic on the policy's trunk: the value loss is part of the policy's optimizer steps.
 
 use super::{Aimed, Body, Critic, Totals, failed, weight};
+use crate::loss::ValueLoss;
 use crate::model::ops::{Backend, Cpu};
 use crate::model::{Gradients, ModelError};
 use crate::runtime::optimizer::Optimizer;
+use crate::runtime::peers::Peers;
 use crate::runtime::{CriticSpec, RuntimeError, ValueBatch, ValueStats};
 
 /// A critic on the policy's trunk during a joint update.
@@ -83,6 +85,20 @@ impl<O: Backend> Joint<'_, O> {
             *d += spec.value_coef as f32 * through;
         }
         ops.act(sum)
+    }
+
+    /// Begins the sums of a step of several ranks, and returns those before it.
+    pub(crate) fn begin_step(&mut self) -> ValueLoss {
+        std::mem::take(&mut self.totals.value)
+    }
+
+    /// Adds the gradients and the sums of the other ranks to those of this step.
+    pub(crate) fn combine(&mut self, peers: &Peers, before: ValueLoss) -> Result<(), ModelError> {
+        peers.combine(&Cpu::default(), &mut self.gradients)?;
+        let all = peers.value_loss(self.totals.value)?;
+        self.totals.value = before;
+        self.totals.value += all;
+        Ok(())
     }
 
     /// Returns the norm of the head's gradient.

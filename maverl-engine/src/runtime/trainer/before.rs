@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{Totals, Trainer, shares};
+use super::{Totals, Trainer, lengths, shares};
 use crate::loss::{self, Correction, Pair, PreferenceOptions, preference};
 use crate::model::ops::Backend;
 use crate::model::{Decoder, Model, ModelError, ModelErrorKind, Pool};
@@ -144,19 +144,21 @@ impl<O: Backend> Trainer<O> {
         pool: &mut Pool<O>,
         decoder: impl Fn(&PackedRows, usize) -> Cow<'m, Decoder<O>>,
     ) -> Result<Vec<Vec<f32>>, ModelError> {
-        let (mut all, mut at) = (Vec::with_capacity(rows.len()), 0);
-        for micro in row_batches(rows, self.micro_batch_tokens, share) {
-            let rows = &rows[at..at + micro];
-            let packed = PackedRows::new(rows, share);
-            let found = packed.logprobs(&decoder(&packed, at), pool)?;
-            let mut rest = found.as_slice();
-            for row in rows {
-                let (own, after) = rest.split_at(row.completion.len());
-                all.push(own.to_vec());
-                rest = after;
+        self.peers.lists(lengths(rows), |own| {
+            let (mut all, mut at) = (Vec::with_capacity(own.len()), own.start);
+            for micro in row_batches(&rows[own], self.micro_batch_tokens, share) {
+                let rows = &rows[at..at + micro];
+                let packed = PackedRows::new(rows, share);
+                let found = packed.logprobs(&decoder(&packed, at), pool)?;
+                let mut rest = found.as_slice();
+                for row in rows {
+                    let (own, after) = rest.split_at(row.completion.len());
+                    all.push(own.to_vec());
+                    rest = after;
+                }
+                at += micro;
             }
-            at += micro;
-        }
-        Ok(all)
+            Ok(all)
+        })
     }
 }

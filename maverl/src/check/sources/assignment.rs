@@ -7,7 +7,16 @@ use figment::value::Value;
 use super::{Content, Layer, Problem, toml_value};
 
 /// Environment variables that begin like keys and are none.
-const RESERVED: &[&str] = &["MAVERL_FUZZ_CASES", "MAVERL_SIMD", "MAVERL_TEST_DATA"];
+const RESERVED: &[&str] = &[
+    "MAVERL_FUZZ_CASES",
+    "MAVERL_JOB",
+    "MAVERL_LOCAL_RANK",
+    "MAVERL_LOCAL_RANKS",
+    "MAVERL_RANK",
+    "MAVERL_RANKS",
+    "MAVERL_SIMD",
+    "MAVERL_TEST_DATA",
+];
 
 pub(super) fn is_key(name: &str) -> bool {
     name.starts_with("MAVERL_") && !RESERVED.contains(&name)

@@ -12,7 +12,7 @@ use crate::settings::{TableKind, Tagged};
 use crate::table::{Table, paragraphs};
 
 /// Pages of the book, by the tables that they are about; the first that fits.
-const PAGES: [(&str, &str); 25] = [
+const PAGES: [(&str, &str); 26] = [
     ("task.mixture", "mixture.md"),
     ("task", "corpora.md"),
     ("orchestra", "teams.md"),
@@ -37,6 +37,7 @@ const PAGES: [(&str, &str); 25] = [
     ("checkpoint", "resume.md"),
     ("record", "runs.md"),
     ("runtime", "memory.md"),
+    ("dist", "ranks.md"),
     ("", "configuring.md"),
 ];
 

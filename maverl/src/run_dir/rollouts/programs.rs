@@ -28,6 +28,11 @@ impl ProgramLogs {
         Ok(Self { path, file: None })
     }
 
+    /// Creates the writer beside no file, to which nothing is appended.
+    pub(super) fn none() -> Self {
+        Self { path: PathBuf::new(), file: None }
+    }
+
     /// Appends the log of an episode, if it has one.
     pub(super) fn append(&mut self, episode: &Episode) -> Result<(), RunDirError> {
         if episode.log.is_empty() {

@@ -38,6 +38,8 @@ enum Content {
     Whole(FileHash),
     /// The file has its final name.
     Finished(FileHash),
+    /// There is no file.
+    Discarded,
 }
 
 /// A file of frames, as those of [`encode`], the last of which grows.
@@ -107,6 +109,12 @@ impl RolloutWriter {
         Ok(Self { path: path.to_owned(), growing, content, places: Vec::new(), logs })
     }
 
+    /// Creates a writer that writes nothing, for ranks other than the one that writes the run.
+    pub fn discarding() -> Self {
+        let (path, places, logs) = (PathBuf::new(), Vec::new(), ProgramLogs::none());
+        Self { growing: path.clone(), path, content: Content::Discarded, places, logs }
+    }
+
     /// Appends an episode. It can be read when this returns.
     ///
     /// # Errors
@@ -117,8 +125,12 @@ impl RolloutWriter {
     ///
     /// If the file was finished or replaced.
     pub fn append(&mut self, episode: &Episode) -> Result<(), RunDirError> {
-        let Content::Growing(out) = &mut self.content else {
-            panic!("no episode is appended to a complete file")
+        let out = match &mut self.content {
+            Content::Growing(out) => out,
+            Content::Discarded => return Ok(()),
+            Content::Whole(_) | Content::Finished(_) => {
+                panic!("no episode is appended to a complete file")
+            }
         };
         self.places.push(out.append(episode).at("append to", &self.growing)?);
         self.logs.append(episode)
@@ -130,6 +142,9 @@ impl RolloutWriter {
     ///
     /// If the disk fails.
     pub fn replace(&mut self, episodes: &[Episode]) -> Result<(), RunDirError> {
+        if matches!(self.content, Content::Discarded) {
+            return Ok(());
+        }
         let (bytes, places) = encode(&self.growing, episodes)?;
         write_atomic(&self.growing, &bytes)?;
         (self.content, self.places) = (Content::Whole(FileHash::of(&bytes)), places);
@@ -145,6 +160,7 @@ impl RolloutWriter {
     pub fn finish(&mut self) -> Result<FileHash, RunDirError> {
         let hash = match &mut self.content {
             Content::Finished(hash) => return Ok(hash.clone()),
+            Content::Discarded => return Ok(FileHash::of(&[])),
             Content::Whole(hash) => hash.clone(),
             Content::Growing(out) => {
                 out.end_frame().at("append to", &self.growing)?;

@@ -45,6 +45,14 @@ impl Memory for Cpu {
         Ok(Cow::Borrowed(of))
     }
 
+    fn update_sums(
+        &self,
+        of: &mut Vec<f32>,
+        f: &mut dyn FnMut(&mut [f32]) -> Done<()>,
+    ) -> Done<()> {
+        f(of)
+    }
+
     fn squares(&self, of: &Vec<f32>, parts: impl Iterator<Item = Range<usize>>) -> Done<f64> {
         // Each part by itself: the order of the sum is part of the result.
         Ok(parts.map(|part| sum_of_squares(&of[part])).sum())

@@ -1,0 +1,64 @@
+//! Errors of ranks.
+
+/// Error of a launch, of a connection between ranks, or of another rank.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RankError {
+    /// Variables of the launcher are invalid.
+    #[error("the variables of {launcher} are not valid: {reason}")]
+    Launch {
+        /// Name of the launcher.
+        launcher: &'static str,
+        /// What was found, and what to set instead.
+        reason: String,
+    },
+    /// No variable has the address of rank 0.
+    #[error(
+        "{launcher} does not give the address of rank 0; set `dist.address = \"host:port\"`, or `MASTER_ADDR` and \
+         `MASTER_PORT`"
+    )]
+    NoAddress {
+        /// Name of the launcher.
+        launcher: &'static str,
+    },
+    /// The ranks could not be connected.
+    #[error("rank {rank} of {size} could not join the others at `{address}`: {reason}")]
+    Join {
+        /// Rank of this process.
+        rank: usize,
+        /// Number of ranks.
+        size: usize,
+        /// Address of rank 0.
+        address: String,
+        /// Reason.
+        reason: String,
+    },
+    /// A rank was killed, hangs or cannot be reached.
+    #[error("rank {rank} ({place}) is lost: {reason}")]
+    Lost {
+        /// The rank.
+        rank: usize,
+        /// Its host and process.
+        place: String,
+        /// What was observed.
+        reason: String,
+    },
+    /// A rank ended the run.
+    #[error("rank {rank} ({place}) ended the run: {reason}")]
+    Ended {
+        /// The rank.
+        rank: usize,
+        /// Its host and process.
+        place: String,
+        /// Its error.
+        reason: String,
+    },
+    /// A rank has another state than rank 0, where both must be equal.
+    #[error("rank {rank} differs from rank 0: {what}")]
+    Differs {
+        /// The rank.
+        rank: usize,
+        /// Difference, with a remedy.
+        what: String,
+    },
+}

@@ -1,0 +1,117 @@
+//! Processes that train together: how they were launched, how they are connected, and what they compute in common.
+//!
+//! - Every sum is added in the order of ranks, so equal ranks give equal bits, on all of them.
+//! - Every rank calls the same operations of a channel in the same order. Channels are independent of each other.
+//! - The loss of a rank ends every pending and every later operation on all others, with its name.
+
+mod channel;
+mod error;
+mod launch;
+mod tcp;
+
+pub use channel::Channel;
+pub use error::RankError;
+pub use launch::Launch;
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+/// Options of the connection between ranks.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct DistOptions {
+    /// Address of rank 0, `host:port`; `None` takes that of the launcher.
+    pub address: Option<String>,
+    /// Time within which the loss of a rank ends all others.
+    pub timeout: Duration,
+    /// Time within which all ranks must have joined.
+    pub join: Duration,
+}
+
+impl Default for DistOptions {
+    fn default() -> Self {
+        let (timeout, join) = (Duration::from_secs(60), Duration::from_secs(300));
+        Self { address: None, timeout, join }
+    }
+}
+
+/// A connection of every rank with every other one.
+pub(crate) trait Link: Debug + Send + Sync {
+    /// Returns the rank of this process.
+    fn rank(&self) -> usize;
+    /// Returns the number of ranks.
+    fn size(&self) -> usize;
+    /// Sends a message to another rank.
+    fn send(&self, to: usize, channel: u32, message: &[u8]) -> Result<(), RankError>;
+    /// Waits for the next message of another rank on a channel.
+    fn receive(&self, from: usize, channel: u32) -> Result<Vec<u8>, RankError>;
+    /// Ends all operations here and on the other ranks, which get the reason.
+    fn abort(&self, reason: &str);
+    /// Takes leave of the other ranks: the end of this process is no loss.
+    fn leave(&self);
+    /// Returns a receiver of the first failure.
+    fn failure(&self) -> watch::Receiver<Option<RankError>>;
+}
+
+/// This process among those that train together. Clones share the connection.
+#[derive(Debug, Clone)]
+pub struct Ranks(Arc<dyn Link>);
+
+impl Ranks {
+    /// Connects a process with the others of its launch. Waits until all have joined.
+    ///
+    /// # Errors
+    ///
+    /// If there is no address, or a rank does not join in time.
+    pub fn join(launch: &Launch, options: &DistOptions) -> Result<Self, RankError> {
+        Ok(Self(Arc::new(tcp::Tcp::join(launch, options)?)))
+    }
+
+    /// Returns the rank of this process, from 0.
+    pub fn rank(&self) -> usize {
+        self.0.rank()
+    }
+
+    /// Returns the number of ranks.
+    pub fn size(&self) -> usize {
+        self.0.size()
+    }
+
+    /// Returns the channel of a number, of which every rank has one.
+    pub fn channel(&self, number: u32) -> Channel {
+        Channel::new(Arc::clone(&self.0), number)
+    }
+
+    /// Ends all operations here and on the other ranks, which get the reason.
+    pub fn abort(&self, reason: &str) {
+        self.0.abort(reason);
+    }
+
+    /// Takes leave of the other ranks: the end of this process is no loss. Every rank calls this when it has no more
+    /// operations.
+    pub fn leave(&self) {
+        self.0.leave();
+    }
+
+    /// Returns the first failure, if there was one.
+    pub fn failure(&self) -> Option<RankError> {
+        self.0.failure().borrow().clone()
+    }
+
+    /// Waits for the first failure.
+    pub async fn failed(&self) -> RankError {
+        let mut failure = self.0.failure();
+        let found = failure.wait_for(Option::is_some).await.ok().and_then(|found| found.clone());
+        match found {
+            Some(error) => error,
+            // The connection was closed without a failure.
+            None => std::future::pending().await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,169 @@
+#![allow(clippy::unwrap_used)]
+
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
+use std::time::Instant;
+
+use super::*;
+
+const TIMEOUT: Duration = Duration::from_secs(4);
+
+fn launch(rank: usize, size: usize) -> Launch {
+    let variables = [
+        ("MAVERL_RANK", rank.to_string()),
+        ("MAVERL_RANKS", size.to_string()),
+        ("MAVERL_JOB", "test".to_owned()),
+    ];
+    let get = |name: &str| {
+        variables.iter().find(|(variable, _)| *variable == name).map(|(_, value)| value.clone())
+    };
+    Launch::detect(get).unwrap().unwrap()
+}
+
+/// Returns a free port of this machine.
+fn port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+fn options(port: u16) -> DistOptions {
+    let address = Some(format!("127.0.0.1:{port}"));
+    DistOptions { address, timeout: TIMEOUT, join: Duration::from_secs(20) }
+}
+
+/// Runs ranks on threads, and returns what each returns.
+fn on_ranks<T: Send>(size: usize, run: impl Fn(Ranks) -> T + Sync) -> Vec<T> {
+    let port = port();
+    std::thread::scope(|scope| {
+        let spawn = |rank| {
+            let run = &run;
+            scope.spawn(move || run(Ranks::join(&launch(rank, size), &options(port)).unwrap()))
+        };
+        let threads: Vec<_> = (0..size).map(spawn).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+/// Returns numbers of a rank whose sum depends on the order of addition.
+fn numbers(rank: usize, count: usize) -> Vec<f32> {
+    let number = |i: usize| (((i * 7919 + rank * 104_729) % 1009) as f32 - 504.0) * 1.1e-3;
+    (0..count).map(|i| number(i) * 10_f32.powi((rank as i32 * 3 + i as i32) % 7)).collect()
+}
+
+#[test]
+fn sums_are_added_in_the_order_of_ranks_and_equal_on_all() {
+    for (size, count) in [(2, 1), (3, 2), (3, 1000), (4, 4097)] {
+        let sums = on_ranks(size, |ranks| {
+            let mut own = numbers(ranks.rank(), count);
+            ranks.channel(1).all_reduce(&mut own).unwrap();
+            ranks.channel(1).barrier().unwrap();
+            own
+        });
+        let mut expected = numbers(0, count);
+        for rank in 1..size {
+            expected.iter_mut().zip(numbers(rank, count)).for_each(|(sum, value)| *sum += value);
+        }
+        let bits = |values: &[f32]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+        for (rank, sum) in sums.iter().enumerate() {
+            assert_eq!(bits(sum), bits(&expected), "rank {rank} of {size}");
+        }
+    }
+}
+
+#[test]
+fn messages_of_every_length_arrive_whole_on_the_channel_they_were_sent_on() {
+    let lengths = [0, 1, 9, (1 << 22) - 1, 1 << 22, (9 << 20) + 5];
+    on_ranks(2, |ranks| {
+        let (one, two) = (ranks.channel(1), ranks.channel(2));
+        for length in lengths {
+            let message = |rank: usize| -> Vec<u8> {
+                (0..length).map(|i| (i * 31 + rank * 7 + length) as u8).collect()
+            };
+            // The ranks use the channels in different orders.
+            let own = message(ranks.rank());
+            let check = |all: Vec<Vec<u8>>| assert!(all == [message(0), message(1)], "{length}");
+            let first = std::thread::scope(|scope| {
+                let other = scope.spawn(|| two.all_gather(&own).unwrap());
+                check(one.all_gather(&own).unwrap());
+                other.join().unwrap()
+            });
+            check(first);
+            assert_eq!(one.broadcast(&own).unwrap(), message(0));
+        }
+        assert_eq!(one.all_gather_f64(&[ranks.rank() as f64]).unwrap(), [[0.0], [1.0]]);
+        one.barrier().unwrap();
+    });
+}
+
+#[test]
+fn the_error_of_a_rank_ends_all_others_with_its_reason() {
+    let errors = on_ranks(3, |ranks| {
+        if ranks.rank() == 1 {
+            ranks.abort("the disk is full");
+            return None;
+        }
+        let start = Instant::now();
+        let error = ranks.channel(0).barrier().unwrap_err();
+        assert!(start.elapsed() < TIMEOUT, "{:?}", start.elapsed());
+        assert_eq!(ranks.failure().as_ref(), Some(&error));
+        Some(error.to_string())
+    });
+    for error in errors.into_iter().flatten() {
+        assert!(error.starts_with("rank 1 ("), "{error}");
+        assert!(error.ends_with("ended the run: the disk is full"), "{error}");
+    }
+}
+
+#[test]
+fn the_end_of_a_rank_that_took_leave_is_no_loss() {
+    on_ranks(3, |ranks| {
+        ranks.channel(0).barrier().unwrap();
+        ranks.leave();
+        if ranks.rank() == 0 {
+            std::thread::sleep(Duration::from_millis(500));
+            assert_eq!(ranks.failure(), None);
+        }
+    });
+}
+
+#[test]
+fn ranks_that_differ_are_named() {
+    let errors = on_ranks(3, |ranks| {
+        let number = if ranks.rank() == 2 { 5 } else { 4 };
+        let agreed = ranks.channel(0).agree(number, "the weights differ");
+        ranks.channel(0).barrier().unwrap();
+        agreed.unwrap_err().to_string()
+    });
+    assert_eq!(errors, ["rank 2 differs from rank 0: the weights differ"; 3]);
+}
+
+#[test]
+fn strangers_at_the_port_of_rank_0_are_sent_away() {
+    let port = port();
+    let two = std::thread::scope(|scope| {
+        let leader = scope.spawn(|| Ranks::join(&launch(0, 2), &options(port)).unwrap());
+        let stranger = loop {
+            if let Ok(stream) = TcpStream::connect(("127.0.0.1", port)) {
+                break stream;
+            }
+        };
+        (&stranger).write_all(b"GET / HTTP/1.1\r\nhost: rank-0\r\naccept: */*\r\n\r\n").unwrap();
+        let other = Launch { job: "other".to_owned(), ..launch(1, 2) };
+        let short = DistOptions { join: Duration::from_millis(300), ..options(port) };
+        assert!(Ranks::join(&other, &short).is_err());
+        let follower = Ranks::join(&launch(1, 2), &options(port)).unwrap();
+        [leader.join().unwrap(), follower]
+    });
+    assert_eq!(two.each_ref().map(Ranks::rank), [0, 1]);
+}
+
+#[test]
+fn a_rank_that_does_not_join_in_time_is_named() {
+    let short = DistOptions { join: Duration::from_millis(300), ..options(port()) };
+    let error = Ranks::join(&launch(0, 2), &short).unwrap_err().to_string();
+    assert!(error.contains("rank 1 has not joined in time"), "{error}");
+    let error = Ranks::join(&launch(1, 2), &short).unwrap_err().to_string();
+    assert!(error.contains("does not answer"), "{error}");
+    let nowhere = DistOptions { address: None, ..short };
+    let error = Ranks::join(&launch(1, 2), &nowhere).unwrap_err().to_string();
+    assert!(error.contains("`dist.address"), "{error}");
+}

@@ -1,0 +1,219 @@
+//! The other ranks of a worker group: work on rows is dealt to all, and every rank gets all results.
+//!
+//! A row is computed by one rank, and K-1 gives it the bits that every rank would compute. Sums are added in the order of
+//! ranks, so that all have the same bits, which differ by rounding from those of another number of ranks.
+
+use std::ops::Range;
+
+use crate::dist::{Channel, RankError};
+use crate::loss::{PolicyLoss, ValueLoss};
+use crate::model::ops::Ops;
+use crate::model::{Gradients, ModelError, ModelErrorKind, Params};
+
+/// The ranks on which a worker group is; none beside this process by default.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Peers(Option<Channel>);
+
+impl Peers {
+    /// Creates the ranks that share a channel.
+    pub(crate) fn new(channel: Option<Channel>) -> Self {
+        Self(channel.filter(|channel| channel.size() > 1))
+    }
+
+    /// Returns the channel, if there are other ranks.
+    pub(crate) fn channel(&self) -> Option<&Channel> {
+        self.0.as_ref()
+    }
+
+    /// Returns the number of ranks.
+    pub(crate) fn size(&self) -> usize {
+        self.0.as_ref().map_or(1, Channel::size)
+    }
+
+    /// Returns the rows of this rank. Rows are dealt in ranges of about equal numbers of tokens, so that rows with one
+    /// prompt stay together. `together` rows are never separated.
+    pub(crate) fn share(
+        &self,
+        lengths: impl Iterator<Item = usize>,
+        together: usize,
+    ) -> Range<usize> {
+        let Some(channel) = &self.0 else { return 0..lengths.count() };
+        let lengths: Vec<usize> = lengths.collect();
+        let [start, end] = [channel.rank(), channel.rank() + 1]
+            .map(|rank| bound(&lengths, together, rank, channel.size()));
+        start..end
+    }
+
+    /// Computes a list of numbers for each row, each on one rank. `compute` gets the rows of this rank.
+    pub(crate) fn lists(
+        &self,
+        lengths: impl Iterator<Item = usize>,
+        compute: impl FnOnce(Range<usize>) -> Result<Vec<Vec<f32>>, ModelError>,
+    ) -> Result<Vec<Vec<f32>>, ModelError> {
+        let own = compute(self.share(lengths, 1))?;
+        let Some(channel) = &self.0 else { return Ok(own) };
+        let all = channel.all_gather(&encode(&own)).map_err(lost)?;
+        Ok(all.iter().flat_map(|bytes| decode(bytes)).collect())
+    }
+
+    /// Combines the gradients of all ranks.
+    pub(crate) fn combine<O: Ops>(
+        &self,
+        ops: &O,
+        gradients: &mut Gradients<'_, O>,
+    ) -> Result<(), ModelError> {
+        match &self.0 {
+            None => Ok(()),
+            Some(channel) => {
+                gradients.combine(ops, |values| channel.all_reduce(values).map_err(lost))
+            }
+        }
+    }
+
+    /// Returns the numbers of all ranks, in their order.
+    pub(crate) fn numbers(&self, own: &[f64]) -> Result<Vec<Vec<f64>>, ModelError> {
+        match &self.0 {
+            None => Ok(vec![own.to_vec()]),
+            Some(channel) => channel.all_gather_f64(own).map_err(lost),
+        }
+    }
+
+    /// Fails unless all ranks have the same weights.
+    pub(crate) fn compare<O: Ops>(
+        &self,
+        ops: &O,
+        params: &Params<O>,
+        policy: &str,
+    ) -> Result<(), ModelError> {
+        let Some(channel) = &self.0 else { return Ok(()) };
+        let what = format!(
+            "the weights of policy `{policy}` differ after an update; a rank has another build of maverl, or memory that \
+             fails"
+        );
+        channel.agree(params.checksum(ops)?, &what).map_err(lost)
+    }
+
+    /// Fails unless all ranks have the same bytes, of which they give a hash.
+    pub(crate) fn agree(&self, hash: impl FnOnce() -> u64, policy: &str) -> Result<(), ModelError> {
+        let Some(channel) = &self.0 else { return Ok(()) };
+        let what = format!(
+            "the batch of policy `{policy}` differs; episodes must not depend on the machine that plays them"
+        );
+        channel.agree(hash(), &what).map_err(lost)
+    }
+
+    /// Adds the sums of all ranks over the rows of a loss.
+    pub(crate) fn policy_loss(&self, own: PolicyLoss) -> Result<PolicyLoss, ModelError> {
+        let PolicyLoss { loss, surrogate, kl, entropy, tokens, clipped, ppo_kl } = own;
+        let clipped = clipped.map(|count| count as f64);
+        let [low, high, dual] = clipped;
+        let numbers = [loss, surrogate, kl, entropy, ppo_kl, tokens as f64, low, high, dual];
+        let mut sum = PolicyLoss::default();
+        for of in self.numbers(&numbers)? {
+            let &[loss, surrogate, kl, entropy, ppo_kl, tokens, low, high, dual] = of.as_slice()
+            else {
+                continue;
+            };
+            let clipped = [low, high, dual].map(|count| count as u64);
+            let tokens = tokens as u64;
+            sum += PolicyLoss { loss, surrogate, kl, entropy, tokens, clipped, ppo_kl };
+        }
+        Ok(sum)
+    }
+
+    /// Adds the sums of all ranks over the values of a loss.
+    pub(crate) fn value_loss(&self, own: ValueLoss) -> Result<ValueLoss, ModelError> {
+        let mut sum = ValueLoss::default();
+        for of in self.numbers(&[own.loss, own.clipped as f64, own.values as f64])? {
+            let &[loss, clipped, values] = of.as_slice() else { continue };
+            sum += ValueLoss { loss, clipped: clipped as u64, values: values as u64 };
+        }
+        Ok(sum)
+    }
+}
+
+/// Adds a word to a hash.
+pub(crate) fn mixed(hash: u64, word: u64) -> u64 {
+    (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
+}
+
+/// Converts the loss of a rank to an error of the worker group.
+pub(crate) fn lost(error: RankError) -> ModelError {
+    ModelError::new(ModelErrorKind::Io, error.to_string()).with_source(error)
+}
+
+/// Returns the first row of a rank: the one that begins nearest to its share of the tokens.
+fn bound(lengths: &[usize], together: usize, rank: usize, ranks: usize) -> usize {
+    let total: usize = lengths.iter().sum();
+    let target = total * rank / ranks;
+    if rank == ranks {
+        return lengths.len();
+    }
+    let (mut before, mut row) = (0, 0);
+    for unit in lengths.chunks(together) {
+        let tokens: usize = unit.iter().sum();
+        // A unit belongs to the rank in whose share its middle is.
+        if before + tokens / 2 >= target {
+            break;
+        }
+        (before, row) = (before + tokens, row + unit.len());
+    }
+    row
+}
+
+/// Encodes lists of numbers: for each, its length and its numbers.
+pub(crate) fn encode(lists: &[Vec<f32>]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for list in lists {
+        bytes.extend_from_slice(&(list.len() as u32).to_le_bytes());
+        bytes.extend(list.iter().flat_map(|value| value.to_le_bytes()));
+    }
+    bytes
+}
+
+/// Decodes the lists of [`encode`].
+pub(crate) fn decode(bytes: &[u8]) -> Vec<Vec<f32>> {
+    let mut words = bytes.chunks_exact(4).map(|bytes| {
+        let mut word = [0; 4];
+        word.copy_from_slice(bytes);
+        word
+    });
+    let mut lists = Vec::new();
+    while let Some(length) = words.next() {
+        let length = u32::from_le_bytes(length) as usize;
+        lists.push(words.by_ref().take(length).map(f32::from_le_bytes).collect());
+    }
+    lists
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_has_one_rank_and_ranks_have_about_as_many_tokens() {
+        let lengths: Vec<usize> = (0..40).map(|i| 3 + (i * 7) % 11).collect();
+        let total: usize = lengths.iter().sum();
+        for (ranks, together) in [(1, 1), (2, 1), (3, 2), (4, 4), (7, 2), (64, 1)] {
+            let bounds: Vec<usize> =
+                (0..=ranks).map(|rank| bound(&lengths, together, rank, ranks)).collect();
+            assert_eq!((bounds[0], bounds[ranks]), (0, lengths.len()));
+            for pair in bounds.windows(2) {
+                assert!(pair[0] <= pair[1] && pair[0] % together == 0, "{bounds:?}");
+                let tokens: usize = lengths[pair[0]..pair[1]].iter().sum();
+                assert!(tokens.abs_diff(total / ranks) <= 13 * together, "{tokens} of {total}");
+            }
+        }
+        assert_eq!(bound(&[], 1, 1, 2), 0);
+    }
+
+    #[test]
+    fn lists_are_decoded_to_the_bit() {
+        let lists = vec![vec![1.5, -0.0, f32::NAN], vec![], vec![f32::MIN_POSITIVE]];
+        let found = decode(&encode(&lists));
+        let bits = |lists: &[Vec<f32>]| -> Vec<Vec<u32>> {
+            lists.iter().map(|list| list.iter().map(|value| value.to_bits()).collect()).collect()
+        };
+        assert_eq!(bits(&found), bits(&lists));
+    }
+}

@@ -1,0 +1,56 @@
+//! An optimizer step of several ranks: sums and gradients of each, added in their order.
+
+use super::totals::Totals;
+use super::{Back, Trainer};
+use crate::loss::{PolicyLoss, ValueLoss};
+use crate::model::ops::Backend;
+use crate::model::{Model, ModelError};
+use crate::runtime::critic::Joint;
+
+/// Sums of all ranks before an optimizer step. Those of the step are summed from zero, and are added when all ranks have
+/// theirs.
+pub(super) struct Before {
+    policy: PolicyLoss,
+    /// Sum, maximum and number of the mismatches.
+    mismatch: (f64, f64, u64),
+    value: ValueLoss,
+}
+
+impl Totals {
+    /// Begins the sums of an optimizer step, and returns those before it.
+    pub(super) fn begin_step<O: Backend>(&mut self, back: &mut Back<'_, O>) -> Before {
+        let mismatch = (self.mismatch, self.mismatch_max, self.mismatch_tokens);
+        (self.mismatch, self.mismatch_max, self.mismatch_tokens) = (0.0, 0.0, 0);
+        let value = back.joint.as_mut().map(Joint::begin_step).unwrap_or_default();
+        Before { policy: std::mem::take(&mut self.policy), mismatch, value }
+    }
+}
+
+impl<O: Backend> Trainer<O> {
+    /// Adds the gradients and the sums of the other ranks.
+    pub(super) fn combine(
+        &self,
+        model: &Model<O>,
+        before: Before,
+        Back { gradients, joint }: &mut Back<'_, O>,
+        totals: &mut Totals,
+    ) -> Result<(), ModelError> {
+        let Before { policy, mismatch: (sum, max, tokens), value } = before;
+        self.peers.combine(model.decoder.ops(), gradients)?;
+        let own = self.peers.policy_loss(totals.policy)?;
+        totals.policy = policy;
+        totals.policy += own;
+        let own = [totals.mismatch, totals.mismatch_max, totals.mismatch_tokens as f64];
+        (totals.mismatch, totals.mismatch_max, totals.mismatch_tokens) = (sum, max, tokens);
+        for of in self.peers.numbers(&own)? {
+            let &[sum, max, tokens] = of.as_slice() else { continue };
+            totals.mismatch += sum;
+            totals.mismatch_max = totals.mismatch_max.max(max);
+            totals.mismatch_tokens += tokens as u64;
+        }
+        match joint {
+            Some(joint) => joint.combine(&self.peers, value),
+            None => Ok(()),
+        }
+    }
+}

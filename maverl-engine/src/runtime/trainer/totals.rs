@@ -1,0 +1,61 @@
+//! Sums over the optimizer steps of an update.
+
+use super::before::PairSums;
+use crate::loss::PolicyLoss;
+use crate::runtime::columns::Recorder;
+use crate::runtime::{Batch, UpdateStats};
+
+/// Sums for [`UpdateStats`].
+#[derive(Default)]
+pub(super) struct Totals {
+    pub(super) policy: PolicyLoss,
+    pub(super) grad_norm: f64,
+    pub(super) mismatch: f64,
+    pub(super) mismatch_max: f64,
+    pub(super) mismatch_tokens: u64,
+    pub(super) steps: u64,
+    pub(super) pairs: PairSums,
+    /// Mean weight of the tokens whose log-probs were corrected.
+    pub(super) mean_weight: Option<f64>,
+    /// Recorder of tokens, if the batch asks for one.
+    pub(super) recorder: Option<Recorder>,
+}
+
+impl Totals {
+    /// Adds |trainer - rollout| of the tokens seen before the first optimizer step.
+    pub(super) fn mismatch(&mut self, logp: &[f32], old: &[f32]) {
+        for difference in logp.iter().zip(old).map(|(a, b)| f64::from((a - b).abs())) {
+            self.mismatch += difference;
+            self.mismatch_max = self.mismatch_max.max(difference);
+            self.mismatch_tokens += 1;
+        }
+    }
+
+    pub(super) fn stats(mut self, batch: &Batch, version: u64) -> UpdateStats {
+        let columns = self.recorder.take().map(Recorder::finish);
+        let steps = self.steps.max(1) as f64;
+        let sums = &self.policy;
+        let tokens = sums.tokens.max(1) as f64;
+        let [low, high, dual] = sums.clipped.map(|clipped| clipped as f64 / tokens);
+        UpdateStats {
+            loss: sums.loss / steps,
+            pg_loss: sums.surrogate / steps,
+            kl: sums.kl / steps,
+            entropy: sums.entropy / steps,
+            clip_frac_low: low,
+            clip_frac_high: high,
+            clip_frac_dual: dual,
+            ppo_kl: sums.ppo_kl / tokens,
+            grad_norm: self.grad_norm / steps,
+            mismatch_mean: self.mismatch / self.mismatch_tokens.max(1) as f64,
+            mismatch_max: self.mismatch_max,
+            correction_mean: self.mean_weight,
+            preference: self.pairs.stats(),
+            optimizer_steps: self.steps,
+            rows: batch.rows.len() as u64,
+            tokens: batch.rows.iter().map(|row| row.completion.len() as u64).sum(),
+            version,
+            columns,
+        }
+    }
+}

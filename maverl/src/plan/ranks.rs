@@ -1,0 +1,271 @@
+//! A plan on several ranks, in numbers: memory, tokens and communication of a rank, without starting any.
+
+use serde::Serialize;
+
+use super::summary::{NUMBER, bytes};
+use super::{Plan, PlanSummary, WorkerSummary};
+use crate::table::{Table, paragraphs};
+
+/// Bytes of a number that products read and nobody trains, on a GPU.
+const HALF: u64 = 2;
+/// Bytes of a sampled token between ranks: its id and its log-prob as text, and its part of the prompt and of the text.
+const TOKEN: u64 = 24;
+/// Number of ranks up to which connections of every rank with every other one are few.
+const MESH: u64 = 64;
+
+/// A device in numbers, by its vendor's data sheet.
+#[derive(Debug, PartialEq)]
+pub struct DeviceModel {
+    /// Name on the command line.
+    pub name: &'static str,
+    /// Bytes of memory.
+    pub memory: u64,
+    /// Bytes that its memory transfers in a second.
+    pub memory_bandwidth: f64,
+    /// Bytes that the network of the vendor's machine transfers in a second for each device.
+    pub network: f64,
+}
+
+const GB: f64 = 1e9;
+const GIB: u64 = 1 << 30;
+
+/// Known devices.
+pub const DEVICES: [DeviceModel; 8] = [
+    DeviceModel::of("a100-40gb", 40, 1555.0, 25.0),
+    DeviceModel::of("a100-80gb", 80, 2039.0, 25.0),
+    DeviceModel::of("h100-80gb", 80, 3350.0, 50.0),
+    DeviceModel::of("h200-141gb", 141, 4800.0, 50.0),
+    DeviceModel::of("b200-180gb", 180, 7700.0, 50.0),
+    DeviceModel::of("l40s-48gb", 48, 864.0, 12.5),
+    DeviceModel::of("rtx4090-24gb", 24, 1008.0, 1.25),
+    DeviceModel::of("rtx5090-32gb", 32, 1792.0, 1.25),
+];
+
+impl DeviceModel {
+    const fn of(name: &'static str, gib: u64, memory: f64, network: f64) -> Self {
+        let (memory_bandwidth, network) = (memory * GB, network * GB);
+        Self { name, memory: gib * GIB, memory_bandwidth, network }
+    }
+
+    /// Returns the device of a name.
+    pub fn find(name: &str) -> Option<&'static Self> {
+        DEVICES.iter().find(|device| device.name == name)
+    }
+}
+
+/// A plan on ranks, in numbers.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RanksSummary {
+    /// Number of ranks.
+    pub ranks: u64,
+    /// Name of the device of each rank; `None` for the CPU.
+    pub device: Option<&'static str>,
+    /// Bytes of its memory.
+    pub device_bytes: Option<u64>,
+    /// Bytes of weights, adapters, critics and references of a rank.
+    pub weight_bytes: u64,
+    /// Bytes of the gradients of a rank.
+    pub gradient_bytes: u64,
+    /// Bytes of the moments of a rank.
+    pub moment_bytes: u64,
+    /// Bytes of the activations of an update at most.
+    pub activation_bytes: u64,
+    /// Bytes of keys and values at most, and of packed weights on the CPU.
+    pub rollout_bytes: u64,
+    /// Bytes of a rank at most. Gradients and activations are not there during rollouts, nor keys and values in updates.
+    pub rank_bytes: u64,
+    /// Most tasks of a step that a rank plays.
+    pub tasks_per_rank: u64,
+    /// Sampled tokens of a step at most, if every seat speaks once an episode; of all ranks.
+    pub tokens: u64,
+    /// The same of the rank with most tasks.
+    pub tokens_per_rank: u64,
+    /// Bytes that a rank sends in a step for its episodes, and for its gradients.
+    pub episode_bytes: u64,
+    /// Bytes that a rank sends in a step for the sums of gradients.
+    pub sum_bytes: u64,
+    /// Bytes that a rank sends in a second.
+    pub bandwidth: f64,
+    /// Seconds of the communication of a step at that bandwidth.
+    pub communication_s: f64,
+    /// Seconds of a pass over the weights of the largest worker group at the bandwidth of the device's memory: no decoded
+    /// token takes less.
+    pub token_s: Option<f64>,
+    /// Limits that the plan exceeds.
+    pub warnings: Vec<String>,
+}
+
+impl RanksSummary {
+    /// Computes the numbers of a plan on ranks. `bandwidth` is in bytes per second; that of the device's network unless
+    /// given.
+    pub fn new(
+        plan: &Plan,
+        ranks: u64,
+        device: Option<&'static DeviceModel>,
+        bandwidth: Option<f64>,
+    ) -> Self {
+        let summary = plan.summary();
+        let numbers = |of: fn(&WorkerSummary) -> u64| summary.workers.iter().map(of);
+        let moment_bytes: u64 = numbers(|worker| worker.moment_bytes).sum();
+        let gradient_bytes = numbers(|worker| worker.gradient_bytes).max().unwrap_or(0);
+        let activation_bytes = numbers(|worker| worker.activation_bytes).max().unwrap_or(0);
+        let weight_bytes = weights(&summary, device.is_some());
+        let packed: u64 = numbers(|worker| worker.packed_bytes).sum();
+        let packed = if device.is_some() { 0 } else { packed };
+        let rollout_bytes = packed + numbers(|worker| worker.kv_bytes).sum::<u64>();
+        let working = rollout_bytes.max(gradient_bytes.saturating_add(activation_bytes));
+        let tasks_per_rank = summary.step.tasks.div_ceil(ranks.max(1));
+        let tokens_of = |tasks: u64| {
+            let per_task = summary.step.tokens_per_call / summary.step.tasks.max(1);
+            per_task.saturating_mul(tasks)
+        };
+        let tokens_per_rank = tokens_of(tasks_per_rank);
+        let others = ranks.saturating_sub(1);
+        let episode_bytes = tokens_per_rank.saturating_mul(TOKEN).saturating_mul(others);
+        // Gradients are as large as one of the two moments.
+        let once = (u128::from(moment_bytes / 2) * 2 * u128::from(others)
+            / u128::from(ranks.max(1))) as u64;
+        let sum_bytes = once.saturating_mul(summary.step.optimizer_steps);
+        let bandwidth = bandwidth.or(device.map(|device| device.network)).unwrap_or(1.25 * GB);
+        let largest = numbers(|worker| worker.parameters).max().unwrap_or(0);
+        let width = if device.is_some() { HALF } else { NUMBER };
+        let rank_bytes = weight_bytes.saturating_add(moment_bytes).saturating_add(working);
+        let mut found = Self {
+            ranks,
+            device: device.map(|device| device.name),
+            device_bytes: device.map(|device| device.memory),
+            weight_bytes,
+            gradient_bytes,
+            moment_bytes,
+            activation_bytes,
+            rollout_bytes,
+            rank_bytes,
+            tasks_per_rank,
+            tokens: summary.step.tokens_per_call,
+            tokens_per_rank,
+            episode_bytes,
+            sum_bytes,
+            bandwidth,
+            communication_s: (episode_bytes as f64 + sum_bytes as f64) / bandwidth,
+            token_s: device.map(|device| (largest * width) as f64 / device.memory_bandwidth),
+            warnings: Vec::new(),
+        };
+        found.warnings = found.limits(&summary);
+        found
+    }
+
+    /// Returns the limits that the numbers exceed, with remedies.
+    fn limits(&self, summary: &PlanSummary) -> Vec<String> {
+        let mut limits = Vec::new();
+        if let Some(memory) = self.device_bytes.filter(|&memory| memory < self.rank_bytes) {
+            limits.push(format!(
+                "a rank needs {} and a device has {}: lower `runtime.kv_mib` or `runtime.micro_batch_tokens`, set \
+                 `gradient_checkpointing`, or train adapters",
+                bytes(self.rank_bytes),
+                bytes(memory)
+            ));
+        }
+        let tasks = summary.step.tasks;
+        if tasks < self.ranks {
+            limits.push(format!(
+                "a step has {tasks} tasks, which are dealt whole: {} of {} ranks play no episode; raise \
+                 `task.tasks_per_step`",
+                self.ranks - tasks,
+                self.ranks
+            ));
+        } else if tasks % self.ranks > 0 {
+            limits.push(format!(
+                "{tasks} tasks are not a multiple of {} ranks, so some ranks wait for those with one task more",
+                self.ranks
+            ));
+        }
+        if self.ranks > MESH {
+            limits.push(format!(
+                "every rank is connected with every other one: {} connections and threads a rank, and {} of episodes \
+                 that each of them receives in a step",
+                self.ranks - 1,
+                bytes(self.tokens.saturating_mul(TOKEN))
+            ));
+        }
+        limits
+    }
+
+    /// Formats the numbers in lines of at most `width` columns.
+    pub fn text(&self, width: usize) -> String {
+        let mut table = Table::plain(["ranks".to_owned(), self.ranks.to_string()]);
+        let mut row = |name: &str, value: String| table.row([name.to_owned(), value]);
+        let device = self.device.map_or("cpu".to_owned(), |name| {
+            format!("{name}, {}", bytes(self.device_bytes.unwrap_or(0)))
+        });
+        row("device", device);
+        row("memory a rank, at most", bytes(self.rank_bytes));
+        row("  weights and references", bytes(self.weight_bytes));
+        row("  gradients", bytes(self.gradient_bytes));
+        row("  moments", bytes(self.moment_bytes));
+        row("  activations", bytes(self.activation_bytes));
+        row("  keys and values, between updates", bytes(self.rollout_bytes));
+        row("tasks a rank, at most", self.tasks_per_rank.to_string());
+        row("tokens a step, at most", self.tokens.to_string());
+        row("tokens a step and rank, at most", self.tokens_per_rank.to_string());
+        row("sent a step and rank: gradients", bytes(self.sum_bytes));
+        row("sent a step and rank: episodes", bytes(self.episode_bytes));
+        let at = format!("communication a step, at {:.3} GB/s", self.bandwidth / GB);
+        row(&at, format!("{:.3} s", self.communication_s));
+        if let Some(seconds) = self.token_s {
+            row("a decoded token, at least", format!("{:.2} ms", seconds * 1e3));
+        }
+        let warnings: String =
+            self.warnings.iter().map(|warning| format!("warning: {warning}\n")).collect();
+        format!("{}\n{}", table.draw(width), paragraphs(&warnings, width))
+    }
+}
+
+/// Returns the bytes of all weights. A GPU has the weights that are not trained in bf16.
+fn weights(summary: &PlanSummary, gpu: bool) -> u64 {
+    let of = |worker: &WorkerSummary| {
+        let trained = worker.moment_bytes / 2;
+        let frozen = worker.weight_bytes.saturating_sub(trained) + worker.reference_bytes;
+        trained.min(worker.weight_bytes) + if gpu { frozen / NUMBER * HALF } else { frozen }
+    };
+    summary.workers.iter().map(of).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::algo::testing::plan;
+
+    fn large() -> Plan {
+        let mut plan = plan(&[("t/one", true), ("t/two", true)]);
+        plan.workers.iter_mut().for_each(|worker| worker.parameters = 4_000_000);
+        plan
+    }
+
+    #[test]
+    fn sums_of_gradients_are_as_large_as_the_trained_weights_twice_for_many_ranks() {
+        let plan = large();
+        let on = |ranks| RanksSummary::new(&plan, ranks, DeviceModel::find("h100-80gb"), None);
+        let moments = plan.summary().workers.iter().map(|worker| worker.moment_bytes).sum::<u64>();
+        let steps = plan.summary().step.optimizer_steps;
+        assert_eq!((on(1).sum_bytes, on(1).episode_bytes), (0, 0));
+        assert_eq!(on(2).sum_bytes, moments / 2 * steps);
+        assert_eq!(on(1024).sum_bytes, (u128::from(moments) * 1023 / 1024) as u64 * steps);
+        let seconds = (on(4).sum_bytes + on(4).episode_bytes) as f64 / 50e9;
+        assert!((on(4).communication_s - seconds).abs() <= 1e-12 * seconds);
+    }
+
+    #[test]
+    fn ranks_without_tasks_and_memory_that_does_not_suffice_are_named() {
+        let plan = large();
+        let tasks = plan.task.tasks_per_step.get() as u64;
+        let found = RanksSummary::new(&plan, tasks + 2, None, Some(1e9));
+        assert!(found.warnings[0].contains("2 of"), "{:?}", found.warnings);
+        assert_eq!((found.tasks_per_rank, found.device), (1, None));
+        let small = DeviceModel::of("small", 0, 1.0, 1.0);
+        let small: &'static DeviceModel = Box::leak(Box::new(small));
+        let found = RanksSummary::new(&plan, 1, Some(small), None);
+        assert!(found.warnings[0].contains("`runtime.kv_mib`"), "{:?}", found.warnings);
+    }
+}

@@ -1,0 +1,350 @@
+//! This process among the ranks that train together.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures::future::try_join_all;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::config::DistConfig;
+use crate::config::tables::may_change;
+use crate::dist::{Channel, DistOptions, Launch, RankError, Ranks};
+use crate::run_dir::Origin;
+use crate::runtime::{DeviceChoice, Policy, RuntimeOptions};
+use crate::train::error::TrainError;
+use crate::trajectory::Episode;
+
+/// Channel of everything but the updates of worker groups.
+const CHANNEL: u32 = 0;
+/// Number of differences between two ranks that a message names.
+const NAMED: usize = 3;
+
+/// The ranks that train together; this process alone by default. Clones share the connection.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Peers(Option<Connected>);
+
+#[derive(Debug, Clone)]
+struct Connected {
+    ranks: Ranks,
+    launch: Launch,
+}
+
+/// An episode on its way to the other ranks.
+#[derive(Serialize, Deserialize)]
+struct Sent {
+    /// Place among the episodes that were asked for.
+    place: usize,
+    episode: Episode,
+    /// Output of the program that played it, which is not part of its record.
+    log: String,
+}
+
+impl Peers {
+    /// Connects this process with the others of its launch, if it was launched with others.
+    pub(super) async fn join(
+        launch: Option<Launch>,
+        config: &DistConfig,
+    ) -> Result<Self, TrainError> {
+        let Some(launch) = launch else { return Ok(Self::default()) };
+        let mut options = DistOptions::default();
+        options.address.clone_from(&config.address);
+        options.timeout = Duration::from_secs_f64(config.timeout_s);
+        options.join = Duration::from_secs_f64(config.join_s);
+        let joining = launch.clone();
+        let ranks = blocking(move || Ranks::join(&joining, &options)).await?;
+        Ok(Self(Some(Connected { ranks, launch })))
+    }
+
+    /// Returns the connection, if there are other ranks.
+    pub(super) fn ranks(&self) -> Option<&Ranks> {
+        self.0.as_ref().map(|connected| &connected.ranks)
+    }
+
+    /// Returns the rank of this process, from 0.
+    pub(super) fn rank(&self) -> usize {
+        self.ranks().map_or(0, Ranks::rank)
+    }
+
+    /// Returns the number of ranks.
+    pub(super) fn size(&self) -> usize {
+        self.ranks().map_or(1, Ranks::size)
+    }
+
+    /// Returns true if this is rank 0, which writes all files and messages.
+    pub(super) fn leads(&self) -> bool {
+        self.rank() == 0
+    }
+
+    fn channel(&self) -> Option<Channel> {
+        self.ranks().map(|ranks| ranks.channel(CHANNEL))
+    }
+
+    /// Returns the options of the runtime of this rank: a GPU of its own, and its share of the machine's threads.
+    pub(super) fn options(&self, mut options: RuntimeOptions) -> RuntimeOptions {
+        let Some(Connected { launch, .. }) = &self.0 else { return options };
+        let visible = std::env::var("CUDA_VISIBLE_DEVICES").unwrap_or_default();
+        options.device = device(options.device, launch.local_rank, &visible);
+        if options.threads == 0 {
+            let all = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+            options.threads = (all / launch.local_size.unwrap_or(1).max(1)).max(1);
+        }
+        options
+    }
+
+    /// Returns the messages of all ranks, in their order.
+    pub(super) async fn gather(&self, own: Vec<u8>) -> Result<Vec<Vec<u8>>, TrainError> {
+        match self.channel() {
+            None => Ok(vec![own]),
+            Some(channel) => Ok(blocking(move || channel.all_gather(&own)).await?),
+        }
+    }
+
+    /// Sends a value of rank 0 to all others, and returns it.
+    pub(super) async fn broadcast<T: Serialize + DeserializeOwned>(
+        &self,
+        own: Option<T>,
+    ) -> Result<T, TrainError> {
+        let Some(channel) = self.channel() else {
+            return own.ok_or_else(|| TrainError::from(malformed(0)));
+        };
+        let message = serde_json::to_vec(&own).map_err(|_| malformed(self.rank()))?;
+        let message = blocking(move || channel.broadcast(&message)).await?;
+        let found: Option<T> = serde_json::from_slice(&message).map_err(|_| malformed(0))?;
+        found.ok_or_else(|| malformed(0).into())
+    }
+
+    /// Returns the episodes of all ranks, by place. Those of this rank are `own`.
+    pub(super) async fn exchange(
+        &self,
+        own: Vec<(usize, Episode)>,
+    ) -> Result<Vec<(usize, Episode)>, TrainError> {
+        if self.ranks().is_none() {
+            return Ok(own);
+        }
+        let sent = |(place, mut episode): (usize, Episode)| {
+            let log = std::mem::take(&mut episode.log);
+            Sent { place, episode, log }
+        };
+        let own: Vec<Sent> = own.into_iter().map(sent).collect();
+        let message = serde_json::to_vec(&own).map_err(|_| malformed(self.rank()))?;
+        let mut all = Vec::new();
+        for (rank, message) in self.gather(message).await?.iter().enumerate() {
+            let sent: Vec<Sent> = serde_json::from_slice(message).map_err(|_| malformed(rank))?;
+            all.extend(
+                sent.into_iter()
+                    .map(|Sent { place, episode, log }| (place, Episode { log, ..episode })),
+            );
+        }
+        all.sort_by_key(|(place, _)| *place);
+        Ok(all)
+    }
+
+    /// Returns the replies of all ranks, by place.
+    pub(super) async fn replies(
+        &self,
+        own: Vec<(usize, Vec<u32>)>,
+    ) -> Result<Vec<Vec<u32>>, TrainError> {
+        if self.ranks().is_none() {
+            return Ok(own.into_iter().map(|(_, reply)| reply).collect());
+        }
+        let message = serde_json::to_vec(&own).map_err(|_| malformed(self.rank()))?;
+        let mut all: Vec<(usize, Vec<u32>)> = Vec::new();
+        for (rank, message) in self.gather(message).await?.iter().enumerate() {
+            let replies: Vec<(usize, Vec<u32>)> =
+                serde_json::from_slice(message).map_err(|_| malformed(rank))?;
+            all.extend(replies);
+        }
+        all.sort_by_key(|(place, _)| *place);
+        Ok(all.into_iter().map(|(_, reply)| reply).collect())
+    }
+
+    /// Fails unless all ranks have the same version, configuration, data and weights.
+    pub(super) async fn agree(&self, origin: &Origin) -> Result<(), TrainError> {
+        if self.ranks().is_none() {
+            return Ok(());
+        }
+        let own = serde_json::to_vec(&facts(origin)).map_err(|_| malformed(self.rank()))?;
+        let mut all = Vec::new();
+        for (rank, message) in self.gather(own).await?.iter().enumerate() {
+            let facts: BTreeMap<String, String> =
+                serde_json::from_slice(message).map_err(|_| malformed(rank))?;
+            all.push(facts);
+        }
+        for (rank, theirs) in all.iter().enumerate() {
+            let found = differences(&all[0], theirs);
+            if !found.is_empty() {
+                return Err(RankError::Differs { rank, what: found.join(", ") }.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for the loss of a rank; forever if this process is alone.
+    pub(super) async fn failed(&self) -> TrainError {
+        match self.ranks() {
+            Some(ranks) => ranks.failed().await.into(),
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Ends the part of this rank in a run. An error of this rank ends all others, and the loss of another rank is the
+    /// error of this one, whatever operation it ended.
+    pub(super) fn end<T>(&self, result: Result<T, TrainError>) -> Result<T, TrainError> {
+        let Some(ranks) = self.ranks() else { return result };
+        match (result, ranks.failure()) {
+            (Ok(done), _) => {
+                ranks.leave();
+                Ok(done)
+            }
+            (Err(_), Some(failure)) => Err(failure.into()),
+            (Err(error), None) => {
+                ranks.abort(&error.to_string());
+                Err(error)
+            }
+        }
+    }
+
+    /// Returns a guard that ends all other ranks if this one panics.
+    pub(super) fn guard(&self) -> Guard {
+        Guard(self.clone())
+    }
+
+    /// Waits until every rank has nothing more to do.
+    pub(super) async fn finish(&self) -> Result<(), TrainError> {
+        self.gather(Vec::new()).await.map(drop)
+    }
+}
+
+/// Ends all other ranks if it is dropped by a panic.
+pub(super) struct Guard(Peers);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if let Some(ranks) = self.0.ranks().filter(|_| std::thread::panicking()) {
+            ranks.abort("it panicked; what it printed says why");
+        }
+    }
+}
+
+/// Awaits operations on policies: all at once, or one after the other if policies are on several ranks, which must run
+/// them in the same order.
+pub(super) async fn join_all<T, E>(
+    policies: &[Policy],
+    operations: impl Iterator<Item = impl Future<Output = Result<T, E>>>,
+) -> Result<Vec<T>, E> {
+    if policies.iter().all(|policy| policy.ranks() == 1) {
+        return try_join_all(operations).await;
+    }
+    let mut all = Vec::new();
+    for operation in operations {
+        all.push(operation.await?);
+    }
+    Ok(all)
+}
+
+/// Runs a blocking operation on a thread of its own.
+async fn blocking<T: Send + 'static>(
+    operation: impl FnOnce() -> Result<T, RankError> + Send + 'static,
+) -> Result<T, RankError> {
+    match tokio::task::spawn_blocking(operation).await {
+        Ok(done) => done,
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
+    }
+}
+
+fn malformed(rank: usize) -> RankError {
+    let what = "it sends what this build of maverl does not read".to_owned();
+    RankError::Differs { rank, what }
+}
+
+/// Returns the device of a rank: of a number of a GPU, the one that is as many further as the rank on its machine.
+/// `visible` is the value of `CUDA_VISIBLE_DEVICES`; a process that sees one GPU takes it.
+fn device(asked: DeviceChoice, local_rank: Option<usize>, visible: &str) -> DeviceChoice {
+    let sees_one = !visible.is_empty() && !visible.contains(',');
+    match asked {
+        DeviceChoice::Cuda(first) if !sees_one => {
+            DeviceChoice::Cuda(first + local_rank.unwrap_or(0))
+        }
+        other => other,
+    }
+}
+
+/// Returns everything that a run depends on, by name. Settings of the machine are not among it.
+fn facts(origin: &Origin) -> BTreeMap<String, String> {
+    let mut facts = BTreeMap::new();
+    let config = serde_json::to_value(&origin.config).unwrap_or_default();
+    leaves(&mut Vec::new(), &config, &mut facts);
+    let provenance = &origin.provenance;
+    facts.insert("version of maverl".to_owned(), provenance.version.clone());
+    for (part, hashes) in [("data", &provenance.data), ("weights", &provenance.weights)] {
+        let named = hashes.iter().map(|(name, hash)| (format!("{part} of `{name}`"), hash.clone()));
+        facts.extend(named);
+    }
+    facts
+}
+
+/// Adds the values of a configuration by their keys.
+fn leaves(path: &mut Vec<String>, value: &serde_json::Value, facts: &mut BTreeMap<String, String>) {
+    if let serde_json::Value::Object(table) = value {
+        for (key, value) in table {
+            path.push(key.clone());
+            leaves(path, value, facts);
+            path.pop();
+        }
+        return;
+    }
+    let of_machine = match path.first().map(String::as_str) {
+        Some("base" | "dist") => true,
+        Some("runtime") => may_change(path),
+        _ => false,
+    };
+    if !of_machine {
+        facts.insert(format!("`{}`", path.join(".")), value.to_string());
+    }
+}
+
+/// Returns the first facts in which a rank differs from rank 0.
+fn differences(first: &BTreeMap<String, String>, theirs: &BTreeMap<String, String>) -> Vec<String> {
+    let names = first.keys().chain(theirs.keys().filter(|name| !first.contains_key(*name)));
+    let different = names.filter(|name| first.get(*name) != theirs.get(*name));
+    let show = |value: Option<&String>| -> String {
+        let value = value.map_or("not set", String::as_str);
+        if value.chars().count() > 24 { value.chars().take(12).collect() } else { value.to_owned() }
+    };
+    let line = |name: &String| {
+        let (here, there) = (show(first.get(name)), show(theirs.get(name)));
+        format!("{name} is {there} there and {here} on rank 0")
+    };
+    different.take(NAMED).map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_rank_of_a_machine_has_a_gpu_of_its_own() {
+        let cuda = DeviceChoice::Cuda;
+        assert_eq!(device(cuda(0), Some(3), ""), cuda(3));
+        assert_eq!(device(cuda(4), Some(3), "0,1,2,3,4,5,6,7"), cuda(7));
+        assert_eq!(device(cuda(0), Some(3), "GPU-7d"), cuda(0));
+        assert_eq!(device(cuda(1), None, ""), cuda(1));
+        assert_eq!(device(DeviceChoice::Cpu, Some(3), ""), DeviceChoice::Cpu);
+    }
+
+    #[test]
+    fn differences_name_the_key_and_both_values() {
+        let facts = |steps: &str, hash: &str| {
+            BTreeMap::from([
+                ("`steps`".to_owned(), steps.to_owned()),
+                ("data of `train`".to_owned(), hash.to_owned()),
+            ])
+        };
+        let (a, b) = ("a".repeat(64), "b".repeat(64));
+        assert!(differences(&facts("3", &a), &facts("3", &a)).is_empty());
+        let found = differences(&facts("3", &a), &facts("4", &b));
+        assert_eq!(found[0], "`steps` is 4 there and 3 on rank 0");
+        assert!(found[1].contains("bbbbbbbbbbbb there"), "{found:?}");
+    }
+}
