@@ -66,7 +66,7 @@ impl Fixture {
         let row = |i: u64| {
             let completion = self.ids(derive_seed(5, i), ROW - 1);
             let logprobs = vec![-(self.vocab as f32).ln(); completion.len()];
-            let advantages = vec![if i % 2 == 0 { 1.0 } else { -1.0 }; completion.len()];
+            let advantages = vec![if i.is_multiple_of(2) { 1.0 } else { -1.0 }; completion.len()];
             Row { prompt: self.ids(i, 1), completion, logprobs, advantages, ..Row::default() }
         };
         (0..ROWS as u64).map(row).collect()
