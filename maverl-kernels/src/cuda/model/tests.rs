@@ -54,9 +54,8 @@ macro_rules! tests {
     ($($family:ident of $modules:expr => $names:tt;)*) => {
         /// Returns the checks of the kernels of a machine.
         pub fn checks<M: Tested>() -> Vec<Check<M>> {
-            let mut checks = Vec::new();
-            $(tests!(list checks $family $modules => $names);)*
-            checks
+            let families = [$(tests!(list $family $modules => $names)),*];
+            families.into_iter().flatten().collect()
         }
 
         #[cfg(test)]
@@ -87,8 +86,8 @@ macro_rules! tests {
             }
         )*
     };
-    (list $checks:ident $family:ident $modules:expr => [$($name:ident,)*]) => {
-        $($checks.push(Check { name: stringify!($name), modules: $modules, run: $family::$name });)*
+    (list $family:ident $modules:expr => [$($name:ident,)*]) => {
+        vec![$(Check { name: stringify!($name), modules: $modules, run: $family::$name }),*]
     };
 }
 

@@ -21,8 +21,8 @@ use crate::runtime::{
     Sampling, WorkerSpec, Workload, compare_step, predict,
 };
 
-/// Largest difference of a log-prob from that of the CPU. Both have products in bf16; sums and roundings differ.
-const LOGPROB: f32 = 4e-2;
+/// Largest difference of a log-prob from products in f32, in parts of that of the CPU's products in bf16.
+const ROUNDING: f32 = 2.0;
 /// Smallest cosine of the gradients with those of the CPU.
 const COSINE: f64 = 0.999;
 /// Rows and tokens of a training step that is measured.
@@ -66,7 +66,7 @@ impl Fixture {
         let row = |i: u64| {
             let completion = self.ids(derive_seed(5, i), ROW - 1);
             let logprobs = vec![-(self.vocab as f32).ln(); completion.len()];
-            let advantages = vec![if i % 2 == 0 { 1.0 } else { -1.0 }; completion.len()];
+            let advantages = vec![if i.is_multiple_of(2) { 1.0 } else { -1.0 }; completion.len()];
             Row { prompt: self.ids(i, 1), completion, logprobs, advantages, ..Row::default() }
         };
         (0..ROWS as u64).map(row).collect()
@@ -216,15 +216,22 @@ fn compared(
     rows: &[Row],
 ) -> Result<(), Failure> {
     let found = compare_step(checked.args.device, source, rows)?;
+    let [cpu, device] = found.from_f32;
     let note = format!(
-        "{:.2e} at most, {:.2e} on average, over {} tokens; from products in f32 the CPU differs by {:.2e}, the device by {:.2e}",
-        found.logprob, found.mean, found.tokens, found.from_f32[0], found.from_f32[1]
+        "the device differs by {device:.2e}, the CPU in bf16 by {cpu:.2e}; both from each other by {:.2e} at most, {:.2e} on \
+         average, over {} tokens",
+        found.logprob, found.mean, found.tokens
     );
     let name_of = |what: &str| format!("{name}: {what}");
-    let ok = found.logprob < LOGPROB;
-    checked
-        .report
-        .add(Part::Step, &Line::check(name_of("log-probs are those of the CPU"), ok, note));
+    let ok = device <= ROUNDING * cpu;
+    checked.report.add(
+        Part::Step,
+        &Line::check(
+            name_of("log-probs are as near to products in f32 as those of the CPU"),
+            ok,
+            note,
+        ),
+    );
     let note = format!("cosine {:.6}", found.cosine);
     let ok = found.cosine > COSINE;
     checked
