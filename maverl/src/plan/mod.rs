@@ -30,8 +30,8 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::config::{
-    CheckpointConfig, Config, DistConfig, Dtype, EndpointConfig, EvalConfig, RolloutConfig,
-    RuntimeConfig, TaskConfig,
+    CheckpointConfig, Config, Dtype, EndpointConfig, EvalConfig, RolloutConfig, RuntimeConfig,
+    TaskConfig,
 };
 use crate::trajectory::Seat;
 
@@ -77,8 +77,6 @@ pub struct Plan {
     pub checkpoint: CheckpointConfig,
     /// The machine.
     pub runtime: RuntimeConfig,
-    /// Processes that train together.
-    pub dist: DistConfig,
     /// Warnings about settings that are valid and probably not intended.
     pub warnings: Vec<String>,
 }
