@@ -6,8 +6,8 @@ mod rl_math;
 use serde_json::{Map, Value};
 
 use crate::config::{
-    AlgorithmConfig, CheckpointConfig, Config, DistConfig, Dtype, EvalConfig, RolloutConfig,
-    RuntimeConfig, Schedule, TaskConfig,
+    AlgorithmConfig, CheckpointConfig, Config, Dtype, EvalConfig, RolloutConfig, RuntimeConfig,
+    Schedule, TaskConfig,
 };
 use crate::plan::{
     AlgorithmPlan, Chosen, LossPlan, ModelSource, OptimPlan, Plan, PolicyPlan, Sampling, SeatPlan,
@@ -91,7 +91,6 @@ pub(crate) fn plan(seats: &[(&str, bool)]) -> Plan {
         eval: EvalConfig::default(),
         checkpoint: CheckpointConfig::default(),
         runtime: RuntimeConfig::default(),
-        dist: DistConfig::default(),
     }
 }
 

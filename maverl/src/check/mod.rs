@@ -189,7 +189,6 @@ fn plan(
         rewards,
         eval: config.eval.clone(),
         checkpoint: config.checkpoint.clone(),
-        dist: config.dist.clone(),
         runtime: config.runtime.clone(),
         device_memory: Vec::new(),
         warnings,

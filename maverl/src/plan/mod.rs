@@ -33,8 +33,8 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::config::{
-    CheckpointConfig, Config, DistConfig, Dtype, EndpointConfig, EvalConfig, RolloutConfig,
-    RuntimeConfig, TaskConfig,
+    CheckpointConfig, Config, Dtype, EndpointConfig, EvalConfig, RolloutConfig, RuntimeConfig,
+    TaskConfig,
 };
 use crate::trajectory::Seat;
 
@@ -82,8 +82,6 @@ pub struct Plan {
     pub runtime: RuntimeConfig,
     /// Memory of the device of each worker group, if they run on one.
     pub device_memory: Vec<DeviceMemory>,
-    /// Processes that train together.
-    pub dist: DistConfig,
     /// Warnings about settings that are valid and probably not intended.
     pub warnings: Vec<String>,
 }

@@ -136,7 +136,7 @@ pub async fn train(
     registry: &Registry,
     mut options: Options,
 ) -> Result<Report, TrainError> {
-    let peers = Peers::join(options.launch.take(), &plan.dist).await?;
+    let peers = Peers::join(options.launch.take(), &plan.config.dist).await?;
     let _guard = peers.guard();
     let done = tokio::select! {
         biased;
