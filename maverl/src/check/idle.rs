@@ -2,6 +2,7 @@
 
 use crate::config::{
     AdvantagePlan, AlgorithmConfig, Config, Credit, KlIn, MixerNetwork, MixerPlan, Preset, Trunk,
+    VerifierTrunk,
 };
 use crate::plan::{AlgorithmPlan, CriticPlan, LossPlan, SeatPlan};
 
@@ -68,6 +69,12 @@ fn when(idle: bool, why: &'static str) -> Option<&'static str> {
     idle.then_some(why)
 }
 
+/// Returns the reason why a verifier has no adapter, if it has none.
+fn no_adapter(given: &AlgorithmPlan) -> Option<&'static str> {
+    let own = given.preset == Preset::Verifier && given.verifier.trunk == VerifierTrunk::Own;
+    when(own, "`verifier.trunk` is \"own\"")
+}
+
 fn estimates(given: &AlgorithmPlan, unset: &AlgorithmPlan) -> Vec<Key> {
     let supervised = when(given.preset.is_supervised(), "given replies have no advantages");
     let taught = when(given.preset != Preset::Sft, "it is a key of `name = \"sft\"`");
@@ -87,6 +94,11 @@ fn estimates(given: &AlgorithmPlan, unset: &AlgorithmPlan) -> Vec<Key> {
         preference: when(
             !given.preset.compares_pairs(), "it is a table of `name = \"dpo\"` and `name = \"spin\"`"
         );
+        verifier: when(
+            given.preset != Preset::Verifier, "it is a table of `name = \"verifier\"`"
+        );
+        verifier.rank: no_adapter(given);
+        verifier.alpha: no_adapter(given);
     }
 }
 

@@ -10,6 +10,7 @@ use super::critic::CriticPlan;
 use super::loss::{Aggregation, LossPlan, ReferencePlan};
 use super::preset::Preset;
 use super::tables::MANY;
+use super::verifier::VerifierPlan;
 use crate::settings::Settings;
 
 /// Conversion of rewards to updates: a preset's name, and any part of it.
@@ -72,6 +73,9 @@ pub struct AlgorithmPlan {
     /// Loss of a pair of replies.
     #[setting(table)]
     pub preference: PreferencePlan,
+    /// Training of a verifier.
+    #[setting(table)]
+    pub verifier: VerifierPlan,
     /// Critics that the estimator needs.
     #[setting(skip)]
     pub critic: Option<CriticPlan>,
@@ -85,7 +89,10 @@ impl From<&AlgorithmConfig> for AlgorithmPlan {
     fn from(config: &AlgorithmConfig) -> Self {
         let config = config.over(&config.name.parts());
         let mut plan = Self::resolve(&config, Self::default());
-        plan.critic = plan.advantage.critic();
+        plan.critic = match plan.preset {
+            Preset::Verifier => Some(plan.verifier.critic()),
+            _ => plan.advantage.critic(),
+        };
         plan
     }
 }
@@ -263,14 +270,4 @@ pub enum PairLoss {
     Ipo,
     /// Logistic, unbiased where a known share of the pairs is the wrong way round. arXiv:2403.00409
     Robust,
-}
-
-/// `[rewards.NAME]`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
-#[serde(default, deny_unknown_fields)]
-#[settings(level = "team")]
-pub struct RewardConfig {
-    /// Multiplies what the function gives.
-    #[setting(default = 1.0, range = ..)]
-    pub weight: f64,
 }

@@ -40,6 +40,7 @@ mod supervised;
 mod trainable;
 mod training;
 mod unscored;
+mod verifier;
 
 #[doc(hidden)]
 pub use commands::{resume_command, view_command};
@@ -53,6 +54,7 @@ pub(crate) use progress::tell;
 pub use progress::{Progress, StepLine, silent};
 pub use replay::{Recorded, replay};
 pub use sink::{EndedEpisode, EpisodeSink, SinkError};
+pub(crate) use state::{VERIFIER, VerifierRecord};
 pub use summary::{Evaluation, Report, RunSummary, SplitScore};
 #[doc(hidden)]
 pub use unscored::report;
