@@ -40,10 +40,6 @@ fn parts_of_the_reward_that_cannot_be_are_reported() {
         &["`rewards.style.server.url` holds a key"],
     );
     says(
-        "rewards.brevity.server.url = \"http://a\"",
-        &["`brevity` is the name of a declared reward function"],
-    );
-    says(
         "rewards.style.verifier.path = \"nowhere\"",
         &["cannot read nowhere/reward_head.json", "maverl export --run RUN --verifier"],
     );
@@ -51,4 +47,7 @@ fn parts_of_the_reward_that_cannot_be_are_reported() {
         "[rewards.style]\nserver = { url = \"http://a\" }\nverifier = { path = \"a\" }",
         &["reward `style` has a `server` and a `verifier`"],
     );
+    let named = text("rewards.brevity.server.url = \"http://a\"");
+    let found = problems(&named, &everything());
+    assert!(found.contains("`brevity` is the name of a declared reward function"), "{found}");
 }
