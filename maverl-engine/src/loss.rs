@@ -10,6 +10,7 @@
 //! inputs of the backward pass.
 
 mod aggregate;
+mod classify;
 mod correction;
 mod divergence;
 mod options;
@@ -20,6 +21,7 @@ mod token;
 mod value;
 
 pub use aggregate::{Aggregation, token_weights};
+pub use classify::cross_entropy;
 pub use correction::{Correction, correction_weights};
 pub use divergence::{AdaptiveKl, Kl, importance_corrected, kl, kl_reward, policy_drift};
 pub use options::{BuiltinSurrogate, LossOptions, PreferenceOptions, Ratio};

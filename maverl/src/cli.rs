@@ -162,7 +162,7 @@ enum Command {
     /// Write data sets from episodes: for supervised training, preferences, verifiers and process rewards.
     ///
     /// The episodes are those of runs (`--from`), or are played for it: by a configuration, or by a checkpoint of a run
-    /// (`--run`). Rows are JSON lines with TRL's names of columns, and `maverl` has the origin of each. Beside them are
+    /// (`--run`). Rows are JSON lines or Parquet, with TRL's names of columns, and `maverl` has the origin of each. Beside them are
     /// `provenance.json` and a card with counts. Equal episodes and options make equal files.
     Collect(collect::CollectArgs),
     /// Describe a model or an adapter: shape, size, vocabulary, chat template, special tokens, files.

@@ -12,6 +12,8 @@ use maverl_engine::retry;
 const MAX_TIMEOUT: Duration = Duration::from_secs(1 << 30);
 /// Maximum size of a decompressed answer in bytes: the limit of the HTTP library applies to compressed bytes.
 const MOST_BYTES: u64 = 32 << 20;
+/// Longest pause that a server can ask for.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(30);
 /// Number of characters of an answer that messages show.
 const SHOWN: usize = 80;
 
@@ -36,15 +38,9 @@ pub(crate) struct Answered {
 
 /// Failure of one attempt.
 enum Failure {
-    /// A failure that is tried again.
-    Transient(String),
+    /// A failure that is tried again, not before the time that the server asked for.
+    Transient(String, Duration),
     Final(String),
-}
-
-impl Failure {
-    fn is_transient(&self) -> bool {
-        matches!(self, Self::Transient(_))
-    }
 }
 
 impl Client {
@@ -91,9 +87,12 @@ impl Client {
                 Err(failure) => failure,
             };
             failures += 1;
-            let pause = if failure.is_transient() { pauses.next() } else { None };
+            let pause = match &failure {
+                Failure::Transient(_, least) => pauses.next().map(|pause| pause.max(*least)),
+                Failure::Final(_) => None,
+            };
             let Some(pause) = pause else {
-                let (Failure::Transient(reason) | Failure::Final(reason)) = failure;
+                let (Failure::Transient(reason, _) | Failure::Final(reason)) = failure;
                 let plural = if failures == 1 { "" } else { "s" };
                 let address = self.address();
                 let body = Err(format!("{address}: {reason} ({failures} attempt{plural})"));
@@ -111,6 +110,7 @@ impl Client {
         let mut response = request.send_json(body).map_err(|error| self.failure(&error))?;
         let status = response.status().as_u16();
         let target = response.headers().get("location").map(|to| start(&lossy(to.as_bytes())));
+        let later = response.headers().get("retry-after").map(|after| after.as_bytes().to_vec());
         let mut bytes = Vec::new();
         let mut reader = response.body_mut().as_reader().take(MOST_BYTES + 1);
         reader.read_to_end(&mut bytes).map_err(|error| self.failure(&error.into()))?;
@@ -128,7 +128,8 @@ impl Client {
                 )))
             }
             _ if retry::is_transient_status(status) => {
-                Err(Failure::Transient(format!("status {status}: {}", start(&text))))
+                let least = later.map_or(Duration::ZERO, |after| seconds(&lossy(&after)));
+                Err(Failure::Transient(format!("status {status}: {}", start(&text)), least))
             }
             _ => Err(Failure::Final(format!("status {status}: {}", start(&text)))),
         }
@@ -142,8 +143,17 @@ impl Client {
             }
             error => error.to_string(),
         };
-        if retry::is_transient(error) { Failure::Transient(reason) } else { Failure::Final(reason) }
+        match retry::is_transient(error) {
+            true => Failure::Transient(reason, Duration::ZERO),
+            false => Failure::Final(reason),
+        }
     }
+}
+
+/// Returns the pause of a `Retry-After` in seconds, up to the longest; dates are ignored.
+fn seconds(text: &str) -> Duration {
+    let seconds = text.trim().parse().map_or(Duration::ZERO, Duration::from_secs);
+    seconds.min(MAX_RETRY_AFTER)
 }
 
 fn lossy(bytes: &[u8]) -> String {

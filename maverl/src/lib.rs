@@ -89,6 +89,7 @@ pub mod testing;
 pub mod tools;
 pub mod train;
 pub mod trajectory;
+mod verifier;
 #[cfg(feature = "view")]
 #[doc(hidden)]
 pub mod view;

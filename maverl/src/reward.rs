@@ -38,6 +38,13 @@ impl Rewards {
         self
     }
 
+    /// Adds a value for a recipient.
+    #[must_use]
+    pub(crate) fn of(mut self, of: RewardOf, value: f64) -> Self {
+        self.0.push((of, value));
+        self
+    }
+
     /// Returns the values.
     pub fn parts(&self) -> &[(RewardOf, f64)] {
         &self.0

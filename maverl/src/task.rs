@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
 
 /// One question for a team, with all data that the environment needs to judge the answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -28,6 +29,15 @@ impl Task {
         let level = self.data.get("level")?;
         level.as_u64().or_else(|| level.as_str()?.strip_prefix("Level ")?.parse().ok())
     }
+}
+
+/// Returns a hash of a question without its capitals, signs and blanks, as 16 hexadecimal digits: the key of a task across
+/// data sets.
+pub(crate) fn question_key(text: &str) -> String {
+    let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+    let normalized = words.map(str::to_lowercase).collect::<Vec<_>>().join(" ");
+    let digest = Sha256::digest(normalized.as_bytes());
+    digest[..8].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Action of a team in its environment.

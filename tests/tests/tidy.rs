@@ -121,12 +121,14 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "trajectory",
         ],
     ),
+    // Statistics of verifiers.
+    ("verifier", &["rng"]),
     // Output of a run.
     ("metrics", &["trajectory"]),
     ("eval", &["ballot", "config", "rng", "metrics", "table", "trajectory"]),
     ("run_dir", &["config", "metrics", "task", "trajectory"]),
     ("checkpoint", &["metrics", "run_dir", "trajectory"]),
-    ("collect", &["rng", "run_dir", "trajectory"]),
+    ("collect", &["rng", "run_dir", "task", "trajectory"]),
     (
         "train",
         &[
@@ -148,6 +150,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "table",
             "task",
             "trajectory",
+            "verifier",
         ],
     ),
     // Pages about runs.
@@ -619,15 +622,15 @@ const ENGINE_API: &[(&str, &str)] = &[
         "loss.rs",
         "AdaptiveKl Aggregation BuiltinSurrogate Clip Clipped Correction Kl LossOptions Pair PolicyLoss PolicyToken \
          Preference PreferenceLoss PreferenceOptions Ratio RowTokens Surrogate Term ValueLimits ValueLoss cispo \
-         clipped_surrogate clipped_value correction_weights cpgd huber importance_corrected kl kl_reward linear \
+         clipped_surrogate clipped_value correction_weights cpgd cross_entropy huber importance_corrected kl kl_reward linear \
          log_likelihood policy_drift policy_gradient preference sapo token_weights value_loss",
     ),
     (
         "model/mod.rs",
         "Adapter ChatInput ChatMessage Context Decoder Detokenizer Gradients HeadKind HfConfig Hub HubId KvStore \
-         LoraConfig Model ModelError ModelErrorKind ModelFiles ModelSource Param Params Piece Pool Rendered Rows SaveOptions Shards \
-         Snapshot StoredDtype Tape Tensor Tokenizer TokenizerError ValueHead ValueModel Weights blank builtin create \
-         decoder lora save",
+         LoraConfig Model ModelError ModelErrorKind ModelFiles ModelSource Param Params Piece Pool Rendered RewardHead RewardModel \
+         Rows SaveOptions Shards Snapshot StoredDtype Tape Tensor Tokenizer TokenizerError ValueHead ValueModel Weights blank \
+         builtin create decoder lora save scored_ids",
     ),
     (
         "runtime/mod.rs",

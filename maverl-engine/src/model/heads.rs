@@ -2,8 +2,8 @@
 //!
 //! A head is on the trunk of the policy, where its gradient may be passed on or dropped, or on a trunk of its own
 //! ([`ValueModel`]). It is stored in the model directory as `value_head.safetensors` or `reward_head.safetensors`, with
-//! the tensors `value_head.weight [1, D]` and `value_head.bias [1]` (`reward_head` likewise), beside the files that
-//! other tools read.
+//! the tensors `value_head.weight [1, D]` and `value_head.bias [1]`, or `reward_head.weight [1, D]`, beside the files that
+//! other tools read. A head of rewards has no bias, as those of `AutoModelForSequenceClassification`.
 
 use std::path::{Path, PathBuf};
 
@@ -37,11 +37,11 @@ impl HeadKind {
     }
 }
 
-/// Linear map to one number, `h · w + b`, in f32. Clones share the parameters.
+/// Linear map to one number, `h · w + b` for values and `h · w` for rewards, in f32. Clones share the parameters.
 #[derive(Debug, Clone)]
 pub struct ValueHead {
     kind: HeadKind,
-    /// Weight `[1, D]`, then bias `[1]`.
+    /// Weight `[1, D]`, then bias `[1]`, if it has one.
     params: Params,
 }
 
@@ -52,7 +52,8 @@ impl ValueHead {
     }
 
     fn of_width(kind: HeadKind, width: usize) -> Self {
-        let shapes = [("weight", vec![1, width]), ("bias", vec![1])];
+        let shapes = [("weight", vec![1, width]), ("bias", vec![1])].into_iter();
+        let shapes = shapes.take(if kind == HeadKind::Value { 2 } else { 1 });
         let named = |(part, shape)| (format!("{}.{part}", kind.name()), shape);
         Self { kind, params: Params::zeros(shapes.map(named)) }
     }
@@ -103,10 +104,12 @@ impl ValueHead {
         self.vars().iter().try_for_each(|(name, var)| shards.assign(name, var))
     }
 
-    /// Multiplies the output by `by`, then adds `plus`, by changing the parameters.
+    /// Multiplies the output by `by`, then adds `plus`, by changing the parameters. Without a bias, nothing is added.
     pub fn rescale(&self, by: f32, plus: f32) {
         self.vars()[0].1.update(|weight| weight.iter_mut().for_each(|w| *w *= by));
-        self.vars()[1].1.update(|bias| bias[0] = by * bias[0] + plus);
+        if let Some((_, bias)) = self.vars().get(1) {
+            bias.update(|bias| bias[0] = by * bias[0] + plus);
+        }
     }
 
     /// Returns the kind of output.
@@ -114,7 +117,7 @@ impl ValueHead {
         self.kind
     }
 
-    /// Returns names and variables: `weight [1, D]`, then `bias [1]`.
+    /// Returns names and variables: `weight [1, D]`, then `bias [1]`, if it has one.
     pub fn vars(&self) -> &[(String, Tensor)] {
         self.params.vars()
     }
@@ -167,15 +170,20 @@ impl ValueHead {
         if let Some(dw) = gradients.of(Some(0)) {
             Precision::F32.add().tn(dvalues, hidden, dw, 1, width, n);
         }
-        if let Some(db) = gradients.of(Some(1)) {
+        if let Some(db) = self.has_bias().then(|| gradients.of(Some(1))).flatten() {
             db[0] += dvalues.iter().sum::<f32>();
         }
         dvalues.iter().flat_map(|dv| weight.iter().map(move |w| dv * w)).collect()
     }
 
+    fn has_bias(&self) -> bool {
+        self.vars().len() > 1
+    }
+
     /// Returns the values of weight and bias.
     fn parts(&self) -> (Vec<f32>, Vec<f32>) {
-        (self.vars()[0].1.to_vec(), self.vars()[1].1.to_vec())
+        let bias = self.vars().get(1).map_or_else(|| vec![0.0], |(_, bias)| bias.to_vec());
+        (self.vars()[0].1.to_vec(), bias)
     }
 }
 

@@ -29,6 +29,8 @@ pub mod lora;
 pub mod ops;
 #[doc(hidden)]
 pub mod pool;
+#[doc(hidden)]
+pub mod reward;
 pub mod save;
 #[doc(hidden)]
 pub mod tape;
@@ -57,6 +59,7 @@ pub use hub::{Hub, HubId, Snapshot};
 pub use kv::KvStore;
 pub use lora::{Adapter, LoraConfig};
 pub use pool::Pool;
+pub use reward::{RewardHead, RewardModel, scored_ids};
 pub use save::{SaveOptions, StoredDtype};
 pub use tape::{Rows, Tape};
 pub use tokenizer::{ChatInput, ChatMessage, Detokenizer, Piece, Rendered, Tokenizer};

@@ -23,6 +23,8 @@ pub(crate) use index::weight_map;
 
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
+/// Head of a model that classifies sequences; a reward model reads it.
+pub(crate) const SCORE: &str = "score.weight";
 
 /// Every weight of a model by its checkpoint name, in a fixed order.
 ///
@@ -302,6 +304,9 @@ impl Shards {
         // Checkpoints with a tied head may store it all the same.
         if config.tie_word_embeddings && self.tensors.contains_key(HEAD) {
             wanted.insert(HEAD.to_owned(), vec![config.vocab_size, config.hidden_size]);
+        }
+        if self.tensors.contains_key(SCORE) {
+            wanted.insert(SCORE.to_owned(), vec![1, config.hidden_size]);
         }
         let mut problems = Vec::new();
         for (name, shape) in &wanted {

@@ -16,8 +16,7 @@ use crate::model::ops::{Backend, Buffer, Cpu};
 use crate::model::save::{self, Entry};
 use crate::model::weights::Shards;
 use crate::model::{
-    Adapter, Context, Gradients, HeadKind, Model, ModelError, ModelErrorKind, Params, Pool, Tape,
-    ValueHead,
+    Adapter, Context, Gradients, Model, ModelError, ModelErrorKind, Params, Pool, Tape, ValueHead,
 };
 use crate::runtime::optimizer::{Optimizer, halves, whole};
 use crate::runtime::packed::{PackedRows, micro_batches};
@@ -78,7 +77,7 @@ impl<O: Backend> Critic<O> {
                 Some(base.with_adapter(adapter.on(ops, true)?))
             }
         };
-        let head = ValueHead::new(HeadKind::Value, &base.config);
+        let head = ValueHead::new(spec.head, &base.config);
         let params = match &trunk {
             Some(trunk) => trunk.trainable().clone(),
             None => Params::default().on(ops, false)?,

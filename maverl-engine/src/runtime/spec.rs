@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::loss::ValueLimits;
 use crate::model::lora::{Patterns, linear_names};
-use crate::model::{HfConfig, LoraConfig, ModelSource};
+use crate::model::{HeadKind, HfConfig, LoraConfig, ModelSource};
 use crate::runtime::DeviceChoice;
 
 /// Options of the machine and of all worker groups. Results depend on `seed` and on the kind of device.
@@ -175,6 +175,8 @@ impl LoraSpec {
 pub struct CriticSpec {
     /// Trunk under the head.
     pub trunk: Trunk,
+    /// Kind of the head: of rewards for a verifier.
+    pub head: HeadKind,
     /// Normalization of value targets.
     pub normalize: Normalize,
     /// Bounds of the value loss.
@@ -190,6 +192,7 @@ impl CriticSpec {
     pub fn new(trunk: Trunk) -> Self {
         Self {
             trunk,
+            head: HeadKind::Value,
             normalize: Normalize::None,
             limits: ValueLimits { clip: 0.2, huber: 0.0 },
             value_coef: 0.1,

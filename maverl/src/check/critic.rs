@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::diagnostic::{Problems, key, path, within};
 use super::models::Models;
 use super::values::modules;
-use crate::config::{AdvantagePlan, CriticInput, CriticScope, MixerNetwork, Trunk};
+use crate::config::{AdvantagePlan, CriticInput, CriticScope, MixerNetwork, Preset, Trunk};
 use crate::plan::{AdapterPlan, AlgorithmPlan, CriticPlan, PolicyPlan, WorkerPlan, host};
 
 /// Reports critics that have nothing to sit on, or parts of one that do not go together.
@@ -17,6 +17,9 @@ pub(super) fn check(
     problems: &mut Problems<'_>,
 ) {
     let Some(critic) = &algorithm.critic else { return nowhere(policies, problems) };
+    if algorithm.preset == Preset::Verifier {
+        return count(critic, policies, workers, models);
+    }
     if algorithm.preset.is_supervised() {
         return;
     }

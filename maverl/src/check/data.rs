@@ -91,6 +91,7 @@ fn training_data(config: &Config, base: &Path, problems: &mut Problems<'_>) -> L
     let (file, bounds) = (base.join(data), Bounds::from(&config.task));
     let learn = TrainOn::resolve(&config.algorithm.train_on, TrainOn::default());
     let read = match config.algorithm.name {
+        Preset::Verifier => data::labeled(&file, bounds).map(|rows| Loaded::rows(&rows)),
         Preset::Dpo => data::preferences(&file, bounds).map(|rows| Loaded::rows(&rows)),
         preset @ (Preset::Sft | Preset::Spin) => data::demonstrations(&file, bounds).map(|rows| {
             if preset == Preset::Sft

@@ -1,7 +1,7 @@
 //! Warnings about valid numbers that are probably mistakes.
 
 use super::idle;
-use crate::config::Config;
+use crate::config::{Config, Preset};
 use crate::plan::{AlgorithmPlan, OptimPlan, PolicyPlan, SeatPlan};
 
 /// Learning rate from which no known recipe works: AdamW moves every weight by about this much in every step.
@@ -25,7 +25,11 @@ pub(super) fn warnings(
         doubts.extend(steep(&format!("`lr` of policy `{name}`"), &policy.optim));
     }
     if let Some(critic) = &algorithm.critic {
-        doubts.extend(steep("`algorithm.advantage.optim.lr`", &critic.optim()));
+        let key = match algorithm.preset {
+            Preset::Verifier => "`algorithm.verifier.lr`",
+            _ => "`algorithm.advantage.optim.lr`",
+        };
+        doubts.extend(steep(key, &critic.optim()));
     }
     let mut hot: Vec<f32> =
         seats.iter().map(|seat| seat.sampling.temperature).filter(|t| *t >= HOT).collect();

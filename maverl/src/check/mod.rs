@@ -32,6 +32,7 @@ mod models;
 mod policy;
 mod prompts;
 mod render;
+mod rewards;
 mod schema;
 mod secrets;
 mod sources;
@@ -60,7 +61,7 @@ use crate::plan::{AlgorithmPlan, Chosen, OptimPlan, Plan, PolicyPlan, Sampling, 
 use crate::registry::Registry;
 use crate::runtime::DeviceChoice;
 
-use diagnostic::{Problems, path, suggestion};
+use diagnostic::Problems;
 use sources::Layers;
 
 /// Purpose of a plan.
@@ -143,9 +144,9 @@ fn plan(
     problems: &mut Problems<'_>,
 ) -> Option<Plan> {
     let loaded = data::tasks(&config, base, purpose, problems);
-    let rewards = rewards(&config, registry, problems);
     let environments = choice::environments(&config, registry, problems);
     let flow = choice::orchestra(&config.orchestra, base, registry, problems);
+    let rewards = rewards::check(&config, (base, &loaded), flow.as_ref(), registry, problems);
     let (components, data) = (environments.as_deref().unwrap_or_default(), (&config, &loaded));
     let mut warnings = choice::meet(components, flow.as_ref(), data, base, registry, problems);
     warnings.extend(data::doubts(&choice::named(&config, components), &loaded.tasks));
@@ -194,19 +195,6 @@ fn plan(
         warnings,
         config,
     })
-}
-
-fn rewards(
-    config: &Config,
-    registry: &Registry,
-    problems: &mut Problems<'_>,
-) -> Vec<(String, f64)> {
-    for name in config.rewards.keys().filter(|name| !registry.rewards.contains_key(name.as_str())) {
-        let message = format!("no reward function is called `{name}`");
-        let help = suggestion(name, registry.rewards.keys().copied());
-        problems.key(&path(["rewards", name]), message, help);
-    }
-    config.rewards.iter().map(|(name, reward)| (name.clone(), reward.weight)).collect()
 }
 
 fn training_warnings(

@@ -45,7 +45,7 @@ pub(super) fn assign(
             .map(|member| seat(config, member, group, policies.len()))
             .collect();
         let reference = |seat: &SeatPlan| match config.algorithm.name {
-            Preset::Sft => false,
+            Preset::Sft | Preset::Verifier => false,
             preset if preset.compares_pairs() => {
                 seat.trained && config.algorithm.preference.reference_free != Some(true)
             }

@@ -33,7 +33,7 @@ pub fn schema(registry: &Registry) -> Value {
     for (place, value) in [
         ("/properties/orchestra/$ref", json!("#/$defs/Orchestra")),
         ("/properties/agents", names("Agents by their registered name.", &agents)),
-        ("/properties/rewards", names("Reward functions by their registered name.", &rewards)),
+        ("/properties/rewards", parts_of_the_reward(&rewards)),
     ] {
         if let Some(found) = schema.pointer_mut(place) {
             *found = value;
@@ -65,6 +65,13 @@ fn names(description: &str, properties: &Map<String, Value>) -> Value {
         "properties": properties,
         "additionalProperties": false,
     })
+}
+
+/// Reward functions by their registered name; servers and verifiers have any other.
+fn parts_of_the_reward(functions: &Map<String, Value>) -> Value {
+    let mut parts = names("Parts of the reward: functions, servers and verifiers.", functions);
+    parts["additionalProperties"] = json!({ "$ref": "#/$defs/RewardConfig" });
+    parts
 }
 
 fn agent(declaration: &Declaration) -> Value {

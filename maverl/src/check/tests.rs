@@ -13,6 +13,7 @@ mod mistakes;
 mod mixture;
 mod plan;
 mod policies;
+mod rewards;
 mod sources;
 mod teams;
 

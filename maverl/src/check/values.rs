@@ -23,7 +23,9 @@ pub(super) fn check(config: &Config, problems: &mut Problems<'_>) {
     }
     ranges(&config.algorithm, &path(["algorithm"]), problems);
     for (name, config) in &config.rewards {
-        ranges(config, &path(["rewards", name]), problems);
+        let table = path(["rewards", name]);
+        ranges(config, &table, problems);
+        ranges(&config.server, &within(&table, "server"), problems);
     }
     ranges(&config.rollout, &path(["rollout"]), problems);
     ranges(&config.eval, &path(["eval"]), problems);

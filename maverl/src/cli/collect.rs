@@ -14,7 +14,8 @@ use super::{ConfigArgs, Failure, block_on, number, of_run, paths, planned, print
 use crate::check::Purpose;
 use crate::checkpoint::{Checkpoints, Which};
 use crate::collect::{
-    CollectOptions, Collected, Dedup, Filters, Kind, Pattern, Source, collect as rows, write,
+    CollectOptions, Collected, Dedup, Filters, Kind, Pattern, RowFormat, Source, collect as rows,
+    write,
 };
 use crate::eval::EvalSpec;
 use crate::registry::Registry;
@@ -58,8 +59,21 @@ pub(super) struct CollectArgs {
     /// Directory to write, new or empty.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
+    /// Format of the files; `parquet` needs the feature of that name.
+    #[arg(long, value_name = "FORMAT", default_value = "jsonl")]
+    format: FormatArg,
     #[command(flatten)]
     choice: ChoiceArgs,
+}
+
+/// Format of the files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum FormatArg {
+    /// One JSON object a line.
+    Jsonl,
+    /// Parquet, compressed with zstd.
+    #[cfg(feature = "parquet")]
+    Parquet,
 }
 
 /// Choice of rows.
@@ -206,6 +220,11 @@ impl CollectArgs {
             margin: choice.margin,
             pairs: choice.pairs.get(),
             test_share: f64::from(choice.test_share),
+            format: match self.format {
+                FormatArg::Jsonl => RowFormat::Jsonl,
+                #[cfg(feature = "parquet")]
+                FormatArg::Parquet => RowFormat::Parquet,
+            },
         }
     }
 

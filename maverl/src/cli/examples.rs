@@ -3,7 +3,7 @@
 use clap::Command;
 
 /// Example calls by command; a test verifies that each is accepted.
-pub(super) const EXAMPLES: [(&str, &[&str]); 27] = [
+pub(super) const EXAMPLES: [(&str, &[&str]); 28] = [
     ("new", &["maverl new my_team", "maverl new my_team --maverl ~/src/maverl"]),
     ("list", &["maverl list"]),
     (
@@ -82,6 +82,7 @@ pub(super) const EXAMPLES: [(&str, &[&str]); 27] = [
             "maverl collect --from runs/first --as sft,preference --solved --out data/first",
             "maverl collect --from runs/first --steps 10..=40 --seat search/verifier --as sft --out data/verifier",
             "maverl collect --run runs/first --checkpoint best --samples 16 --as verifier --test-share 0.1 --out data/v1",
+            "maverl collect --from runs/first --as sft --format parquet --out data/rows",
         ],
     ),
     ("inspect", &["maverl inspect builtin:tiny", "maverl inspect models/qwen --json"]),
@@ -92,6 +93,7 @@ pub(super) const EXAMPLES: [(&str, &[&str]); 27] = [
             "maverl export --run runs/first --policy judge --checkpoint best --out models/judge",
             "maverl export --model models/qwen --adapter adapters/a --merge --out models/merged",
             "maverl export --run runs/first --merge --out models/mine --push-to hf:me/mine --private",
+            "maverl export --run runs/verifier --verifier --out verifiers/v1",
         ],
     ),
     ("new-model", &["maverl new-model --like bench-s --out models/blank --seed 1"]),
@@ -108,6 +110,13 @@ pub(super) const EXAMPLES: [(&str, &[&str]); 27] = [
         &[
             "maverl serve team --run runs/first --checkpoint best --show-turns",
             "maverl serve team run.toml --set rollout.timeout_s=60",
+        ],
+    ),
+    (
+        "serve reward",
+        &[
+            "maverl serve reward --judge math --address 127.0.0.1:8501",
+            "maverl serve reward --model verifiers/v1 --address 127.0.0.1:8501",
         ],
     ),
     (

@@ -1,5 +1,7 @@
 //! `maverl export`: a model, an adapter, or a policy of a run, as a directory that other programs load.
 
+mod verifier;
+
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -42,6 +44,10 @@ pub(super) struct ExportArgs {
     /// Merge the adapter into its base, and write one model; without it, the adapter alone is written.
     #[arg(long)]
     merge: bool,
+    /// Export the verifier of a run with `algorithm.name = "verifier"`, as a reward model: in the layout of
+    /// `AutoModelForSequenceClassification`, and as `[rewards.NAME.verifier]` and `maverl serve reward --model` read it.
+    #[arg(long, requires = "run", conflicts_with_all = ["merge", "adapter", "push_to"])]
+    verifier: bool,
     /// Directory to write, new or empty.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
@@ -85,6 +91,9 @@ impl From<Dtype> for StoredDtype {
 /// Exports the model, adapter or policy of the arguments.
 pub(super) fn export(args: &ExportArgs) -> Result<ExitCode, Failure> {
     writable(&args.out)?;
+    if let (true, Some(run)) = (args.verifier, &args.run) {
+        return verifier::export(args, run);
+    }
     let target = args.target()?;
     let (model, origin) = args.open()?;
     if args.merge && model.adapter().is_none() {

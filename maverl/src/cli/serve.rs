@@ -4,6 +4,7 @@ mod listen;
 mod model;
 mod policies;
 mod retriever;
+mod reward;
 mod team;
 
 use std::process::ExitCode;
@@ -28,6 +29,11 @@ pub(super) enum ServeCommand {
     ///
     /// Ctrl-C finishes the current requests and stops the server; a second one stops it at once.
     Retriever(Box<retriever::RetrieverArgs>),
+    /// Score replies, by a judge or a reward model: `POST /v1/score`, and the routes of MAPoRL, OpenRLHF and slime.
+    ///
+    /// `/predict` takes MAPoRL's `{"query_responses": [[message, ..], ..]}`, `/get_reward` OpenRLHF's `{"query": [..]}`, and `/rm`
+    /// slime's `{"prompt", "response", "label"}`. Ctrl-C finishes the current requests and stops the server.
+    Reward(Box<reward::RewardArgs>),
 }
 
 /// Serves until a signal.
@@ -36,5 +42,6 @@ pub(super) fn serve(command: &ServeCommand) -> Result<ExitCode, Failure> {
         ServeCommand::Model(args) => model::serve(args),
         ServeCommand::Team(args) => team::serve(args),
         ServeCommand::Retriever(args) => retriever::serve(args),
+        ServeCommand::Reward(args) => reward::serve(args),
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::TaskKey;
-use super::split::question;
+use crate::task::question_key;
 use crate::trajectory::{Episode, Turn};
 
 /// An episode with its origin.
@@ -38,8 +38,8 @@ pub(super) struct Example<'e> {
     pub(super) turn: &'e Turn,
     pub(super) reward: f64,
     pub(super) solved: bool,
-    /// Hash of the normalized question.
-    pub(super) question: u64,
+    /// Key of the question.
+    pub(super) question: String,
 }
 
 /// Returns every turn of scored episodes, in their order.
@@ -47,9 +47,10 @@ pub(super) fn examples(episodes: &[Collected]) -> Vec<Example<'_>> {
     let mut examples = Vec::new();
     for of in episodes {
         let Some(score) = of.episode.score() else { continue };
-        let question = question(&of.episode.task.question);
+        let question = question_key(&of.episode.task.question);
         for (index, turn) in of.episode.turns.iter().enumerate() {
             let Some(reward) = of.episode.turn_reward(index) else { continue };
+            let question = question.clone();
             examples.push(Example { of, turn, reward, solved: score.solved, question });
         }
     }
@@ -72,6 +73,7 @@ impl Example<'_> {
             "stage": &*of.stage,
             "task": of.episode.task.id,
             "source": of.episode.task.source,
+            "question": self.question,
             "index": of.episode.index,
             "path": turn.path.to_string(),
             "seat": turn.seat.to_string(),

@@ -7,6 +7,8 @@ mod dedup;
 mod example;
 mod filter;
 mod pairs;
+#[cfg(feature = "parquet")]
+mod parquet;
 mod rows;
 mod split;
 mod steps;
@@ -70,6 +72,28 @@ impl Dedup {
     }
 }
 
+/// Format of the files of rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RowFormat {
+    /// One JSON object a line.
+    #[default]
+    Jsonl,
+    /// Parquet, with lists and structs as columns, and the origin of a row as JSON.
+    #[cfg(feature = "parquet")]
+    Parquet,
+}
+
+impl RowFormat {
+    /// Returns the name, which is the extension of files.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Jsonl => "jsonl",
+            #[cfg(feature = "parquet")]
+            Self::Parquet => "parquet",
+        }
+    }
+}
+
 /// Choice of rows.
 #[derive(Debug, Clone)]
 pub struct CollectOptions {
@@ -87,6 +111,8 @@ pub struct CollectOptions {
     pub pairs: usize,
     /// Share of the tasks whose rows are in the test split.
     pub test_share: f64,
+    /// Format of the files.
+    pub format: RowFormat,
 }
 
 /// Rows of a data set.
@@ -110,8 +136,8 @@ pub struct Row {
     task: TaskKey,
     seat: String,
     label: Option<bool>,
-    /// Hash of the normalized question, which decides the split.
-    question: u64,
+    /// Key of the question, which decides the split.
+    question: String,
 }
 
 /// Source and id of a task.
@@ -170,7 +196,7 @@ fn set(kind: Kind, examples: &[Example<'_>], options: &CollectOptions) -> DataSe
             set.removed.insert("balance", after - count(&rows));
         }
     }
-    let tested = |row: &mut Row| split::is_test(row.question, options.test_share);
+    let tested = |row: &mut Row| split::is_test(&row.question, options.test_share);
     set.test = rows.extract_if(.., tested).collect();
     set.train = rows;
     set

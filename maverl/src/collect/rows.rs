@@ -28,7 +28,7 @@ pub(super) fn row(
         task: example.task(),
         seat: example.turn.seat.to_string(),
         label,
-        question: example.question,
+        question: example.question.clone(),
     }
 }
 

@@ -9,15 +9,9 @@ use super::{Row, TaskKey};
 /// Rows of a task with one label.
 type Labeled = (TaskKey, Option<bool>);
 
-/// Returns the hash of a question without its capitals, signs and blanks: tasks with the same one are in one split.
-pub(super) fn question(text: &str) -> u64 {
-    let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
-    let normalized = words.map(str::to_lowercase).collect::<Vec<_>>().join(" ");
-    hash(normalized.as_bytes())
-}
-
-/// Returns true if the rows of a question are in the test split.
-pub(super) fn is_test(question: u64, share: f64) -> bool {
+/// Returns true if the rows of a question are in the test split; tasks with the same question are in one split.
+pub(super) fn is_test(question: &str, share: f64) -> bool {
+    let question = u64::from_str_radix(question, 16).unwrap_or_default();
     // The upper 53 bits are exact in a double.
     ((question >> 11) as f64) < share * (1_u64 << 53) as f64
 }

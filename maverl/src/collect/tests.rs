@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::*;
 use crate::run_dir::tests::episode;
+use crate::task::question_key;
 use crate::trajectory::{Fault, FaultKind, Message, Outcome, RewardOf, RewardPart, Role};
 
 fn options(kind: Kind) -> CollectOptions {
@@ -17,6 +18,7 @@ fn options(kind: Kind) -> CollectOptions {
         margin: 0.5,
         pairs: 4,
         test_share: 0.0,
+        format: RowFormat::Jsonl,
     }
 }
 
@@ -139,7 +141,46 @@ fn labels_are_balanced_by_task_and_splits_are_by_question() {
     };
     let (train, test) = (tasks(&set.train), tasks(&set.test));
     assert!(train.is_disjoint(&test) && (4..=17).contains(&test.len()), "{}", test.len());
-    assert_eq!(split::question("What is  it?"), split::question("what is it"));
+    assert_eq!(question_key("What is  it?"), question_key("what is it"));
+}
+
+#[cfg(feature = "parquet")]
+#[test]
+fn rows_in_parquet_have_the_columns_of_those_in_json() {
+    use ::parquet::file::reader::SerializedFileReader;
+
+    let episodes: Vec<Collected> = (0..6)
+        .map(|i| {
+            let mut collected = one(&format!("t{}", i / 3), i % 3, &format!("reply {i}"), i < 2);
+            if i == 4 {
+                collected.episode.turns[0].tools = vec![json!({"name": "add"})];
+            }
+            collected
+        })
+        .collect();
+    for kind in [Kind::Sft, Kind::Preference, Kind::Verifier, Kind::Steps] {
+        let collection = collect(episodes.clone(), &options(kind));
+        let rows = &collection.sets[&kind].train;
+        let dir = tempfile::tempdir().unwrap();
+        let options = CollectOptions { format: RowFormat::Parquet, ..options(kind) };
+        write(dir.path(), &collection, &options, &[]).unwrap();
+        let path = dir.path().join(format!("{}.parquet", kind.name()));
+        let reader = SerializedFileReader::new(std::fs::File::open(path).unwrap()).unwrap();
+        let mut n = 0;
+        for (read, row) in reader.into_iter().zip(rows) {
+            let mut read = read.unwrap().to_json_value();
+            let mut expected = row.columns.clone();
+            for name in ["maverl", "tools"] {
+                let text = read[name].as_str().map(str::to_owned);
+                read[name] =
+                    text.map_or_else(Default::default, |t| serde_json::from_str(&t).unwrap());
+                expected[name] = expected[name].take();
+            }
+            assert_eq!(read, expected, "{}", kind.name());
+            n += 1;
+        }
+        assert!(n == rows.len() && n > 0, "{}", kind.name());
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::card::card;
-use super::{CollectOptions, Collection, Kind, Row};
+use super::{CollectOptions, Collection, Kind, Row, RowFormat};
 use crate::run_dir::{FileHash, Provenance};
 
 /// Origin of the episodes of a collection.
@@ -46,9 +46,16 @@ pub fn write(
                 continue;
             }
             let name = file(*kind, split, options);
-            let bytes = jsonl(rows)?;
-            std::fs::write(dir.join(&name), &bytes)?;
-            let hash = FileHash::of(&bytes);
+            let path = dir.join(&name);
+            match options.format {
+                RowFormat::Jsonl => std::fs::write(&path, jsonl(rows)?)?,
+                #[cfg(feature = "parquet")]
+                RowFormat::Parquet => {
+                    let written = super::parquet::write(rows, std::fs::File::create(&path)?);
+                    written.map_err(std::io::Error::other)?;
+                }
+            }
+            let hash = FileHash::of(&std::fs::read(&path)?);
             files.insert(name, json!({"rows": rows.len(), "sha256": hash.sha256}));
         }
     }
@@ -66,9 +73,10 @@ pub fn write(
 
 /// Returns the name of the file of a split.
 pub(super) fn file(kind: Kind, split: &str, options: &CollectOptions) -> String {
+    let format = options.format.name();
     match options.test_share > 0.0 {
-        true => format!("{}-{split}.jsonl", kind.name()),
-        false => format!("{}.jsonl", kind.name()),
+        true => format!("{}-{split}.{format}", kind.name()),
+        false => format!("{}.{format}", kind.name()),
     }
 }
 
@@ -83,7 +91,8 @@ fn jsonl(rows: &[Row]) -> std::io::Result<Vec<u8>> {
 
 /// Returns the options for the provenance.
 fn told(options: &CollectOptions) -> Value {
-    let CollectOptions { kinds, filters, dedup, balance, margin, pairs, test_share } = options;
+    let CollectOptions { kinds, filters, dedup, balance, margin, pairs, test_share, format } =
+        options;
     let texts = |patterns: &[super::Pattern]| -> Vec<String> {
         patterns.iter().map(ToString::to_string).collect()
     };
@@ -102,5 +111,6 @@ fn told(options: &CollectOptions) -> Value {
         "margin": margin,
         "pairs": pairs,
         "test_share": test_share,
+        "format": format.name(),
     })
 }

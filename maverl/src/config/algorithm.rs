@@ -10,6 +10,7 @@ use super::critic::CriticPlan;
 use super::loss::{Aggregation, LossPlan, ReferencePlan};
 use super::preset::Preset;
 use super::tables::MANY;
+use super::verifier::VerifierPlan;
 use crate::settings::Settings;
 
 /// Conversion of rewards to updates: a preset's name, and any part of it.
@@ -23,13 +24,13 @@ pub struct AlgorithmPlan {
     #[setting(table)]
     pub advantage: AdvantagePlan,
     /// Shaping of a turn's reward by the rewards of earlier rounds.
-    #[setting(table, idle_when = "name = ['sft', 'dpo', 'spin']")]
+    #[setting(table, idle_when = "name = ['sft', 'dpo', 'spin', 'verifier']")]
     pub shaping: Shaping,
     /// Normalize the advantages of a step's tokens to mean 0 and standard deviation 1.
-    #[setting(default = false, idle_when = "name = ['sft', 'dpo', 'spin']")]
+    #[setting(default = false, idle_when = "name = ['sft', 'dpo', 'spin', 'verifier']")]
     pub whiten: bool,
     /// Dynamic sampling (DAPO): maximum number of times that tasks whose episodes all have the same reward are replaced by other tasks.
-    #[setting(default = 0, idle_when = "name = ['sft', 'dpo', 'spin']")]
+    #[setting(default = 0, idle_when = "name = ['sft', 'dpo', 'spin', 'verifier']")]
     pub resample: u32,
     /// Defaults of every agent's `loss`.
     #[setting(table)]
@@ -44,19 +45,19 @@ pub struct AlgorithmPlan {
     pub epochs: usize,
     /// Mean KL to the sampling policy above which the remaining epochs of a step are skipped; 0 disables it.
     #[setting(default = 0.0, range = 0.0.., idle_when = "epochs = 1")]
-    #[setting(idle_when = "name = ['sft', 'dpo', 'spin']")]
+    #[setting(idle_when = "name = ['sft', 'dpo', 'spin', 'verifier']")]
     pub early_stop_kl: f64,
     /// Order of policy updates.
-    #[setting(table, idle_when = "name = ['sft', 'dpo', 'spin']")]
+    #[setting(table, idle_when = "name = ['sft', 'dpo', 'spin', 'verifier']")]
     pub update_order: UpdateOrder,
     /// Later rewards that are added to the reward of a turn.
-    #[setting(table, idle_when = "name = ['sft', 'dpo', 'spin']")]
+    #[setting(table, idle_when = "name = ['sft', 'dpo', 'spin', 'verifier']")]
     pub future_rewards: FutureRewards,
     /// Rewards for following, resisting, provoking and persuading other agents.
-    #[setting(table, idle_when = "name = ['sft', 'dpo', 'spin']")]
+    #[setting(table, idle_when = "name = ['sft', 'dpo', 'spin', 'verifier']")]
     pub influence: InfluencePlan,
     /// Controller of `kl_coef`.
-    #[setting(table, idle_when = "name = ['sft', 'dpo', 'spin']")]
+    #[setting(table, idle_when = "name = ['sft', 'dpo', 'spin', 'verifier']")]
     pub adaptive_kl: AdaptiveKlPlan,
     /// Renewal of the reference policy.
     #[setting(table)]
@@ -73,6 +74,9 @@ pub struct AlgorithmPlan {
     /// Loss of a pair of replies.
     #[setting(table, idle_unless = "name = ['dpo', 'spin']")]
     pub preference: PreferencePlan,
+    /// Training of a verifier.
+    #[setting(table, idle_unless = "name = 'verifier'")]
+    pub verifier: VerifierPlan,
     /// Critics that the estimator needs.
     #[setting(skip)]
     pub critic: Option<CriticPlan>,
@@ -86,7 +90,10 @@ impl From<&AlgorithmConfig> for AlgorithmPlan {
     fn from(config: &AlgorithmConfig) -> Self {
         let config = config.over(&config.name.parts());
         let mut plan = Self::resolve(&config, Self::default());
-        plan.critic = plan.advantage.critic();
+        plan.critic = match plan.preset {
+            Preset::Verifier => Some(plan.verifier.critic()),
+            _ => plan.advantage.critic(),
+        };
         plan
     }
 }
@@ -264,14 +271,4 @@ pub enum PairLoss {
     Ipo,
     /// Logistic, unbiased where a known share of the pairs is the wrong way round. arXiv:2403.00409
     Robust,
-}
-
-/// `[rewards.NAME]`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
-#[serde(default, deny_unknown_fields)]
-#[settings(level = "team")]
-pub struct RewardConfig {
-    /// Multiplies what the function gives.
-    #[setting(default = 1.0, range = ..)]
-    pub weight: f64,
 }

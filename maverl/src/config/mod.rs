@@ -8,14 +8,17 @@ mod critic;
 mod device;
 mod dist;
 mod endpoint;
+mod eval;
 mod instance;
 mod loss;
 mod preset;
 pub(crate) mod reference;
+mod reward;
 pub(crate) mod schema;
 pub(crate) mod tables;
 #[cfg(test)]
 mod tests;
+mod verifier;
 
 pub use crate::credit::{GroupBy, KnownBaseline};
 pub use advantage::{
@@ -29,7 +32,7 @@ pub use agent::{
 pub use algorithm::{
     AdaptiveKlConfig, AdaptiveKlPlan, AlgorithmConfig, AlgorithmPlan, FuturePlan, FutureRewards,
     HappoFactor, InfluenceConfig, InfluencePlan, ObservationPlan, PairLoss, PreferenceConfig,
-    PreferencePlan, RewardConfig, SequencePlan, Shaping, ShapingPlan, TrainOn, UpdateOrder,
+    PreferencePlan, SequencePlan, Shaping, ShapingPlan, TrainOn, UpdateOrder,
 };
 pub use critic::{
     Bootstrap, Credit, CriticInput, CriticPlan, CriticScope, Granularity, MixerNetwork, MixerPlan,
@@ -38,12 +41,20 @@ pub use critic::{
 pub use device::Device;
 pub use dist::DistConfig;
 pub use endpoint::EndpointConfig;
+pub use eval::EvalConfig;
 pub use instance::{Chosen, Instance};
 pub use loss::{
     Aggregation, CispoPlan, ClipPlan, CorrectionPlan, CpgdPlan, Kl, KlIn, LossConfig, LossPlan,
     MaskPlan, Ratio, ReferenceConfig, ReferencePlan, SapoPlan, SurrogatePlan, TruncatePlan,
 };
 pub use preset::Preset;
+pub(crate) use reward::ITEMS;
+pub use reward::{
+    OnRewardError, RewardConfig, RewardProtocol, RewardServerConfig, RewardUnit,
+    RewardVerifierConfig,
+};
+
+pub use verifier::{VerifierConfig, VerifierLabels, VerifierLoss, VerifierPlan, VerifierTrunk};
 
 use std::collections::BTreeMap;
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
@@ -52,7 +63,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::settings::{self, Settings};
+use crate::settings::Settings;
 use tables::{GROUP, LARGE, MANY};
 
 /// A run, as a user writes it.
@@ -101,7 +112,7 @@ pub struct Config {
     /// The algorithm: from rewards to updates.
     #[setting(table)]
     pub algorithm: AlgorithmConfig,
-    /// Reward functions to add, by registered name.
+    /// Parts of the reward beside the score: declared functions by their name, and servers by any other.
     #[setting(table)]
     pub rewards: BTreeMap<String, RewardConfig>,
     /// Evaluation settings.
@@ -260,70 +271,6 @@ pub enum Overflow {
     /// Observations (input fields marked `#[input(observation)]`) are shortened from their end, the longest first;
     /// each turn records how many characters were cut.
     TruncateObservation,
-}
-
-/// `[eval]`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
-#[serde(default, deny_unknown_fields)]
-#[settings(level = "run")]
-pub struct EvalConfig {
-    /// Steps between evaluations on the validation split; 0 disables them.
-    pub every: u64,
-    /// Split of evaluations during training, where the data has splits.
-    #[setting(default = "validation")]
-    pub split: String,
-    /// Split of the evaluations before and after training and of `maverl eval`.
-    #[setting(default = "test")]
-    pub test_split: String,
-    /// File of held-out tasks, in place of the splits of the training data.
-    #[setting(example = "\"questions.jsonl\"")]
-    pub data: Option<String>,
-    /// Maximum number of tasks of an evaluation.
-    #[setting(default = 512)]
-    pub tasks: NonZeroUsize,
-    /// Episodes per task, n: gives avg@n, and pass@k for k = 1, 2, 4 and so on up to n.
-    #[setting(default = 1, range = 1..=GROUP)]
-    pub samples: NonZeroU32,
-    /// Temperature of every agent instead of its own; 0 is greedy.
-    #[serde(serialize_with = "settings::short")]
-    #[setting(range = 0.0.., example = "0.0")]
-    pub temperature: Option<f32>,
-    /// Evaluate before and after training.
-    #[setting(default = true)]
-    pub before_and_after: bool,
-}
-
-impl EvalConfig {
-    /// When training evaluates. Demonstrations are no tasks: supervised training does only where [`EvalConfig::data`] names
-    /// some.
-    #[must_use]
-    pub fn used(&self, preset: Preset) -> Self {
-        let without = preset.is_supervised() && self.data.is_none();
-        Self {
-            every: if without { 0 } else { self.every },
-            before_and_after: self.before_and_after && !without,
-            ..self.clone()
-        }
-    }
-
-    /// Where held-out tasks come from: the evaluation's own file, or that of the training data. Of a split, the first
-    /// [`EvalConfig::tasks`].
-    pub fn held_out(&self, task: &TaskConfig) -> TaskConfig {
-        let limit = Some(self.tasks);
-        match &self.data {
-            // Another file of the same rows, as a data set's test set is.
-            Some(data) => TaskConfig {
-                data: data.clone(),
-                limit,
-                keys: task.keys.clone(),
-                ids: task.ids,
-                max_mib: task.max_mib,
-                max_row_mib: task.max_row_mib,
-                ..TaskConfig::default()
-            },
-            None => TaskConfig { limit, ..task.clone() },
-        }
-    }
 }
 
 /// `[checkpoint]`

@@ -71,11 +71,13 @@ pub enum Preset {
     Dpo,
     /// Self-play: given replies against those that the policy of an iteration before generates to the same prompts.
     Spin,
+    /// Supervised: a head on a model learns to tell right replies from wrong ones; no rollout.
+    Verifier,
 }
 
 impl Preset {
     /// Every preset, in the order of the documentation.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::Drmas,
         Self::Grpo,
         Self::Drgrpo,
@@ -103,11 +105,12 @@ impl Preset {
         Self::Sft,
         Self::Dpo,
         Self::Spin,
+        Self::Verifier,
     ];
 
     /// It learns from what is given, and plays no episode.
     pub const fn is_supervised(self) -> bool {
-        matches!(self, Self::Sft | Self::Dpo | Self::Spin)
+        matches!(self, Self::Sft | Self::Dpo | Self::Spin | Self::Verifier)
     }
 
     /// It has a loss of pairs of replies.
@@ -117,7 +120,7 @@ impl Preset {
 
     /// It generates replies in training.
     pub const fn generates(self) -> bool {
-        !matches!(self, Self::Sft | Self::Dpo)
+        !matches!(self, Self::Sft | Self::Dpo | Self::Verifier)
     }
 
     /// The name in a configuration.
@@ -150,6 +153,7 @@ impl Preset {
             Self::Sft => "sft",
             Self::Dpo => "dpo",
             Self::Spin => "spin",
+            Self::Verifier => "verifier",
         }
     }
 
@@ -173,6 +177,7 @@ impl Preset {
             Self::Cory => Some("2410.06101"),
             Self::Dpo => Some("2305.18290"),
             Self::Spin => Some("2401.01335"),
+            Self::Verifier => Some("2110.14168"),
             Self::Ppo => Some("1707.06347"),
             Self::Ippo => Some("2011.09533"),
             Self::Mappo => Some("2103.01955"),
@@ -214,6 +219,9 @@ impl Preset {
             Self::Spin => {
                 "self-play: given replies against those of the policy of the iteration before"
             }
+            Self::Verifier => {
+                "supervised: a head on a model that tells right replies from wrong ones"
+            }
             Self::Ppo => "advantages from one critic, which reads what each agent is given",
             Self::Ippo => "PPO, a critic for each policy",
             Self::Mappo => "PPO, one critic that reads everything that was said",
@@ -240,7 +248,7 @@ impl Preset {
         let group = |settings: Value| set("group", settings);
         let critic = |settings: Value| set("critic", settings);
         match self {
-            Self::Drmas | Self::Cory | Self::Sft | Self::Dpo | Self::Spin => {
+            Self::Drmas | Self::Cory | Self::Sft | Self::Dpo | Self::Spin | Self::Verifier => {
                 TaggedConfig::default()
             }
             Self::Grpo

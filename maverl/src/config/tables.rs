@@ -7,8 +7,9 @@ use super::{
     AdaptiveKlConfig, AdvantagePlan, AgentConfig, AlgorithmConfig, CheckpointConfig,
     ComponentConfig, Config, CorrectionPlan, DistConfig, EndpointConfig, EvalConfig, FutureRewards,
     InfluenceConfig, LoraConfig, LossConfig, ModelConfig, OptimConfig, PreferenceConfig,
-    RecordConfig, ReferenceConfig, RewardConfig, RolloutConfig, RuntimeConfig, SamplingConfig,
-    Shaping, SurrogatePlan, TaskConfig, TrainOn, UpdateOrder,
+    RecordConfig, ReferenceConfig, RewardConfig, RewardServerConfig, RewardVerifierConfig,
+    RolloutConfig, RuntimeConfig, SamplingConfig, Shaping, SurrogatePlan, TaskConfig, TrainOn,
+    UpdateOrder, VerifierConfig,
 };
 use crate::settings::{Key, Table, TableKind, Tagged};
 
@@ -119,7 +120,7 @@ pub(crate) fn tagged(path: &[String]) -> Option<&'static TaggedTable> {
 }
 
 /// Every table of declared settings.
-pub(crate) static TABLES: [Declared; 42] = [
+pub(crate) static TABLES: [Declared; 45] = [
     Declared::of::<Config>("", "the file itself (before any table)"),
     Declared::of::<TaskConfig>("task", "`[task]`"),
     Declared::of::<ComponentConfig>("task.mixture.quiz", "`[task.mixture.NAME]`"),
@@ -155,7 +156,10 @@ pub(crate) static TABLES: [Declared; 42] = [
     Declared::of::<ReferenceConfig>("algorithm.reference", "`[algorithm.reference]`"),
     Declared::of::<InfluenceConfig>("algorithm.influence", "`[algorithm.influence]`"),
     Declared::of::<PreferenceConfig>("algorithm.preference", "`[algorithm.preference]`"),
+    Declared::of::<VerifierConfig>("algorithm.verifier", "`[algorithm.verifier]`"),
     Declared::of::<RewardConfig>("rewards.brevity", "`[rewards.NAME]`"),
+    Declared::of::<RewardServerConfig>("rewards.brevity.server", "`[rewards.NAME.server]`"),
+    Declared::of::<RewardVerifierConfig>("rewards.brevity.verifier", "`[rewards.NAME.verifier]`"),
     Declared::of::<RolloutConfig>("rollout", "`[rollout]`"),
     Declared::of::<EvalConfig>("eval", "`[eval]`"),
     Declared::of::<CheckpointConfig>("checkpoint", "`[checkpoint]`"),

@@ -8,6 +8,7 @@ mod demonstration;
 mod file;
 mod hotpot;
 mod jsonl;
+mod labeled;
 mod nli;
 mod parquet;
 mod place;
@@ -19,6 +20,8 @@ mod squad;
 
 pub use bounds::Bounds;
 pub use demonstration::{Demonstration, demonstrations};
+pub use labeled::{LabeledReply, labeled};
+pub(crate) use labeled::{SEEN, seen};
 pub use place::{Placed, missing};
 pub use preference::{PreferencePair, preferences};
 pub use sampler::Sampler;

@@ -15,9 +15,10 @@ use super::{
 };
 use crate::config::{
     Aggregation, CispoPlan, ClipPlan, CorrectionPlan, CpgdPlan, Kl, KlIn, LoraPlan, Normalize,
-    PairLoss, Ratio, RuntimeConfig, SapoPlan, SurrogatePlan, TargetModules, Trunk,
+    PairLoss, Preset, Ratio, RuntimeConfig, SapoPlan, SurrogatePlan, TargetModules, Trunk,
 };
 use crate::credit::Surrogate;
+use crate::model::HeadKind;
 
 impl Plan {
     /// Returns the worker groups of the plan, as [`Runtime::start`](runtime::Runtime::start) takes them.
@@ -47,6 +48,11 @@ impl Plan {
         spec.gradient_checkpointing = policy.gradient_checkpointing;
         spec.adapter = policy.adapter.as_ref().map(AdapterSpec::from);
         spec.critic = self.algorithm.critic.as_ref().filter(|_| here).map(CriticSpec::from);
+        if self.algorithm.preset == Preset::Verifier {
+            // The head of rewards is trained on a trunk of its own, and the policy stays as it is.
+            spec.trained = false;
+            spec.critic.iter_mut().for_each(|critic| critic.head = HeadKind::Reward);
+        }
         spec.optim = OptimOptions::from(&policy.optim);
         spec
     }

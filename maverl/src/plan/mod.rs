@@ -33,8 +33,8 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::config::{
-    CheckpointConfig, Config, Dtype, EndpointConfig, EvalConfig, RolloutConfig, RuntimeConfig,
-    TaskConfig,
+    CheckpointConfig, Config, Dtype, EndpointConfig, EvalConfig, RewardServerConfig,
+    RewardVerifierConfig, RolloutConfig, RuntimeConfig, TaskConfig,
 };
 use crate::trajectory::Seat;
 
@@ -72,8 +72,8 @@ pub struct Plan {
     pub environments: BTreeMap<String, Chosen>,
     /// The algorithm: from rewards to updates.
     pub algorithm: AlgorithmPlan,
-    /// Reward functions and their weights, sorted by name.
-    pub rewards: Vec<(String, f64)>,
+    /// Parts of the reward beside the score, sorted by name.
+    pub rewards: Vec<RewardPlan>,
     /// Evaluation settings.
     pub eval: EvalConfig,
     /// Checkpoint settings.
@@ -119,6 +119,29 @@ impl Plan {
         }
         plan
     }
+}
+
+/// A part of the reward beside the score.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RewardPlan {
+    /// Name of the part: for a function, its registered name.
+    pub name: String,
+    /// Factor of the values.
+    pub weight: f64,
+    /// Origin of the values.
+    pub source: RewardSource,
+}
+
+/// Origin of a part of the reward.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RewardSource {
+    /// The declared function of the part's name.
+    Function,
+    /// A server.
+    Server(RewardServerConfig),
+    /// A model with a head, in this process.
+    Verifier(RewardVerifierConfig),
 }
 
 /// One seat of the team.

@@ -12,6 +12,7 @@ mod mixture;
 mod plain;
 mod prompt;
 mod replay;
+pub(crate) mod rewards;
 mod runner;
 mod script;
 mod seed;
@@ -33,7 +34,9 @@ pub use prompt::render_turn;
 #[doc(hidden)]
 pub use replay::{Difference, Replayed, replay};
 #[doc(hidden)]
-pub use runner::{EpisodeRequest, EpisodeRunner, INVALID_REPLY, WeightedReward};
+pub use rewards::{Scored, Scorer};
+#[doc(hidden)]
+pub use runner::{EpisodeRequest, EpisodeRunner, INVALID_REPLY, ValueSource, WeightedReward};
 pub use script::{Script, Scripted};
 #[doc(hidden)]
 pub use seed::episode_seed;
@@ -51,10 +54,11 @@ use tokio::task::JoinSet;
 
 use crate::env::{DynEnvironment, EnvError};
 use crate::orchestra::{ChatBackend, Member};
-use crate::plan::{Chosen, EndpointPlan, Overlong, Plan, SeatPlan};
+use crate::plan::{Chosen, EndpointPlan, Overlong, Plan, RewardPlan, RewardSource, SeatPlan};
 use crate::registry::Registry;
 use crate::runtime::Policy;
 use crate::trajectory::{Episode, Seat};
+use rewards::{RewardServer, VerifierReward};
 
 /// Reason that a rollout could not start.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -83,6 +87,14 @@ pub enum RolloutError {
         /// Agent, orchestra, environment or reward.
         kind: &'static str,
         /// The registered name.
+        name: String,
+        /// Description of the problem.
+        problem: String,
+    },
+    /// A server of rewards or a verifier cannot be used.
+    #[error("reward `{name}`: {problem}")]
+    Reward {
+        /// Its name in the configuration.
         name: String,
         /// Description of the problem.
         problem: String,
@@ -161,16 +173,12 @@ impl Rollout {
         let environments = (plan.environments.iter())
             .map(|(name, chosen)| Ok((name.clone(), start(plan, registry, chosen)?)))
             .collect::<Result<_, RolloutError>>()?;
-        let reward = |(name, weight): &(String, f64)| {
-            let reward = find("reward", &registry.rewards, name)?.reward;
-            Ok(WeightedReward { name: name.clone(), weight: *weight, reward })
-        };
         let runner = EpisodeRunner {
             members: Arc::new(members),
             orchestra,
             environment,
             environments: Arc::new(environments),
-            rewards: plan.rewards.iter().map(reward).collect::<Result<_, _>>()?,
+            rewards: rewards(plan, registry)?,
             penalties: penalties(plan),
             overlong: overlong(plan),
             timeout: Duration::try_from_secs_f64(plan.rollout.timeout_s).unwrap_or(Duration::MAX),
@@ -330,6 +338,27 @@ fn endpoints(
         members.insert(seat.clone(), Member { agent, backend });
     }
     Ok(endpoints)
+}
+
+/// Creates the parts of the reward of a plan.
+fn rewards(plan: &Plan, registry: &Registry) -> Result<Vec<WeightedReward>, RolloutError> {
+    let reward = |RewardPlan { name, weight, source }: &RewardPlan| {
+        let problem = |problem| RolloutError::Reward { name: name.clone(), problem };
+        let source = match source {
+            RewardSource::Function => {
+                ValueSource::Function(find("reward", &registry.rewards, name)?.reward)
+            }
+            RewardSource::Server(config) => {
+                ValueSource::Scorer(Arc::new(RewardServer::new(config).map_err(problem)?))
+            }
+            RewardSource::Verifier(config) => {
+                let verifier = VerifierReward::new(config, &plan.base).map_err(problem)?;
+                ValueSource::Scorer(Arc::new(verifier))
+            }
+        };
+        Ok(WeightedReward { name: name.clone(), weight: *weight, source })
+    };
+    plan.rewards.iter().map(reward).collect()
 }
 
 fn model_voice(

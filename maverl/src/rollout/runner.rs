@@ -16,6 +16,7 @@ use crate::orchestra::{EpisodeState, Member};
 use crate::plan::Overlong;
 use crate::registry::DynOrchestra;
 use crate::reward::Rewards;
+use crate::rollout::rewards::{Scored, Scorer};
 use crate::task::{Score, Task};
 use crate::trajectory::{Episode, Fault, FaultKind, Outcome, RewardOf, RewardPart, Seat, Turn};
 
@@ -45,15 +46,24 @@ impl EpisodeRequest {
     }
 }
 
-/// A reward function with its weight.
-#[derive(Debug, Clone)]
+/// A part of the reward with its weight.
+#[derive(Clone)]
 pub struct WeightedReward {
-    /// Its registered name.
+    /// Its name.
     pub name: String,
     /// Factor of its values.
     pub weight: f64,
-    /// The function.
-    pub reward: fn(&Episode) -> Rewards,
+    /// Origin of its values.
+    pub source: ValueSource,
+}
+
+/// Origin of the values of a part of the reward.
+#[derive(Clone)]
+pub enum ValueSource {
+    /// A declared function.
+    Function(fn(&Episode) -> Rewards),
+    /// A server, or a verifier in this process.
+    Scorer(Arc<dyn Scorer>),
 }
 
 /// A team ready to play: its members, orchestra, environment and rewards. All episodes of a run share it.
@@ -66,7 +76,7 @@ pub struct EpisodeRunner {
     pub environment: Arc<dyn DynEnvironment>,
     /// Further environments to act in, by name.
     pub environments: Arc<BTreeMap<String, Arc<dyn DynEnvironment>>>,
-    /// Reward functions in addition to the environment's score.
+    /// Parts of the reward in addition to the environment's score.
     pub rewards: Vec<WeightedReward>,
     /// Penalty of each seat for a malformed or truncated reply; missing seats have no penalty.
     pub penalties: BTreeMap<Seat, f64>,
@@ -98,7 +108,7 @@ impl EpisodeRunner {
         let (turns, acts, log) = (table.take_turns(), table.take_acts(), table.take_log());
         let mut episode = Episode { answer, turns, acts, log, ..request.ended(outcome) };
         if episode.score().is_some()
-            && let Err(fault) = self.reward(&mut episode, &table)
+            && let Err(fault) = self.reward(&mut episode, &table).await
         {
             episode.rewards.clear();
             episode.outcome = Outcome::Unscored(fault);
@@ -151,7 +161,7 @@ impl EpisodeRunner {
     }
 
     /// Adds the reward parts of a scored episode; parts of 0 are omitted.
-    fn reward(&self, episode: &mut Episode, table: &EpisodeState) -> Result<(), Fault> {
+    async fn reward(&self, episode: &mut Episode, table: &EpisodeState) -> Result<(), Fault> {
         for part in table.reward_parts(&episode.turns) {
             finite(&format!("reward `{}` of the orchestra", part.name), part.value)?;
             episode.rewards.push(part);
@@ -172,10 +182,8 @@ impl EpisodeRunner {
         });
         let parts: Vec<RewardPart> = costs.filter(|part| part.value != 0.0).collect();
         episode.rewards.extend(parts);
-        for WeightedReward { name, weight, reward } in &self.rewards {
-            let given = catch_unwind(AssertUnwindSafe(|| reward(episode)))
-                .map_err(|panic| panicked(&format!("reward `{name}`"), &*panic))?;
-            for (of, value) in given.parts() {
+        for WeightedReward { name, weight, source } in &self.rewards {
+            for (of, value) in self.values(name, source, episode).await?.parts() {
                 self.known(name, of, episode)?;
                 let value = finite(&format!("reward `{name}`"), value * weight)?;
                 if value != 0.0 {
@@ -184,6 +192,31 @@ impl EpisodeRunner {
             }
         }
         Ok(())
+    }
+
+    /// Returns the values of a part of the reward. Those that a server left out are a metric of the episode.
+    async fn values(
+        &self,
+        name: &str,
+        source: &ValueSource,
+        episode: &mut Episode,
+    ) -> Result<Rewards, Fault> {
+        let panic = |panic: Box<dyn Any + Send>| panicked(&format!("reward `{name}`"), &*panic);
+        let scorer = match source {
+            ValueSource::Function(reward) => {
+                return catch_unwind(AssertUnwindSafe(|| reward(episode))).map_err(panic);
+            }
+            ValueSource::Scorer(scorer) => scorer,
+        };
+        let scored = AssertUnwindSafe(scorer.score(episode)).catch_unwind();
+        let scored = tokio::time::timeout(self.timeout, scored).await;
+        let scored = scored.map_err(|_elapsed| late(self.timeout))?.map_err(panic)?;
+        let failed = |what| Fault::new(FaultKind::Environment, format!("reward `{name}`: {what}"));
+        let Scored { rewards, skipped } = scored.map_err(failed)?;
+        if let (Some(skipped), Outcome::Scored(score)) = (skipped, &mut episode.outcome) {
+            score.metrics.insert(format!("skipped/{name}"), skipped.into());
+        }
+        Ok(rewards)
     }
 
     /// Checks that the recipient exists: a reward for an unknown one would be lost silently.

@@ -16,6 +16,7 @@ pub mod model;
 mod openai;
 mod refusal;
 mod retriever;
+pub mod reward;
 pub mod team;
 #[cfg(test)]
 pub(crate) mod testing;

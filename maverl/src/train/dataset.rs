@@ -8,6 +8,7 @@ use crate::plan::Plan;
 use crate::run_dir::disk::hash_bytes;
 use crate::task::Task;
 use crate::train::error::TrainError;
+use crate::train::verifier::VerifierData;
 
 /// Purpose for which a team is started.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -28,6 +29,8 @@ pub(super) enum Dataset {
     Demonstrations(Vec<Demonstration>),
     /// Pairs of replies, of which one is better.
     Preferences(Vec<PreferencePair>),
+    /// Replies with labels.
+    Labeled(VerifierData),
 }
 
 impl Dataset {
@@ -41,6 +44,7 @@ impl Dataset {
             Preset::Sft | Preset::Spin => {
                 Self::Demonstrations(data::demonstrations(&file, bounds)?)
             }
+            Preset::Verifier => Self::Labeled(VerifierData::read(plan)?),
             Preset::Dpo => Self::Preferences(data::preferences(&file, bounds)?),
             _ => Self::Tasks(data::load(&plan.task, &plan.task.split, &plan.base)?),
         })
@@ -52,6 +56,7 @@ impl Dataset {
             Self::Tasks(tasks) => Sampler::new(&plan.task, plan.seed, tasks),
             Self::Demonstrations(rows) => Sampler::plain(&plan.task, plan.seed, rows.len()),
             Self::Preferences(pairs) => Sampler::plain(&plan.task, plan.seed, pairs.len()),
+            Self::Labeled(data) => Sampler::plain(&plan.task, plan.seed, data.train.len()),
         }
     }
 
@@ -63,6 +68,7 @@ impl Dataset {
                 let rows: Vec<_> = rows.iter().map(|row| (&row.prompt, &row.reply)).collect();
                 hash(&rows)
             }
+            Self::Labeled(data) => data.hash(),
             Self::Preferences(pairs) => {
                 let parts = |pair: &PreferencePair| {
                     serde_json::json!([pair.prompt, pair.chosen, pair.rejected])

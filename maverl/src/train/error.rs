@@ -30,6 +30,14 @@ pub enum TrainError {
     /// Tasks or demonstrations could not be loaded.
     #[error(transparent)]
     Data(#[from] DataError),
+    /// The rows of a verifier cannot be trained on.
+    #[error("the rows of a verifier, `{data}`: {problem}")]
+    Verifier {
+        /// The file.
+        data: String,
+        /// Description of the problem and its remedy.
+        problem: String,
+    },
     /// A demonstration does not fit the model's chat template.
     #[error("demonstration {number} of `{data}`: {source}")]
     Demonstration {
@@ -220,7 +228,7 @@ impl TrainError {
             | Self::Rollout(_)
             | Self::Kernel { .. }
             | Self::NotFinite { .. } => ErrorKind::Team,
-            Self::Data(_) | Self::Demonstration { .. } => ErrorKind::Data,
+            Self::Data(_) | Self::Demonstration { .. } | Self::Verifier { .. } => ErrorKind::Data,
             Self::Unscored { .. } | Self::NoneScored { .. } => ErrorKind::Unscored,
             Self::NoSamples { .. } | Self::Flat { .. } => ErrorKind::NoSignal,
             Self::NoEpisode { .. } | Self::StepsBehind { .. } => ErrorKind::Request,

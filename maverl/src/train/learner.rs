@@ -22,7 +22,7 @@ use crate::train::error::TrainError;
 use crate::train::mixer::{self, Mixer};
 use crate::train::ranks::{Peers, join_all};
 use crate::train::spans::Span;
-use crate::train::state::AlgorithmState;
+use crate::train::state::{AlgorithmState, VERIFIER, VerifierRecord};
 use crate::train::{kl_penalty, measure};
 use crate::trajectory::Episode;
 
@@ -42,6 +42,8 @@ pub(super) struct Learner {
     state: AlgorithmState,
     /// Mixer of the agents' values; none before its first use.
     mixer: Option<Mixer>,
+    /// State of a verifier beside its weights; none before its first evaluation.
+    pub(super) verifier: Option<VerifierRecord>,
     /// Start of the computation of a step's advantages.
     began: Option<Instant>,
     /// Ranks that learn together.
@@ -74,6 +76,7 @@ impl Learner {
             policies: policies.to_vec(),
             state: AlgorithmState::default(),
             mixer: None,
+            verifier: None,
             began: None,
             peers,
         }
@@ -295,6 +298,9 @@ impl Learner {
         if let Some(mixer) = &self.mixer {
             mixer.save(&draft.file(MIXER)).map_err(|source| TrainError::Mixer { source })?;
         }
+        if let Some(record) = &self.verifier {
+            draft.write(VERIFIER, record)?;
+        }
         match self.state == AlgorithmState::default() {
             true => Ok(()),
             false => Ok(draft.write(STATE, &self.state)?),
@@ -311,6 +317,7 @@ impl Learner {
             policy.load(&checkpoint.policy(policy.name())?).await?;
         }
         self.state = checkpoint.read(STATE)?.unwrap_or_default();
+        self.verifier = checkpoint.read(VERIFIER)?;
         let mixer = Mixer::load(plan, &checkpoint.path().join(MIXER));
         self.mixer = mixer.map_err(|source| TrainError::Mixer { source })?;
         Ok(())

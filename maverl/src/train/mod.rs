@@ -42,6 +42,7 @@ mod supervised;
 mod trainable;
 mod training;
 mod unscored;
+mod verifier;
 
 pub use crate::dist::{Launch, RankError};
 #[doc(hidden)]
@@ -56,6 +57,7 @@ pub(crate) use progress::tell;
 pub use progress::{Progress, StepLine, silent};
 pub use replay::{Recorded, replay};
 pub use sink::{EndedEpisode, EpisodeSink, SinkError};
+pub(crate) use state::{VERIFIER, VerifierRecord};
 pub use summary::{Evaluation, Report, RunSummary, SplitScore};
 #[doc(hidden)]
 pub use unscored::report;

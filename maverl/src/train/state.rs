@@ -1,6 +1,6 @@
 //! State of an algorithm beside weights and moments. It is part of every checkpoint.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -11,6 +11,9 @@ use crate::plan::{AdaptiveKlPlan, Plan};
 
 /// Name of the metric of the KL in the reward, averaged over tokens.
 pub(super) const REWARD_KL: &str = "reward_kl";
+
+/// File of the state of a verifier in a checkpoint.
+pub(crate) const VERIFIER: &str = "verifier.json";
 
 /// State of an algorithm; empty if no part of it is stateful.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -23,6 +26,15 @@ pub(super) struct AlgorithmState {
     /// Replies of each policy's opponent in the steps of the iteration that are left, as token ids: `spin`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) opponents: BTreeMap<String, BTreeMap<u64, Vec<Vec<u32>>>>,
+}
+
+/// State of a verifier beside its weights, which an export needs too.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct VerifierRecord {
+    /// Divisor of logits, fitted to the validation rows.
+    pub(crate) temperature: f64,
+    /// Keys of the questions that were trained on.
+    pub(crate) tasks: BTreeSet<String>,
 }
 
 impl AlgorithmState {

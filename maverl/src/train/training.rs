@@ -25,6 +25,7 @@ use crate::train::ranks::Peers;
 use crate::train::sink::Observers;
 use crate::train::step::{learn, step};
 use crate::train::trainable::{Stepped, Trainable};
+use crate::train::verifier::verify;
 use crate::train::{measure, supervised};
 use crate::trajectory::{Episode, Seat};
 
@@ -143,7 +144,7 @@ impl<'p> Training<'p> {
     pub(super) fn asked(&self) -> Vec<Seat> {
         match self.dataset {
             Dataset::Tasks(_) => self.plan.members(),
-            Dataset::Demonstrations(_) | Dataset::Preferences(_) => Vec::new(),
+            _ => Vec::new(),
         }
     }
 
@@ -188,6 +189,7 @@ impl Trainable for Training<'_> {
                 supervised::imitate(&at, players, learner, shown).await?
             }
             Dataset::Preferences(pairs) => supervised::prefer(&at, players, learner, pairs).await?,
+            Dataset::Labeled(data) => verify(&at, players, learner, data).await?,
         };
         // The plan already warns if all groups are of one.
         let expected = self.plan.task.group_size.get() == 1;

@@ -24,6 +24,7 @@ mod resolved;
 mod schema;
 mod sharing;
 mod streaming;
+mod verifier;
 mod view;
 mod xquad;
 

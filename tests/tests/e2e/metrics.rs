@@ -106,6 +106,12 @@ fn settings() -> Vec<(&'static str, Vec<&'static str>)> {
         "algorithm.name=\"dapo\"",
     ];
     let pairs = ["steps=2", "algorithm.name=\"dpo\"", "task.data=\"pairs.jsonl\""];
+    let verifier = [
+        "steps=2",
+        "algorithm.name=\"verifier\"",
+        "task.data=\"labeled.jsonl\"",
+        "eval.data=\"held_out.jsonl\"",
+    ];
     vec![
         ("kl", with(&kl)),
         ("endpoint", with(&served)),
@@ -113,6 +119,7 @@ fn settings() -> Vec<(&'static str, Vec<&'static str>)> {
         ("mixer", with(&["algorithm.name=\"qmix\""])),
         ("critic", with(&["algorithm.name=\"ppo\""])),
         ("pairs", pairs.to_vec()),
+        ("verifier", verifier.to_vec()),
         ("evaluated", evaluated.to_vec()),
     ]
 }
@@ -122,6 +129,8 @@ fn files(lab: &Lab) {
     lab.write("script.jsonl", "{\"contains\": \"Close\", \"reply\": \"even\"}\n");
     let pair = json!({ "prompt": "question?", "chosen": "open evenly", "rejected": "close, who?" });
     lab.write("pairs.jsonl", &format!("{pair}\n").repeat(8));
+    crate::verifier::write_rows(lab, "labeled.jsonl", 100, 140);
+    crate::verifier::write_rows(lab, "held_out.jsonl", 200, 220);
     let task = |i: usize| {
         let split = ["train", "validation", "test"][i % 3];
         let source = ["first", "second"][i / 3 % 2];

@@ -98,6 +98,8 @@ const KEYS: &[(&str, &[&str])] = &[
     ("algorithm.advantage.optim.lr", &["2e-4"]),
     ("algorithm.advantage", &["{ kind = 'critic', granularity = 'turn', huber = 1 }"]),
     ("rewards.length.weight", &["0.1", "-2.0"]),
+    ("rewards.style.server", &["{ url = 'http://127.0.0.1:1', of = 'answer', on_error = 'skip' }"]),
+    ("algorithm.verifier", &["{ trunk = 'own', loss = 'span' }", "{ rank = 4, validation = 0.2 }"]),
     ("rollout.max_episodes", &["3"]),
     ("rollout.timeout_s", &["7.5"]),
     ("rollout.overflow", &["truncate_observation"]),
@@ -199,6 +201,11 @@ fn library() -> (Lab, PathBuf) {
     fs::create_dir(lab.path("programs")).unwrap();
     lab.write("programs/search.py", "");
     lab.write("programs/worker.py", "");
+    fs::create_dir(lab.path("verifier")).unwrap();
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples");
+    for name in ["verifier/train.jsonl.gz", "verifier/test.jsonl.gz"] {
+        fs::copy(examples.join(name), lab.path(name)).unwrap();
+    }
     let base = lab.path("").canonicalize().unwrap();
     (lab, base)
 }

@@ -17,7 +17,9 @@ fn tiny() -> Model {
 fn head(kind: HeadKind, width: usize) -> ValueHead {
     let head = ValueHead::of_width(kind, width);
     head.vars()[0].1.set(&random(1, width)).unwrap();
-    head.vars()[1].1.set(&random(2, 1)).unwrap();
+    if let Some((_, bias)) = head.vars().get(1) {
+        bias.set(&random(2, 1)).unwrap();
+    }
     head
 }
 
@@ -120,4 +122,16 @@ fn a_new_head_says_zero() {
     let model = tiny();
     let head = ValueHead::new(HeadKind::Value, &model.config);
     assert_eq!(head.values(&random(1, 3 * model.config.hidden_size)), [0.0; 3]);
+}
+
+#[test]
+fn a_head_of_rewards_has_no_bias_and_its_weight_gets_a_gradient() {
+    let head = head(HeadKind::Reward, 12);
+    assert_eq!((head.vars().len(), head.parts().1), (1, vec![0.0]));
+    let mut gradients = Gradients::new(head.params());
+    let hidden = random(3, 5 * 12);
+    let dh = head.backward(&hidden, &random(4, 5), &mut gradients);
+    assert_eq!((dh.len(), gradients.sums().unwrap().len()), (60, 1));
+    head.rescale(2.0, 1.0);
+    assert_eq!(head.values(&[0.0; 12]), [0.0]);
 }

@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
+use futures::future::BoxFuture;
+
 use super::*;
 use crate::agent::ReplyError;
 use crate::algo;
@@ -237,8 +239,39 @@ async fn a_score_that_is_not_finite_is_a_fault() {
 
 fn with(reward: fn(&Episode) -> Rewards) -> EpisodeRunner {
     let mut runner = runner(asks(&["<w>a</w>", "<w>yes</w>"]), parrot());
-    runner.rewards = vec![WeightedReward { name: "brevity".to_owned(), weight: 2.0, reward }];
+    let source = ValueSource::Function(reward);
+    runner.rewards = vec![WeightedReward { name: "brevity".to_owned(), weight: 2.0, source }];
     runner
+}
+
+/// Gives every episode the same result.
+struct Fixed(Result<Scored, String>);
+
+impl Scorer for Fixed {
+    fn score<'a>(&'a self, _: &'a Episode) -> BoxFuture<'a, Result<Scored, String>> {
+        async { self.0.clone() }.boxed()
+    }
+}
+
+#[tokio::test]
+async fn a_server_of_rewards_that_fails_makes_the_episode_unscored_and_never_zero() {
+    let scored = async |result: Result<Scored, String>| {
+        let mut runner = runner(asks(&["<w>a</w>"]), parrot());
+        let source = ValueSource::Scorer(Arc::new(Fixed(result)));
+        runner.rewards = vec![WeightedReward { name: "remote".to_owned(), weight: 2.0, source }];
+        play(&runner).await
+    };
+    let episode = scored(Err("http://a: down".to_owned())).await;
+    assert_eq!(fault(&episode).kind, FaultKind::Environment);
+    assert_eq!(fault(&episode).message, "reward `remote`: http://a: down");
+    assert!(episode.rewards.is_empty() && episode.turns.len() == 1);
+    let rewards = Rewards::none().turn(0, 0.25);
+    let episode = scored(Ok(Scored { rewards, skipped: Some(3) })).await;
+    assert_eq!(episode.rewards, [part("remote", 0.5, RewardOf::Turn(0))]);
+    assert_eq!(episode.score().unwrap().metrics["skipped/remote"], 3);
+    let endless = Rewards::none().turn(0, f64::NAN);
+    let episode = scored(Ok(Scored { rewards: endless, skipped: None })).await;
+    assert!(fault(&episode).message.starts_with("reward `remote` is NaN"));
 }
 
 #[tokio::test]

@@ -1,0 +1,53 @@
+use super::*;
+use crate::plan::RewardSource;
+
+const SERVER: &str = "[rewards.style]\nweight = 0.5\n[rewards.style.server]\nurl = \"http://127.0.0.1:8501/v1/score\"\n";
+
+fn says(toml: &str, parts: &[&str]) {
+    let found = problems(&text(toml), &search());
+    let flat = found.split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in parts {
+        assert!(flat.contains(part), "{part:?} is not in\n{found}");
+    }
+}
+
+#[test]
+fn a_server_is_a_part_of_the_reward_under_any_name() {
+    let plan = plan_of(&text(SERVER));
+    let [reward] = &plan.rewards[..] else { panic!("{:?}", plan.rewards) };
+    assert_eq!((reward.name.as_str(), reward.weight), ("style", 0.5));
+    let RewardSource::Server(server) = &reward.source else { panic!("{:?}", reward.source) };
+    assert_eq!((server.batch.get(), server.retries), (32, 3));
+    let resolved = toml::to_string(&plan.config).unwrap();
+    assert_eq!(plan_of(&text(&resolved)), plan, "{resolved}");
+}
+
+#[test]
+fn parts_of_the_reward_that_cannot_be_are_reported() {
+    let with = |keys: &str| format!("{SERVER}{keys}\n");
+    says(&with("seats = [\"search/nobody\"]"), &["nobody of the team sits at `search/nobody`"]);
+    says(&with("seats = [\"search/answerer\"]\nof = \"answer\""), &["`seats` has no effect"]);
+    says(&with("protocol = \"predict\"\nsend = [\"a\"]"), &["`send` has no effect"]);
+    says(&with("protocol = \"rm\"\nsend = [\"a\", \"b\"]"), &["carries one, as `label`"]);
+    says(&with("batch = 257"), &["`rewards.style.server.batch` is 257; expected a whole number"]);
+    says(
+        &with("key_env = \"MAVERL_NO_SUCH_KEY\""),
+        &["the environment variable `MAVERL_NO_SUCH_KEY` is not set, or empty"],
+    );
+    says("rewards.style.server.url = \"host:80\"", &["it begins with http:// or https://"]);
+    says(
+        "rewards.style.server.url = \"http://a/?key=b\"",
+        &["`rewards.style.server.url` holds a key"],
+    );
+    says(
+        "rewards.style.verifier.path = \"nowhere\"",
+        &["cannot read nowhere/reward_head.json", "maverl export --run RUN --verifier"],
+    );
+    says(
+        "[rewards.style]\nserver = { url = \"http://a\" }\nverifier = { path = \"a\" }",
+        &["reward `style` has a `server` and a `verifier`"],
+    );
+    let named = text("rewards.brevity.server.url = \"http://a\"");
+    let found = problems(&named, &everything());
+    assert!(found.contains("`brevity` is the name of a declared reward function"), "{found}");
+}

@@ -1,0 +1,68 @@
+//! `maverl export --verifier`: the head and trunk of a verifier as a reward model.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use serde_json::json;
+
+use super::{CARD, ExportArgs, Kind, Origin, policy, whole};
+use crate::cli::{Failure, models, print};
+use crate::data::SEEN;
+use crate::model::lora::is_adapter;
+use crate::model::{HeadKind, RewardHead, RewardModel, SaveOptions, StoredDtype, ValueHead};
+use crate::run_dir::disk::name;
+use crate::train::{VERIFIER, VerifierRecord};
+
+/// Exports the verifier of a run.
+pub(super) fn export(args: &ExportArgs, run: &Path) -> Result<ExitCode, Failure> {
+    let (dir, step) = policy(run, args.checkpoint, args.policy.as_deref())?;
+    let critic = dir.join("critic");
+    let record = record(&dir)?;
+    let (base, adapter) = match is_adapter(&critic) {
+        true => (args.base(&critic)?, Some(critic.as_path())),
+        false => (critic.display().to_string(), None),
+    };
+    let files = models::files(&base)?;
+    let model = models::load(&files, adapter)?;
+    let model = if adapter.is_some() { model.merge()?.0 } else { model };
+    let head = ValueHead::load(HeadKind::Reward, &critic, &model.config)?;
+    let head = head.ok_or_else(|| none(run))?;
+    let dtype = args.dtype.map_or_else(|| model.stored_dtype(), StoredDtype::from);
+    let options = SaveOptions { dtype, shard_bytes: args.max_shard_size };
+    let policy = name(&dir).replace("%2F", "/");
+    let origin = Origin::Policy { run: run.to_owned(), policy, step, base: None };
+    let card = origin.card(Kind::Model)?.text();
+    let model = RewardModel::new(model, head, RewardHead::new(record.temperature))?;
+    whole(&args.out, |dir| {
+        let write = |file: &str, text: &str| {
+            let path = dir.join(file);
+            std::fs::write(&path, text)
+                .map_err(|e| Failure(format!("cannot write {}: {e}", path.display())))
+        };
+        write(CARD, &card)?;
+        write(SEEN, &format!("{:#}\n", json!({"tasks": record.tasks})))?;
+        Ok(model.save(dir, &options)?)
+    })?;
+    print(&format!(
+        "wrote {}: a reward model of step {step} in {}, temperature {:.3}, trained on {} questions",
+        args.out.display(),
+        dtype.name(),
+        record.temperature,
+        record.tasks.len()
+    ))
+}
+
+/// Reads the state of the verifier beside the policies of a checkpoint.
+fn record(policy: &Path) -> Result<VerifierRecord, Failure> {
+    let checkpoint = policy.parent().and_then(Path::parent).unwrap_or(policy);
+    let path = checkpoint.join(VERIFIER);
+    let bytes = std::fs::read(&path).map_err(|_| none(checkpoint))?;
+    serde_json::from_slice(&bytes).map_err(|e| Failure(format!("{}: {e}", path.display())))
+}
+
+fn none(place: &Path) -> Failure {
+    Failure(format!(
+        "{} has no verifier: train one with `algorithm.name = \"verifier\"`",
+        place.display()
+    ))
+}

@@ -1,0 +1,74 @@
+//! Evaluations: their tasks, and when they take place.
+
+use std::num::{NonZeroU32, NonZeroUsize};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::tables::GROUP;
+use super::{Preset, TaskConfig};
+use crate::settings::{self, Settings};
+
+/// `[eval]`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
+#[serde(default, deny_unknown_fields)]
+#[settings(level = "run")]
+pub struct EvalConfig {
+    /// Steps between evaluations on the validation split; 0 disables them.
+    pub every: u64,
+    /// Split of evaluations during training, where the data has splits.
+    #[setting(default = "validation")]
+    pub split: String,
+    /// Split of the evaluations before and after training and of `maverl eval`.
+    #[setting(default = "test")]
+    pub test_split: String,
+    /// File of held-out tasks, in place of the splits of the training data.
+    #[setting(example = "\"questions.jsonl\"")]
+    pub data: Option<String>,
+    /// Maximum number of tasks of an evaluation.
+    #[setting(default = 512)]
+    pub tasks: NonZeroUsize,
+    /// Episodes per task, n: gives avg@n, and pass@k for k = 1, 2, 4 and so on up to n.
+    #[setting(default = 1, range = 1..=GROUP)]
+    pub samples: NonZeroU32,
+    /// Temperature of every agent instead of its own; 0 is greedy.
+    #[serde(serialize_with = "settings::short")]
+    #[setting(range = 0.0.., example = "0.0")]
+    pub temperature: Option<f32>,
+    /// Evaluate before and after training.
+    #[setting(default = true)]
+    pub before_and_after: bool,
+}
+
+impl EvalConfig {
+    /// When training evaluates. Demonstrations are no tasks: supervised training does only where [`EvalConfig::data`] names
+    /// some. A verifier is evaluated on labeled replies, without episodes.
+    #[must_use]
+    pub fn used(&self, preset: Preset) -> Self {
+        let without = preset.is_supervised() && (self.data.is_none() || preset == Preset::Verifier);
+        Self {
+            every: if without { 0 } else { self.every },
+            before_and_after: self.before_and_after && !without,
+            ..self.clone()
+        }
+    }
+
+    /// Where held-out tasks come from: the evaluation's own file, or that of the training data. Of a split, the first
+    /// [`EvalConfig::tasks`].
+    pub fn held_out(&self, task: &TaskConfig) -> TaskConfig {
+        let limit = Some(self.tasks);
+        match &self.data {
+            // Another file of the same rows, as a data set's test set is.
+            Some(data) => TaskConfig {
+                data: data.clone(),
+                limit,
+                keys: task.keys.clone(),
+                ids: task.ids,
+                max_mib: task.max_mib,
+                max_row_mib: task.max_row_mib,
+                ..TaskConfig::default()
+            },
+            None => TaskConfig { limit, ..task.clone() },
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Parts of the reward beside the environment's score: declared functions, servers, verifiers.
+
+use std::num::{NonZeroU32, NonZeroUsize};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::tables::MANY;
+use crate::settings::Settings;
+
+/// Maximum number of items of a request to a server of rewards.
+pub(crate) const ITEMS: usize = 256;
+
+/// `[rewards.NAME]`: a declared function of that name, or a part that a server or a verifier gives.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
+#[serde(default, deny_unknown_fields)]
+#[settings(level = "team")]
+pub struct RewardConfig {
+    /// Factor of the values.
+    #[setting(default = 1.0, range = ..)]
+    pub weight: f64,
+    /// A server that gives the values, in place of a declared function.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[setting(table)]
+    pub server: Option<RewardServerConfig>,
+    /// A verifier that gives the values, in place of a declared function.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[setting(table)]
+    pub verifier: Option<RewardVerifierConfig>,
+}
+
+/// `[rewards.NAME.server]`: a server that scores replies.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
+#[serde(default, deny_unknown_fields)]
+#[settings(level = "team")]
+pub struct RewardServerConfig {
+    /// Address that answers `POST`.
+    #[setting(default = "http://127.0.0.1:8501/v1/score", level = "run")]
+    pub url: String,
+    /// Messages of the server: those of maverl, or those of MAPoRL, OpenRLHF or slime.
+    pub protocol: RewardProtocol,
+    /// Unit that gets a value: each turn, or the answer of the episode.
+    pub of: RewardUnit,
+    /// Seats whose turns are scored (`debate/debater#0`), or agents, for all of their seats; empty scores all.
+    pub seats: Vec<String>,
+    /// Maximum number of items of a request.
+    #[setting(default = 32, range = 1..=256, level = "run")]
+    pub batch: NonZeroUsize,
+    /// Milliseconds that items wait for others before they are sent.
+    #[setting(default = 5, level = "run")]
+    pub wait_ms: u64,
+    /// Timeout of an attempt, in seconds.
+    #[setting(default = 30.0, range = above(0.0)..=1e9, level = "run")]
+    pub timeout_s: f64,
+    /// Retries if the server is busy, fails or is unreachable.
+    #[setting(default = 3, level = "run")]
+    pub retries: u32,
+    /// Maximum number of concurrent requests.
+    #[setting(default = 8, range = 1..=MANY, level = "run")]
+    pub max_requests: NonZeroUsize,
+    /// Failed requests in a row after which all fail at once for ten seconds.
+    #[setting(default = 5, range = 1..=MANY, level = "run")]
+    pub give_up_after: NonZeroU32,
+    /// Environment variable that holds the server's key, which is written nowhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[setting(level = "run", example = "\"REWARD_KEY\"")]
+    pub key_env: Option<String>,
+    /// Keys of the task's data that are sent with an item; references leave the process only if they are named here.
+    pub send: Vec<String>,
+    /// Outcome of an episode that the server did not score.
+    pub on_error: OnRewardError,
+}
+
+/// `[rewards.NAME.verifier]`: a model with a head that scores replies, in this process.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
+#[serde(default, deny_unknown_fields)]
+#[settings(level = "team")]
+pub struct RewardVerifierConfig {
+    /// Directory that `maverl export --verifier` wrote, relative to the file that names it.
+    #[setting(default = "verifier")]
+    pub path: String,
+    /// Unit that gets a value: each turn, or the answer of the episode.
+    pub of: RewardUnit,
+    /// Seats whose turns are scored (`debate/debater#0`), or agents, for all of their seats; empty scores all.
+    pub seats: Vec<String>,
+    /// Score replies to tasks that the verifier was trained on.
+    pub allow_seen: bool,
+}
+
+/// Messages of a server of rewards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RewardProtocol {
+    /// `{"items": [..]}` of maverl.
+    #[default]
+    Score,
+    /// `{"query_responses": [[message, ..], ..]}` to `{"result": [..]}`: MAPoRL.
+    Predict,
+    /// `{"query": [text, ..]}` to `{"rewards": [..]}`: OpenRLHF.
+    GetReward,
+    /// `{"prompt", "response", "label"}` to a number, one item a request: slime.
+    Rm,
+}
+
+/// Unit that a server or a verifier scores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RewardUnit {
+    /// Each turn.
+    #[default]
+    Turn,
+    /// The answer of the episode, whose value every turn gets.
+    Answer,
+}
+
+/// Outcome of an episode that a server did not score.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OnRewardError {
+    /// It ends unscored.
+    #[default]
+    Unscored,
+    /// The value is left out, and counted in `rollout/score/skipped/NAME`.
+    Skip,
+}

@@ -1,0 +1,99 @@
+//! Training of a verifier.
+
+use std::num::NonZeroUsize;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Schedule;
+use super::agent::{LoraConfig, LoraPlan, OptimConfig, OptimPlan};
+use super::critic::{CriticPlan, Trunk};
+use crate::settings::Settings;
+
+/// Training of a verifier: a head of rewards on a trunk (verifier).
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Settings)]
+#[settings(partial = "VerifierConfig", level = "team")]
+pub struct VerifierPlan {
+    /// Tokens of a row whose logits are trained: the scored one, or every token of the reply too.
+    pub loss: VerifierLoss,
+    /// Targets: right or wrong, or the recorded score as a probability.
+    pub labels: VerifierLabels,
+    /// Trunk under the head.
+    pub trunk: VerifierTrunk,
+    /// Rank of the adapter; only with `trunk = "lora"`.
+    #[setting(default = 16, written = NonZeroUsize, range = 1..=65536, idle_unless = "trunk = 'lora'")]
+    pub rank: usize,
+    /// Numerator of the adapter's scale `alpha / rank`; only with `trunk = "lora"`.
+    #[setting(default = 32.0, range = above(0.0).., idle_unless = "trunk = 'lora'")]
+    pub alpha: f64,
+    /// Learning rate of trunk and head.
+    #[setting(default = 1e-4, range = 0.0..)]
+    pub lr: f64,
+    /// Schedule of the learning rate.
+    pub schedule: Schedule,
+    /// Steps over which the learning rate rises to its value.
+    #[setting(default = 0)]
+    pub warmup_steps: u64,
+    /// Decoupled weight decay.
+    #[setting(default = 0.01, range = 0.0..)]
+    pub weight_decay: f64,
+    /// Share of the tasks that are not trained on: the temperature of the logits is fitted to them.
+    #[setting(default = 0.1, range = 0.0..1.0)]
+    pub validation: f64,
+}
+
+/// Tokens of a row whose logits are trained.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum VerifierLoss {
+    /// The scored one.
+    #[default]
+    Last,
+    /// Every token from the first of the reply to the scored one, each with the same weight (MAPoRL).
+    Span,
+}
+
+/// Targets of a verifier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum VerifierLabels {
+    /// The column `label`: 1 or 0.
+    #[default]
+    Hard,
+    /// The column `score`, a number from 0 to 1.
+    Soft,
+}
+
+/// Trunk of a verifier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum VerifierTrunk {
+    /// An adapter on the model, which stays as it is.
+    #[default]
+    Lora,
+    /// A copy of the model, every weight of it trained.
+    Own,
+}
+
+impl VerifierPlan {
+    /// The trunk with its optimizer, in the form of a critic's.
+    pub fn critic(&self) -> CriticPlan {
+        let lora = LoraPlan { rank: self.rank, alpha: self.alpha, ..LoraPlan::default() };
+        let (trunk, lora) = match self.trunk {
+            VerifierTrunk::Lora => (Trunk::Lora, Some(LoraConfig::from(&lora))),
+            VerifierTrunk::Own => (Trunk::Own, None),
+        };
+        CriticPlan { trunk, lora, optim: OptimConfig::from(&self.optim()), ..CriticPlan::default() }
+    }
+
+    /// The optimizer, with every value.
+    pub fn optim(&self) -> OptimPlan {
+        OptimPlan {
+            lr: self.lr,
+            schedule: self.schedule,
+            warmup_steps: self.warmup_steps,
+            weight_decay: self.weight_decay,
+            ..OptimPlan::default()
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Parts of the reward that something else than a declared function gives: a server, or a verifier in this process.
+
+pub(crate) mod protocol;
+mod server;
+mod verifier;
+
+pub(crate) use protocol::{Item, ItemTask};
+pub(crate) use server::RewardServer;
+#[cfg(feature = "serve")]
+pub(crate) use verifier::Input;
+pub(crate) use verifier::{Verifier, VerifierReward};
+
+#[cfg(feature = "serve")]
+pub(crate) use crate::config::ITEMS as MOST_ITEMS;
+
+use futures::future::BoxFuture;
+
+use crate::config::RewardUnit;
+use crate::reward::Rewards;
+use crate::trajectory::{Episode, Message, RewardOf, Role, Turn};
+
+/// A source of values that may take its time and may fail.
+#[doc(hidden)]
+pub trait Scorer: Send + Sync {
+    /// Scores an ended episode.
+    ///
+    /// # Errors
+    ///
+    /// The description of a failure that the policy did not cause: the episode ends unscored.
+    fn score<'a>(&'a self, episode: &'a Episode) -> BoxFuture<'a, Result<Scored, String>>;
+}
+
+/// Values of an episode.
+#[derive(Debug, Clone, PartialEq, Default)]
+#[doc(hidden)]
+pub struct Scored {
+    /// Values by recipient, without the weight.
+    pub rewards: Rewards,
+    /// Number of values that are missing; `None` if a missing value is an error.
+    pub skipped: Option<u64>,
+}
+
+/// Units of an episode that are scored.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Units {
+    pub(crate) of: RewardUnit,
+    /// Seats or agents; empty is all.
+    pub(crate) seats: Vec<String>,
+    /// Keys of the task's data.
+    pub(crate) send: Vec<String>,
+}
+
+impl Units {
+    /// Returns the items of an episode with their recipients. An episode without an answer has no answer to score.
+    pub(crate) fn items(&self, episode: &Episode) -> Vec<(RewardOf, Item)> {
+        match (self.of, &episode.answer) {
+            (RewardUnit::Turn, _) => {
+                let turns = episode.turns.iter().enumerate();
+                let chosen = turns.filter(|(_, turn)| self.chosen(turn));
+                chosen.map(|(i, turn)| (RewardOf::Turn(i), self.turn(episode, i, turn))).collect()
+            }
+            (RewardUnit::Answer, None) => Vec::new(),
+            (RewardUnit::Answer, Some(answer)) => {
+                let question = episode.task.question.clone();
+                let item = Item {
+                    messages: vec![Message { role: Role::User, content: question }],
+                    completion: Some(answer.clone()),
+                    answer: Some(answer.clone()),
+                    ..self.item(episode)
+                };
+                vec![(RewardOf::Episode, item)]
+            }
+        }
+    }
+
+    fn chosen(&self, turn: &Turn) -> bool {
+        let seat = turn.seat.to_string();
+        self.seats.is_empty() || self.seats.iter().any(|of| *of == seat || *of == turn.seat.agent)
+    }
+
+    fn turn(&self, episode: &Episode, index: usize, turn: &Turn) -> Item {
+        Item {
+            messages: turn.prompt.clone(),
+            completion: Some(turn.reply.clone()),
+            seat: Some(turn.seat.to_string()),
+            turn: Some(index),
+            ..self.item(episode)
+        }
+    }
+
+    /// Returns an item of an episode without messages.
+    fn item(&self, episode: &Episode) -> Item {
+        let task = &episode.task;
+        let named = |key: &String| Some((key.clone(), task.data.get(key)?.clone()));
+        Item {
+            id: String::new(),
+            task: Some(ItemTask {
+                id: task.id.clone(),
+                source: task.source.clone(),
+                question: task.question.clone(),
+            }),
+            data: self.send.iter().filter_map(named).collect(),
+            messages: Vec::new(),
+            completion: None,
+            answer: None,
+            seat: None,
+            turn: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

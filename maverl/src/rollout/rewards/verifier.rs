@@ -1,0 +1,154 @@
+//! A verifier in this process: a reward model on a thread of its own, which scores whatever waits in one packed batch.
+
+use std::path::Path;
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use tokio::sync::oneshot;
+
+use super::{Scored, Scorer, Units};
+use crate::config::RewardVerifierConfig;
+use crate::model::{ModelFiles, ModelSource, RewardModel, Tokenizer, scored_ids};
+use crate::reward::Rewards;
+use crate::trajectory::{Episode, Message};
+
+/// Tokens of a packed batch.
+const TOKENS: usize = 4096;
+
+/// A handle to the thread of a reward model. Cheap to clone; the thread ends with the last one.
+#[derive(Clone)]
+pub(crate) struct Verifier(Arc<Mutex<mpsc::Sender<Job>>>);
+
+/// Inputs to score, and the channel of their caller.
+struct Job {
+    inputs: Vec<Input>,
+    answer: oneshot::Sender<Scores>,
+}
+
+/// Text that a reward model reads.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Input {
+    /// Messages, of which the last is the reply that is scored.
+    Conversation(Vec<Message>),
+    /// A rendered conversation, up to the token that is scored.
+    #[cfg_attr(not(feature = "serve"), expect(dead_code, reason = "servers take such texts"))]
+    Text(String),
+}
+
+/// Probability of each input, or the reason for none.
+pub(crate) type Scores = Vec<Result<f64, String>>;
+
+impl Verifier {
+    /// Loads the reward model in a directory, and starts its thread.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be loaded.
+    pub(crate) fn load(dir: &Path) -> Result<Self, String> {
+        let model = RewardModel::load(dir).map_err(|error| error.to_string())?;
+        let files = ModelFiles::new(&ModelSource::Directory(dir.to_owned()));
+        let tokenizer = Tokenizer::load(&files).map_err(|error| error.to_string())?;
+        tokenizer.require_template().map_err(|error| error.to_string())?;
+        let (jobs, waiting) = mpsc::channel();
+        let thread = std::thread::Builder::new().name("verifier".to_owned());
+        let run = move || run(&model, &tokenizer, &waiting);
+        thread.spawn(run).map_err(|error| format!("no thread for the verifier: {error}"))?;
+        Ok(Self(Arc::new(Mutex::new(jobs))))
+    }
+
+    /// Returns the probability that each reply is right. An input that cannot be scored is an error of its own.
+    pub(crate) async fn score(&self, inputs: Vec<Input>) -> Scores {
+        let n = inputs.len();
+        let (answer, answered) = oneshot::channel();
+        let jobs = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        // A thread that is gone drops the channel of the answer.
+        let _ = jobs.send(Job { inputs, answer });
+        let gone = |_| vec![Err("the verifier broke down".to_owned()); n];
+        answered.await.unwrap_or_else(gone)
+    }
+}
+
+/// Scores jobs until every handle is dropped.
+fn run(model: &RewardModel, tokenizer: &Tokenizer, jobs: &mpsc::Receiver<Job>) {
+    while let Ok(first) = jobs.recv() {
+        let jobs: Vec<Job> = std::iter::once(first).chain(jobs.try_iter()).collect();
+        let inputs = jobs.iter().flat_map(|job| &job.inputs);
+        let mut scores = score(model, tokenizer, inputs).into_iter();
+        for Job { inputs, answer } in jobs {
+            // The caller may have left.
+            let _ = answer.send(scores.by_ref().take(inputs.len()).collect());
+        }
+    }
+}
+
+fn score<'m>(
+    model: &RewardModel,
+    tokenizer: &Tokenizer,
+    inputs: impl Iterator<Item = &'m Input>,
+) -> Scores {
+    let ids = |input: &Input| {
+        let ids = match input {
+            Input::Conversation(messages) => scored_ids(tokenizer, messages, model.context()),
+            Input::Text(text) => tokenizer.encode(text).map(|mut ids| {
+                let cut = ids.len().saturating_sub(model.context());
+                ids.split_off(cut)
+            }),
+        };
+        match ids {
+            Ok(ids) if ids.is_empty() => Err("there is no text to score".to_owned()),
+            ids => ids.map_err(|error| error.to_string()),
+        }
+    };
+    let ids: Vec<Result<Vec<u32>, String>> = inputs.map(ids).collect();
+    let rows: Vec<Vec<u32>> = ids.iter().filter_map(|ids| ids.as_ref().ok()).cloned().collect();
+    match model.logits(&rows, TOKENS) {
+        Ok(logits) => {
+            let mut logits = logits.into_iter();
+            let probability = |ids: Result<Vec<u32>, String>| {
+                let logit =
+                    ids.map(|_| logits.next())?.ok_or_else(|| "a row has no logit".to_owned())?;
+                Ok(model.settings.probability(logit))
+            };
+            ids.into_iter().map(probability).collect()
+        }
+        Err(error) => vec![Err(error.to_string()); ids.len()],
+    }
+}
+
+/// A part of the reward that a verifier gives.
+pub(crate) struct VerifierReward {
+    units: Units,
+    verifier: Verifier,
+}
+
+impl VerifierReward {
+    /// Loads the verifier of a configuration; its path is relative to `base`.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be loaded.
+    pub(crate) fn new(config: &RewardVerifierConfig, base: &Path) -> Result<Self, String> {
+        let RewardVerifierConfig { path, of, seats, .. } = config.clone();
+        let units = Units { of, seats, send: Vec::new() };
+        Ok(Self { units, verifier: Verifier::load(&base.join(path))? })
+    }
+
+    async fn values(&self, episode: &Episode) -> Result<Scored, String> {
+        let (recipients, items): (Vec<_>, Vec<_>) = self.units.items(episode).into_iter().unzip();
+        let inputs = items.iter().map(|item| Input::Conversation(item.conversation())).collect();
+        let scores = self.verifier.score(inputs).await;
+        let mut rewards = Rewards::none();
+        for (of, score) in recipients.into_iter().zip(scores) {
+            rewards = rewards.of(of, score?);
+        }
+        Ok(Scored { rewards, skipped: None })
+    }
+}
+
+impl Scorer for VerifierReward {
+    fn score<'a>(&'a self, episode: &'a Episode) -> BoxFuture<'a, Result<Scored, String>> {
+        self.values(episode).boxed()
+    }
+}

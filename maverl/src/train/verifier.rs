@@ -1,0 +1,338 @@
+//! One step of the training of a verifier, and its evaluation on tasks that it was not trained on.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+use crate::algo::loss::cross_entropy;
+use crate::algo::lr;
+use crate::config::{EvalConfig, VerifierLabels, VerifierLoss};
+use crate::data::{self, Bounds, LabeledReply};
+use crate::metrics::Metrics;
+use crate::model::{TokenizerError, scored_ids};
+use crate::plan::Plan;
+use crate::rng::SplitMix64;
+use crate::run_dir::disk::hash_bytes;
+use crate::runtime::{Policy, ValueBatch, ValueRow, ValueTarget, ValueText};
+use crate::train::batches::StepPlan;
+use crate::train::error::TrainError;
+use crate::train::learner::Learner;
+use crate::train::measure::Meter;
+use crate::train::players::Players;
+use crate::train::spans::Span;
+use crate::train::state::VerifierRecord;
+use crate::train::trainable::Stepped;
+use crate::trajectory::Message;
+use crate::verifier::{
+    Leaks, Probed, auc_interval, leaks, probability, probes, statistics, temperature,
+};
+
+/// Salt of the split of the tasks.
+const VALIDATION: u64 = 0x0076_616c_6964;
+/// Texts whose logits are asked for at once.
+const AT_ONCE: usize = 256;
+/// Difference of the AUC to the best probe under which a run warns.
+const MARGIN: f64 = 0.05;
+
+/// Rows of a verifier's run by split. No task is in two of them.
+pub(super) struct VerifierData {
+    /// Rows that are trained on.
+    pub(super) train: Vec<LabeledReply>,
+    /// Rows that the temperature is fitted to.
+    validation: Vec<LabeledReply>,
+    /// Held-out rows; empty without `eval.data`.
+    test: Vec<LabeledReply>,
+    /// Warning about held-out questions.
+    warning: Option<String>,
+}
+
+impl VerifierData {
+    /// Reads the rows of a plan, and refuses held-out tasks that are trained on.
+    pub(super) fn read(plan: &Plan) -> Result<Self, TrainError> {
+        let bounds = Bounds::from(&plan.task);
+        let read = |path: &str| data::labeled(&plan.base.join(path), bounds);
+        let all = read(&plan.task.data)?;
+        let test = plan.eval.data.as_deref().map_or(Ok(Vec::new()), read)?;
+        let mut held_out = tasks_of(&all);
+        let mut rng = SplitMix64::new(plan.seed ^ VALIDATION);
+        rng.shuffle(&mut held_out);
+        held_out.truncate((held_out.len() as f64 * plan.algorithm.verifier.validation) as usize);
+        let held_out: BTreeSet<String> = held_out.into_iter().collect();
+        let (validation, train): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|row| held_out.contains(&row.task));
+        let mut data = Self { train, validation, test, warning: None };
+        data.warning = data.check(plan)?;
+        Ok(data)
+    }
+
+    /// Returns the hash of all rows.
+    pub(super) fn hash(&self) -> String {
+        let rows = [&self.train, &self.validation, &self.test].map(|rows| {
+            rows.iter()
+                .map(|row| (&row.prompt, &row.reply, row.label, row.score))
+                .collect::<Vec<_>>()
+        });
+        hash_bytes(&serde_json::to_vec(&rows).expect("messages have string keys"))
+    }
+
+    /// Refuses rows that cannot be trained on. Returns a warning about held-out questions that are nearly those of others.
+    fn check(&self, plan: &Plan) -> Result<Option<String>, TrainError> {
+        let problem =
+            |problem: String| TrainError::Verifier { data: plan.task.data.clone(), problem };
+        let one = |rows: &[LabeledReply]| rows.iter().all(|row| row.label == rows[0].label);
+        if self.train.is_empty() || one(&self.train) {
+            let message = "the rows that are trained on have one label: a verifier needs right and wrong replies";
+            return Err(problem(message.to_owned()));
+        }
+        if plan.algorithm.verifier.labels == VerifierLabels::Soft {
+            let wrong = |row: &&LabeledReply| row.score.is_none_or(|s| !(0.0..=1.0).contains(&s));
+            if let Some(row) = self.train.iter().chain(&self.validation).find(wrong) {
+                let found = row.score.map_or_else(|| "missing".to_owned(), |s| s.to_string());
+                let message = format!(
+                    "`score` of a row is {found}; `algorithm.verifier.labels = \"soft\"` takes numbers from 0 to 1"
+                );
+                return Err(problem(message));
+            }
+        }
+        let texts = |rows: &[LabeledReply]| -> Vec<(String, String)> {
+            let text = |row: &LabeledReply| {
+                let texts: Vec<&str> = row.prompt.iter().map(|m| m.content.as_str()).collect();
+                (row.task.clone(), texts.join("\n"))
+            };
+            rows.iter().map(text).collect()
+        };
+        let seen = [texts(&self.train), texts(&self.validation)].concat();
+        let Leaks { same, near } = leaks(&seen, &texts(&self.test));
+        if let Some(first) = same.first() {
+            return Err(problem(format!(
+                "{} held-out questions are trained on, such as {first}; split by task, as `maverl collect --test-share` does",
+                same.len()
+            )));
+        }
+        let warning = |first: &String| {
+            format!(
+                "{} held-out questions share 13 words in a row with one that is trained on: {first}",
+                near.len()
+            )
+        };
+        Ok(near.first().map(warning))
+    }
+}
+
+/// Returns the tasks of rows, sorted.
+fn tasks_of(rows: &[LabeledReply]) -> Vec<String> {
+    let tasks: BTreeSet<&String> = rows.iter().map(|row| &row.task).collect();
+    tasks.into_iter().cloned().collect()
+}
+
+/// Runs a step on `task.tasks_per_step` rows.
+pub(super) async fn verify(
+    at: &StepPlan<'_>,
+    players: &Players,
+    learner: &mut Learner,
+    data: &VerifierData,
+) -> Result<Stepped, TrainError> {
+    let StepPlan { plan, step, .. } = *at;
+    let meter = Meter::start(&[], BTreeMap::new());
+    players.progress().work(&format!("step {}: learning", step + 1));
+    let policy = policy(plan, learner)?;
+    let rows: Vec<&LabeledReply> =
+        players.sampler.step(step).into_iter().map(|row| &data.train[row]).collect();
+    let began = Instant::now();
+    let mut metrics = learn(at, &policy, &rows).await?;
+    let mut spans = vec![Span::since("update", began).of_policy(policy.name())];
+    let (mut warnings, mut due) = (Vec::new(), false);
+    let EvalConfig { every, .. } = plan.eval;
+    for every in [every, plan.checkpoint.every] {
+        due |= every > 0 && (step + 1).is_multiple_of(every);
+    }
+    if due || step + 1 == plan.steps {
+        players.progress().work(&format!("step {}: evaluation of the verifier", step + 1));
+        let began = Instant::now();
+        let (found, record) = evaluate(&policy, data).await?;
+        warnings.extend(shortcut(&found));
+        metrics.extend(found);
+        learner.verifier = Some(record);
+        spans.push(Span::since("evaluation", began));
+    }
+    let timing = meter.stop(&[], &BTreeMap::new());
+    let warnings_once = data.warning.iter().map(|warning| ("leaks", warning.clone())).collect();
+    Ok(Stepped { metrics, timing, spans, warnings, warnings_once, ..Stepped::default() })
+}
+
+/// Returns the policy whose model is the verifier's trunk.
+fn policy(plan: &Plan, learner: &Learner) -> Result<Policy, TrainError> {
+    let mut trained = plan.policies.iter().enumerate().filter(|(_, policy)| policy.trained);
+    match (trained.next(), trained.next()) {
+        (Some((index, _)), None) => Ok(learner.policies()[index].clone()),
+        _ => Err(TrainError::Verifier {
+            data: plan.task.data.clone(),
+            problem:
+                "the team has several trained policies; a verifier is trained on the model of one"
+                    .to_owned(),
+        }),
+    }
+}
+
+/// Trains on rows: `algorithm.epochs` passes in `algorithm.minibatches` optimizer steps.
+async fn learn(
+    at: &StepPlan<'_>,
+    policy: &Policy,
+    rows: &[&LabeledReply],
+) -> Result<Metrics, TrainError> {
+    let StepPlan { plan, step, .. } = *at;
+    let settings = &plan.algorithm.verifier;
+    let text = |row: &&LabeledReply| -> Result<(ValueText, f64), TrainError> {
+        let target = match settings.labels {
+            VerifierLabels::Hard => f64::from(u8::from(row.label)),
+            VerifierLabels::Soft => row.score.unwrap_or_default(),
+        };
+        Ok((text(policy, row, settings.loss)?, target))
+    };
+    let rows: Vec<(ValueText, f64)> = rows.iter().map(text).collect::<Result<_, _>>()?;
+    let rate = at.rates.and_then(|rates| rates.get("verifier/lr"));
+    let rate = rate.unwrap_or_else(|| lr(step, plan.steps, &settings.optim()));
+    let (mut loss, mut hits, mut norm, mut steps) = (0.0, 0_usize, 0.0, 0.0);
+    for epoch in 0..plan.algorithm.epochs {
+        for part in 0..plan.algorithm.minibatches {
+            let part = rows.iter().skip(part).step_by(plan.algorithm.minibatches);
+            let (texts, targets): (Vec<ValueText>, Vec<f64>) = part.cloned().unzip();
+            if texts.is_empty() {
+                continue;
+            }
+            let logits = policy.values(texts.clone()).await?;
+            let n = texts.len() as f64;
+            let mut batch = Vec::new();
+            for ((text, target), logits) in texts.into_iter().zip(targets).zip(logits) {
+                let weight = 1.0 / (n * logits.len() as f64);
+                let terms = logits.iter().map(|&logit| cross_entropy(f64::from(logit), target));
+                let terms: Vec<_> = terms.collect();
+                loss += terms.iter().map(|term| weight * term.value).sum::<f64>();
+                let last = logits.last().is_some_and(|logit| (*logit > 0.0) == (target >= 0.5));
+                hits += usize::from(epoch == 0 && last);
+                let slopes = terms.iter().map(|term| (weight * term.grad) as f32).collect();
+                batch.push(ValueRow { text, aim: ValueTarget::Slopes(slopes) });
+            }
+            let batch = ValueBatch { rows: batch, minibatches: 1, epochs: 1, lr: rate };
+            norm += policy.update_critic(batch).await?.grad_norm;
+            steps += 1.0;
+        }
+    }
+    let mut metrics = Metrics::default();
+    metrics.set("verifier/lr", rate);
+    metrics.set("verifier/loss", loss / f64::max(steps, 1.0));
+    metrics.set("verifier/accuracy", hits as f64 / rows.len().max(1) as f64);
+    metrics.set("verifier/grad_norm", norm / f64::max(steps, 1.0));
+    metrics.set("verifier/rows", rows.len() as f64);
+    Ok(metrics)
+}
+
+/// Returns the text of a row. The reply of a row that fills the context may be cut, too.
+fn text(policy: &Policy, row: &LabeledReply, loss: VerifierLoss) -> Result<ValueText, TrainError> {
+    let refused = |source: TokenizerError| TrainError::Verifier {
+        data: row.task.clone(),
+        problem: format!("the chat template refuses a conversation: {source}"),
+    };
+    let ids = |messages: &[Message]| {
+        scored_ids(policy.tokenizer(), messages, usize::MAX).map_err(refused)
+    };
+    let mut whole = ids(&row.conversation())?;
+    let places = match loss {
+        VerifierLoss::Last => 1,
+        // The prompt ends with the header of the reply, which is the same in both.
+        VerifierLoss::Span => {
+            let prompt = ids(&row.prompt)?;
+            let same = prompt.iter().zip(&whole).take_while(|(a, b)| a == b).count();
+            (whole.len() - same).max(1)
+        }
+    };
+    let whole = whole.split_off(whole.len().saturating_sub(policy.context()));
+    let places = places.min(whole.len());
+    Ok(ValueText { ids: whole, places })
+}
+
+/// Computes the logit of each row at its scored token.
+async fn logits(policy: &Policy, rows: &[LabeledReply]) -> Result<Vec<f64>, TrainError> {
+    let mut logits = Vec::new();
+    for rows in rows.chunks(AT_ONCE) {
+        let texts: Vec<ValueText> = rows
+            .iter()
+            .map(|row| text(policy, row, VerifierLoss::Last))
+            .collect::<Result<_, _>>()?;
+        let values = policy.values(texts).await?;
+        logits.extend(values.into_iter().flatten().map(f64::from));
+    }
+    Ok(logits)
+}
+
+/// Fits the temperature to the validation rows, and computes the statistics of each split.
+async fn evaluate(
+    policy: &Policy,
+    data: &VerifierData,
+) -> Result<(Metrics, VerifierRecord), TrainError> {
+    let mut metrics = Metrics::default();
+    let found = logits(policy, &data.validation).await?;
+    let labels = labels(&data.validation);
+    let temperature = temperature(&found, &labels);
+    metrics.set("verifier/temperature", temperature);
+    split(&mut metrics, "validation", (&found, &labels), temperature);
+    if !data.test.is_empty() {
+        let found = logits(policy, &data.test).await?;
+        let labels = self::labels(&data.test);
+        split(&mut metrics, "test", (&found, &labels), temperature);
+        let tasks = tasks_of(&data.test);
+        let place = |row: &LabeledReply| tasks.binary_search(&row.task).unwrap_or_default();
+        let places: Vec<usize> = data.test.iter().map(place).collect();
+        if let Some([low, high]) = auc_interval(&found, &labels, &places) {
+            metrics.set("verifier/test/auc_low", low);
+            metrics.set("verifier/test/auc_high", high);
+        }
+        for (name, area) in probes(&probed(&data.train), &probed(&data.test)) {
+            metrics.set(format!("verifier/probe/{name}"), area);
+        }
+    }
+    let tasks = tasks_of(&data.train).into_iter().collect();
+    Ok((metrics, VerifierRecord { temperature, tasks }))
+}
+
+/// Adds the statistics of a split; nothing without right and wrong rows.
+fn split(metrics: &mut Metrics, name: &str, (logits, labels): (&[f64], &[bool]), at: f64) {
+    let Some(scaled) = statistics(logits, labels, at) else { return };
+    for (quantity, value) in scaled.named() {
+        metrics.set(format!("verifier/{name}/{quantity}"), value);
+    }
+    if let Some(plain) = statistics(logits, labels, 1.0) {
+        metrics.set(format!("verifier/{name}/ece_unscaled"), plain.ece);
+    }
+    let mean = logits.iter().map(|logit| probability(*logit, at)).sum::<f64>();
+    metrics.set(format!("verifier/{name}/mean"), mean / logits.len() as f64);
+}
+
+fn labels(rows: &[LabeledReply]) -> Vec<bool> {
+    rows.iter().map(|row| row.label).collect()
+}
+
+fn probed(rows: &[LabeledReply]) -> Vec<Probed<'_>> {
+    rows.iter()
+        .map(|row| Probed {
+            reply: &row.reply,
+            policy: &row.policy,
+            place: &row.place,
+            label: row.label,
+        })
+        .collect()
+}
+
+/// Returns a warning if a verifier is hardly better than a probe that knows no question.
+fn shortcut(metrics: &Metrics) -> Option<String> {
+    let area = metrics.get("verifier/test/auc")?;
+    let probe = |name: &'static str| Some((name, metrics.get(&format!("verifier/probe/{name}"))?));
+    let names = ["length", "policy", "place", "format", "completion"];
+    let (name, best) =
+        names.into_iter().filter_map(probe).max_by(|(_, a), (_, b)| a.total_cmp(b))?;
+    (area < best + MARGIN).then(|| {
+        format!(
+            "the held-out AUC of the verifier is {area:.3}, and {best:.3} of the probe `{name}`, which does not verify: \
+             labels follow a shortcut in the data"
+        )
+    })
+}

@@ -1,0 +1,19 @@
+//! Verifiers: how well logits tell right replies from wrong ones, their calibration, and shortcuts in the data.
+//!
+//! Pure functions of logits and rows. Training is in `train/verifier.rs`.
+
+mod calibration;
+mod leaks;
+mod probes;
+mod statistics;
+
+pub(crate) use calibration::temperature;
+pub(crate) use leaks::{Leaks, leaks};
+pub(crate) use probes::{Probed, probes};
+use statistics::auc;
+pub(crate) use statistics::{auc_interval, statistics};
+
+/// Probability of a logit at a temperature.
+pub(crate) fn probability(logit: f64, temperature: f64) -> f64 {
+    1.0 / (1.0 + (-logit / temperature).exp())
+}

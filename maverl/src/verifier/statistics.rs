@@ -1,0 +1,220 @@
+//! Statistics of logits against labels.
+
+use super::probability;
+use crate::rng::SplitMix64;
+
+/// Bins of the calibration error.
+const BINS: usize = 15;
+/// Bootstrap samples of an interval.
+const SAMPLES: usize = 200;
+
+/// Quality of logits that tell right replies from wrong ones.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Statistics {
+    /// Share of rows on the right side of 1/2.
+    pub(crate) accuracy: f64,
+    /// Mean of the shares of the right and of the wrong rows.
+    pub(crate) balanced_accuracy: f64,
+    /// Area under the ROC curve; see [`auc`].
+    pub(crate) auc: f64,
+    /// Mean negative log-likelihood.
+    pub(crate) nll: f64,
+    /// Mean squared error of the probabilities.
+    pub(crate) brier: f64,
+    /// Expected calibration error: 15 bins of equal count, weighted by their rows.
+    pub(crate) ece: f64,
+    /// Share of right rows.
+    pub(crate) base_rate: f64,
+    /// Number of rows.
+    pub(crate) n: usize,
+}
+
+impl Statistics {
+    /// Returns the values with their names.
+    pub(crate) fn named(&self) -> [(&'static str, f64); 8] {
+        [
+            ("accuracy", self.accuracy),
+            ("balanced_accuracy", self.balanced_accuracy),
+            ("auc", self.auc),
+            ("nll", self.nll),
+            ("brier", self.brier),
+            ("ece", self.ece),
+            ("base_rate", self.base_rate),
+            ("n", self.n as f64),
+        ]
+    }
+}
+
+/// Computes the statistics of logits `[N]` at a temperature. `None` without a right and a wrong row.
+pub(crate) fn statistics(logits: &[f64], labels: &[bool], temperature: f64) -> Option<Statistics> {
+    let n = logits.len();
+    let area = auc(logits, labels)?;
+    let mean = |of: &dyn Fn(f64, bool) -> f64| {
+        logits.iter().zip(labels).map(|(&logit, &label)| of(logit, label)).sum::<f64>() / n as f64
+    };
+    let right = labels.iter().filter(|label| **label).count();
+    let hits = |label: bool| {
+        let of_label = logits.iter().zip(labels).filter(|(_, its)| **its == label);
+        of_label.filter(|(logit, _)| (**logit > 0.0) == label).count() as f64
+    };
+    let value = |label: bool| if label { 1.0 } else { 0.0 };
+    Some(Statistics {
+        accuracy: (hits(true) + hits(false)) / n as f64,
+        balanced_accuracy: (hits(true) / right as f64 + hits(false) / (n - right) as f64) / 2.0,
+        auc: area,
+        nll: mean(&|logit, label| softplus(if label { -logit } else { logit } / temperature)),
+        brier: mean(&|logit, label| (probability(logit, temperature) - value(label)).powi(2)),
+        ece: ece(logits, labels, temperature),
+        base_rate: right as f64 / n as f64,
+        n,
+    })
+}
+
+/// Computes `log(1 + exp(x))`.
+fn softplus(x: f64) -> f64 {
+    x.max(0.0) + (-x.abs()).exp().ln_1p()
+}
+
+/// Computes the area under the ROC curve: the probability that a right row has a higher score than a wrong one, where ties
+/// count half. `None` without a right and a wrong row.
+///
+/// ```text
+/// AUC = (Σ ranks of the right rows − P (P + 1) / 2) / (P N)          ranks from 1, ties have their mean
+/// ```
+pub(crate) fn auc(scores: &[f64], labels: &[bool]) -> Option<f64> {
+    let right = labels.iter().filter(|label| **label).count();
+    let wrong = labels.len() - right;
+    if right == 0 || wrong == 0 {
+        return None;
+    }
+    let mut order: Vec<usize> = (0..scores.len()).collect();
+    order.sort_by(|&a, &b| scores[a].total_cmp(&scores[b]));
+    let (mut ranks, mut start) = (0.0, 0);
+    while start < order.len() {
+        let score = scores[order[start]];
+        let tied = order[start..].iter().take_while(|&&i| scores[i] == score).count();
+        // Ranks start + 1 to start + tied have this mean.
+        let rank = start as f64 + (tied as f64 + 1.0) / 2.0;
+        let of_right = order[start..start + tied].iter().filter(|&&i| labels[i]).count();
+        ranks += rank * of_right as f64;
+        start += tied;
+    }
+    let (right, wrong) = (right as f64, wrong as f64);
+    Some((ranks - right * (right + 1.0) / 2.0) / (right * wrong))
+}
+
+/// Computes the expected calibration error over bins of equal count, in the order of the probabilities.
+fn ece(logits: &[f64], labels: &[bool], temperature: f64) -> f64 {
+    let n = logits.len();
+    let mut order: Vec<usize> = (0..n).collect();
+    order.sort_by(|&a, &b| logits[a].total_cmp(&logits[b]));
+    let bin = |bin: usize| {
+        let rows = &order[bin * n / BINS..(bin + 1) * n / BINS];
+        let said: f64 = rows.iter().map(|&i| probability(logits[i], temperature)).sum();
+        let right = rows.iter().filter(|&&i| labels[i]).count() as f64;
+        (said - right).abs()
+    };
+    (0..BINS).map(bin).sum::<f64>() / n as f64
+}
+
+/// Computes the 95 % interval of the AUC by a bootstrap over tasks. `tasks` has the task of each row, from 0. `None` where
+/// too few samples have right and wrong rows.
+pub(crate) fn auc_interval(scores: &[f64], labels: &[bool], tasks: &[usize]) -> Option<[f64; 2]> {
+    let n = tasks.iter().max()? + 1;
+    let mut rows = vec![Vec::new(); n];
+    tasks.iter().enumerate().for_each(|(row, &task)| rows[task].push(row));
+    let mut rng = SplitMix64::new(0);
+    let mut sample = || {
+        let chosen: Vec<usize> = (0..n).flat_map(|_| rows[rng.index(n)].iter().copied()).collect();
+        let scores: Vec<f64> = chosen.iter().map(|&row| scores[row]).collect();
+        let labels: Vec<bool> = chosen.iter().map(|&row| labels[row]).collect();
+        auc(&scores, &labels)
+    };
+    let mut found: Vec<f64> = (0..SAMPLES).filter_map(|_| sample()).collect();
+    found.sort_by(f64::total_cmp);
+    let at = |share: f64| found[((found.len() - 1) as f64 * share).round() as usize];
+    (found.len() * 2 > SAMPLES).then(|| [at(0.025), at(0.975)])
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    /// Counts pairs, as the definition says.
+    fn by_pairs(scores: &[f64], labels: &[bool]) -> f64 {
+        let of = |label: bool| {
+            let rows = scores.iter().zip(labels);
+            rows.filter(move |(_, its)| **its == label).map(|(score, _)| *score)
+        };
+        let (mut won, mut pairs) = (0.0, 0.0);
+        for right in of(true) {
+            for wrong in of(false) {
+                pairs += 1.0;
+                won += if right > wrong {
+                    1.0
+                } else if right == wrong {
+                    0.5
+                } else {
+                    0.0
+                };
+            }
+        }
+        won / pairs
+    }
+
+    #[test]
+    fn the_area_is_the_share_of_pairs_in_the_right_order_and_ties_count_half() {
+        let mut rng = SplitMix64::new(3);
+        for n in [2, 3, 10, 57] {
+            for levels in [2, 5, 1000] {
+                let scores: Vec<f64> = (0..n).map(|_| rng.index(levels) as f64 / 7.0).collect();
+                let labels: Vec<bool> =
+                    (0..n).map(|i| i == 0 || (i > 1 && rng.index(2) == 0)).collect();
+                let area = auc(&scores, &labels).unwrap();
+                assert!((area - by_pairs(&scores, &labels)).abs() < 1e-12);
+            }
+        }
+        assert_eq!(auc(&[1.0, 2.0], &[true, true]), None);
+        assert_eq!(auc(&[], &[]), None);
+    }
+
+    #[test]
+    fn statistics_of_four_rows_are_those_computed_by_hand() {
+        let found = statistics(&[2.0, -1.0, 0.5, -3.0], &[true, true, false, false], 1.0).unwrap();
+        assert_eq!((found.accuracy, found.balanced_accuracy, found.n), (0.5, 0.5, 4));
+        assert_eq!((found.auc, found.base_rate), (0.75, 0.5));
+        // sklearn.metrics.log_loss and brier_score_loss.
+        let p: [f64; 4] = [
+            0.880_797_077_977_882,
+            0.268_941_421_369_995,
+            0.622_459_331_201_855,
+            0.047_425_873_177_567,
+        ];
+        let nll = -(p[0].ln() + p[1].ln() + (1.0 - p[2]).ln() + (1.0 - p[3]).ln()) / 4.0;
+        let brier = ((1.0 - p[0]).powi(2) + (1.0 - p[1]).powi(2) + p[2] * p[2] + p[3] * p[3]) / 4.0;
+        assert!((found.nll - nll).abs() < 1e-12 && (found.brier - brier).abs() < 1e-12);
+        // Four bins of one row each.
+        let ece = ((1.0 - p[0]) + (1.0 - p[1]) + p[2] + p[3]) / 4.0;
+        assert!((found.ece - ece).abs() < 1e-12);
+    }
+
+    #[test]
+    fn logits_of_the_true_probabilities_are_calibrated_and_others_are_not() {
+        let mut rng = SplitMix64::new(7);
+        let logits: Vec<f64> = (0..6000).map(|i| f64::from(i % 61) / 10.0 - 3.0).collect();
+        let labels: Vec<bool> = logits
+            .iter()
+            .map(|logit| {
+                (rng.index(1 << 20) as f64) < probability(*logit, 1.0) * f64::from(1 << 20)
+            })
+            .collect();
+        let ece = |temperature| statistics(&logits, &labels, temperature).unwrap().ece;
+        assert!(ece(1.0) < 0.03 && ece(0.2) > 0.08, "{} {}", ece(1.0), ece(0.2));
+        let tasks: Vec<usize> = (0..6000).map(|row| row / 4).collect();
+        let [low, high] = auc_interval(&logits, &labels, &tasks).unwrap();
+        let area = auc(&logits, &labels).unwrap();
+        assert!(low < area && area < high && high - low < 0.05, "{low} {area} {high}");
+    }
+}

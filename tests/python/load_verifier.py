@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+"""Loads a directory that `maverl export --verifier` wrote in transformers, and compares it with `maverl serve reward`.
+
+Not part of the test command: it needs `pip install torch transformers` and a built maverl with the feature `serve`.
+
+    python tests/python/load_verifier.py target/release/maverl verifiers/v1
+
+The directory is opened with AutoModelForSequenceClassification. It has to give the probabilities that the server gives at
+`/predict`, to 1e-4. Exits with 1 if it does not.
+"""
+
+import json
+import pathlib
+import subprocess
+import sys
+import urllib.request
+
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+TOLERANCE = 1e-4
+CONVERSATIONS = [
+    [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": reply}]
+    for reply in ["4", "5", "<answer>4</answer>", "I do not know: is it 22?"]
+]
+
+
+def ours(maverl, directory):
+    """Probabilities of the server."""
+    args = [maverl, "serve", "reward", "--model", directory, "--address", "127.0.0.1:0"]
+    with subprocess.Popen(args, stdout=subprocess.PIPE) as server:
+        try:
+            url = json.loads(server.stdout.readline())["listening"]
+            body = json.dumps({"query_responses": CONVERSATIONS}).encode()
+            with urllib.request.urlopen(urllib.request.Request(url + "/predict", body)) as answer:
+                return json.load(answer)["result"]
+        finally:
+            server.terminate()
+
+
+def theirs(directory):
+    """Probabilities of transformers."""
+    temperature = json.loads((pathlib.Path(directory) / "reward_head.json").read_text())["temperature"]
+    tokenizer = AutoTokenizer.from_pretrained(directory)
+    model = AutoModelForSequenceClassification.from_pretrained(directory, dtype=torch.float32).eval()
+    found = []
+    for messages in CONVERSATIONS:
+        text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        ids = tokenizer(text, add_special_tokens=False, return_tensors="pt").input_ids
+        with torch.no_grad():
+            logit = model(ids).logits[0, 0]
+        found.append(torch.sigmoid(logit / temperature).item())
+    return found
+
+
+def main():
+    maverl, directory = sys.argv[1:]
+    pairs = list(zip(ours(maverl, directory), theirs(directory), strict=True))
+    for ours_, theirs_ in pairs:
+        print(f"{ours_:.6f} {theirs_:.6f}")
+    worst = max(abs(a - b) for a, b in pairs)
+    print(f"largest difference {worst:.1e}")
+    return 0 if worst <= TOLERANCE else 1
+
+
+sys.exit(main())

@@ -1,0 +1,118 @@
+//! Verifiers: from labeled replies over training to a part of the reward of another run.
+
+use std::fs;
+
+use maverl_tests::lab::{Lab, Run};
+use serde_json::{Value, json};
+
+use crate::lab;
+
+/// Writes rows of tasks `from` to `to`: "yes" is right for even numbers, "no" for odd ones.
+pub(crate) fn write_rows(lab: &Lab, name: &str, from: usize, to: usize) {
+    let row = |n: usize, reply: &str| {
+        let right = (n.is_multiple_of(2)) == (reply == "yes");
+        let origin = json!({"policy": "p", "seat": "duo/opener", "path": "0"});
+        json!({"prompt": format!("is number {n} even?"), "completion": reply, "label": right, "score": 0.5, "maverl": origin})
+    };
+    let rows = (from..to).flat_map(|n| ["yes", "no"].map(|reply| format!("{}\n", row(n, reply))));
+    lab.write(name, &rows.collect::<String>());
+}
+
+const SET: [&str; 6] = [
+    "algorithm.name=\"verifier\"",
+    "task.data=\"labeled.jsonl\"",
+    "eval.data=\"held_out.jsonl\"",
+    "task.tasks_per_step=8",
+    "checkpoint.every=2",
+    "algorithm.verifier.lr=0.001",
+];
+
+fn with<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    [&SET[..], more].concat()
+}
+
+fn prepared() -> Lab {
+    let lab = lab();
+    write_rows(&lab, "labeled.jsonl", 100, 140);
+    write_rows(&lab, "held_out.jsonl", 200, 220);
+    lab
+}
+
+fn last(run: &Run) -> Value {
+    run.rows().into_iter().rfind(|row| row["verifier/test/auc"].is_number()).unwrap()
+}
+
+#[test]
+fn a_verifier_is_trained_exported_and_rewards_another_run() {
+    let lab = prepared();
+    let run = lab.train("run", &with(&["steps=4"]));
+    let row = last(&run);
+    assert_eq!(
+        (row["verifier/test/n"].as_f64(), row["verifier/rows"].as_f64()),
+        (Some(40.0), Some(8.0))
+    );
+    for name in [
+        "probe/completion",
+        "probe/length",
+        "temperature",
+        "validation/nll",
+        "test/ece",
+        "loss",
+        "lr",
+    ] {
+        assert!(row[format!("verifier/{name}")].is_number(), "{name}");
+    }
+    assert_eq!(row["verifier/probe/policy"], 0.5);
+    // The policy itself is not trained.
+    assert!(row.as_object().unwrap().keys().all(|key| !key.starts_with("policy/")), "{row}");
+
+    let halves = lab.train("halves", &with(&["steps=2"]));
+    lab.run(&["train", "--resume", "halves", "--steps", "4"]).succeeded();
+    assert_eq!(last(&halves), row);
+
+    let told = lab.run(&["export", "--run", "run", "--verifier", "--out", "exported"]).succeeded();
+    assert!(told.stdout.contains("a reward model of step 4"), "{}", told.stdout);
+    let read = |name: &str| -> Value {
+        serde_json::from_slice(&fs::read(lab.path("exported").join(name)).unwrap()).unwrap()
+    };
+    assert_eq!(read("reward_head.json")["place"], "generation_prompt");
+    // One in ten of the 40 tasks is not trained on.
+    assert_eq!(read("reward_tasks.json")["tasks"].as_array().unwrap().len(), 36);
+    assert!(
+        read("config.json")["architectures"][0]
+            .as_str()
+            .unwrap()
+            .ends_with("ForSequenceClassification")
+    );
+
+    let path = "rewards.verified.verifier.path=\"exported\"";
+    let rewarded = lab.train("rewarded", &["steps=1", path, "rewards.verified.weight=0.5"]);
+    let part = rewarded.steps()[0]["rollout/reward/verified"].as_f64().unwrap();
+    assert!(part > 0.0 && part < 4.0, "{part}");
+
+    let task = |n: usize| {
+        let question = format!("Is number {n} even?");
+        format!("{}\n", json!({"id": format!("t{n}"), "question": question, "split": "train"}))
+    };
+    lab.write("tasks.jsonl", &(100..105).map(task).collect::<String>());
+    let set = ["steps=1", path, "eval.before_and_after=false", "task.tasks_per_step=1"];
+    let seen = lab.fails("seen", &set);
+    seen.says(&["the verifier was trained on ", "of the tasks, such as `t", "allow_seen = true"]);
+}
+
+#[test]
+fn rows_that_a_verifier_cannot_be_trained_on_are_refused() {
+    let lab = prepared();
+    let refused = |more: &[&str], parts: &[&str]| lab.fails("refused", &with(more)).says(parts);
+    write_rows(&lab, "held_out.jsonl", 130, 160);
+    refused(&[], &[" held-out questions are trained on", "maverl collect --test-share"]);
+    lab.write("held_out.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}\n");
+    refused(&[], &["there is no `label`"]);
+    write_rows(&lab, "held_out.jsonl", 200, 220);
+    lab.write("labeled.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\", \"label\": true}\n");
+    refused(&["algorithm.verifier.validation=0.0"], &["a verifier needs right and wrong replies"]);
+    let row =
+        |n: u8| format!("{{\"prompt\": \"{n}?\", \"completion\": \"b\", \"label\": {}}}\n", n % 2);
+    lab.write("labeled.jsonl", &(0..8).map(row).collect::<String>());
+    refused(&["algorithm.verifier.labels=\"soft\""], &["`score` of a row is missing"]);
+}
