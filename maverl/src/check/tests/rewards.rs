@@ -41,7 +41,7 @@ fn parts_of_the_reward_that_cannot_be_are_reported() {
     );
     says(
         "rewards.style.verifier.path = \"nowhere\"",
-        &["cannot read nowhere/reward_head.json", "maverl export --run RUN --verifier"],
+        &["nowhere/reward_head.json", "maverl export --run RUN --verifier"],
     );
     says(
         "[rewards.style]\nserver = { url = \"http://a\" }\nverifier = { path = \"a\" }",
