@@ -173,7 +173,7 @@ impl RanksSummary {
                 self.ranks - tasks,
                 self.ranks
             ));
-        } else if tasks % self.ranks > 0 {
+        } else if !tasks.is_multiple_of(self.ranks) {
             limits.push(format!(
                 "{tasks} tasks are not a multiple of {} ranks, so some ranks wait for those with one task more",
                 self.ranks

@@ -173,9 +173,9 @@ async fn train_on(
     }
     runtime.notes().iter().for_each(|note| progress.warn(note));
     options.interrupt.tell(Arc::clone(&progress));
-    let report = run_on(plan, registry, options, (&runtime, progress, peers)).await;
+    let report = Box::pin(run_on(plan, registry, options, (&runtime, progress, peers))).await;
     // A worker group may still compute for a rank that is lost.
-    if !matches!(report, Err(_) if peers.size() > 1) {
+    if report.is_ok() || peers.size() == 1 {
         runtime.shutdown();
     }
     report
@@ -218,7 +218,7 @@ async fn run_on(
     let led = Led { work: training, peers: peers.clone() };
     let run = Run::open(&place, &origin, settings, led, Arc::clone(&progress), interrupt);
     let report = match run.await? {
-        Opened::Ready(run) => run.run().await?,
+        Opened::Ready(run) => Box::pin(run.run()).await?,
         Opened::Complete(report) => {
             progress.note("the run is complete; give more `steps` to go on with it");
             *report

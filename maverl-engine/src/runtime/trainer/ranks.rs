@@ -9,6 +9,7 @@ use crate::runtime::critic::Joint;
 
 /// Sums of all ranks before an optimizer step. Those of the step are summed from zero, and are added when all ranks have
 /// theirs.
+#[derive(Clone, Copy)]
 pub(super) struct Before {
     policy: PolicyLoss,
     /// Sum, maximum and number of the mismatches.
