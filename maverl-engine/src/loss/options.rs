@@ -79,7 +79,7 @@ pub enum BuiltinSurrogate {
         /// Steepness of the gate for positive and negative advantages.
         gate: (f64, f64),
     },
-    /// [`cpgd`]: the clipped log-probability.
+    /// [`cpgd`]: the clipped log-ratio.
     Cpgd {
         /// Lower clip of the ratio: `1 − low`.
         low: f32,

@@ -78,10 +78,10 @@ impl AdvantagePlan {
 #[serde(default, deny_unknown_fields)]
 #[settings(level = "team")]
 pub struct GroupPlan {
-    /// Rows that are compared with each other.
+    /// Units that are compared: the episodes of a task, all turns on a task, or the turns of a seat on a task.
     #[setting(default = GroupBy::TaskSeat)]
     pub by: GroupBy,
-    /// Rows that the deviation is taken over; as `by` unless set.
+    /// Units that the deviation is taken over; as `by` unless set.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(example = "\"task\"")]
     pub deviation_by: Option<GroupBy>,

@@ -233,7 +233,7 @@ pub struct InfluencePlan {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Settings)]
 #[settings(partial = "AdaptiveKlConfig", level = "team")]
 pub struct AdaptiveKlPlan {
-    /// KL to the reference policy that `kl_coef` is adapted to; 0 keeps `kl_coef` constant.
+    /// Target of the KL to the reference, to which `kl_coef` is adapted; 0 keeps it constant.
     #[setting(default = 0.0, range = 0.0..)]
     pub target: f64,
     /// Rows over which `kl_coef` may change by 20 %.

@@ -14,7 +14,7 @@ pub struct LossPlan {
     /// Surrogate loss of a token.
     #[setting(table)]
     pub surrogate: SurrogatePlan,
-    /// Unit of the importance ratio.
+    /// Unit of the importance ratio; `sequence` is the geometric mean over the reply's tokens, `product` their product.
     pub ratio: Ratio,
     /// Coefficient of the KL to the reference.
     #[setting(default = 0.0, range = 0.0..)]
@@ -59,7 +59,7 @@ pub enum SurrogatePlan {
     Cispo(CispoPlan),
     /// A soft gate of the ratio (SAPO).
     Sapo(SapoPlan),
-    /// The clipped log-probability (CPGD).
+    /// The clipped log-ratio (CPGD).
     Cpgd(CpgdPlan),
     /// A surrogate declared with `#[surrogate]`.
     #[setting(open)]
@@ -105,7 +105,7 @@ pub struct SapoPlan {
     pub gate: (f64, f64),
 }
 
-/// The clipped log-probability (CPGD). arXiv:2505.12504
+/// The clipped log-ratio (CPGD). arXiv:2505.12504
 #[maverl::surrogate(name = "cpgd")]
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
 #[serde(default, deny_unknown_fields)]
