@@ -70,7 +70,10 @@ fn names(description: &str, properties: &Map<String, Value>) -> Value {
 /// Reward functions by their registered name; servers and verifiers have any other.
 fn parts_of_the_reward(functions: &Map<String, Value>) -> Value {
     let mut parts = names("Parts of the reward: functions, servers and verifiers.", functions);
-    parts["additionalProperties"] = json!({ "$ref": "#/$defs/RewardConfig" });
+    parts["additionalProperties"] = json!({
+        "$ref": "#/$defs/RewardConfig",
+        "anyOf": [{ "required": ["server"] }, { "required": ["verifier"] }],
+    });
     parts
 }
 

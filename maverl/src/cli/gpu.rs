@@ -23,7 +23,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 
-use super::Failure;
+use super::{Failure, number};
 use crate::runtime::DeviceChoice;
 
 #[derive(Subcommand)]
@@ -62,7 +62,7 @@ pub(super) struct CheckArgs {
     #[arg(long, value_name = "DEVICE", default_value = "cuda")]
     device: DeviceChoice,
     /// Minutes after which no further measurement begins.
-    #[arg(long, value_name = "N", default_value_t = 9.0)]
+    #[arg(long, value_name = "N", default_value_t = 9.0, value_parser = number::seconds)]
     minutes: f64,
     /// Run only checks of kernels whose name contains this text.
     #[arg(long, value_name = "TEXT", default_value = "")]
@@ -71,7 +71,7 @@ pub(super) struct CheckArgs {
     #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "0.5b,1.5b,3b")]
     sizes: Vec<Size>,
     /// Peak of products in bf16, in TFLOP/s. [default: by the name of the device]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number::seconds)]
     peak: Option<f64>,
     /// Print a line of JSON for each result.
     #[arg(long)]

@@ -133,6 +133,7 @@ impl Recipe {
             "eval.every=0",
             "checkpoint.every=0",
             "runtime.threads=1",
+            "runtime.kv_mib=256",
         ]
         .map(str::to_owned)
         .into();

@@ -75,11 +75,11 @@ fn missing_extra_misshapen_and_mistyped_tensors_are_reported_at_once() {
     let mut tensors = config().tensors();
     tensors[0].1 = vec![5, 3];
     tensors.remove(1);
-    tensors.push(("score.weight".to_owned(), vec![1, 4]));
+    tensors.push(("pooler.weight".to_owned(), vec![1, 4]));
     assert_eq!(
         load(&directory(&[(SINGLE, &file(&tensors, "F32", 4))])).err().unwrap(),
         "DIR: `model.embed_tokens.weight` is [5, 3]; config.json asks for [5, 4]; \
-         `model.layers.0.input_layernorm.weight` [4] is missing; `score.weight` is not part of \
+         `model.layers.0.input_layernorm.weight` [4] is missing; `pooler.weight` is not part of \
          this architecture"
     );
     let error = load(&directory(&[(SINGLE, &file(&config().tensors(), "I8", 1))])).err().unwrap();

@@ -41,7 +41,7 @@ name = "drmass"
  3 | lr = 1e-5
    : ^^
    `----
-  help: `lr` is a key of a model's (or agent's) `optim`
+  help: `lr` is a key of a model's (or agent's) `optim` and `[algorithm.verifier]`
   x `task.group_size` is 0; expected a whole number from 1
    ,-[run.toml:5:14]
  5 | group_size = 0

@@ -99,12 +99,15 @@ async fn requests_that_nobody_means_well_with_are_refused_with_the_reason() {
     let uneven = json!({"query": ["x"], "labels": ["a", "b"]});
     assert!(refused("/get_reward", uneven).await.1.contains("`labels` has 2 entries, `query` 1"));
     assert_eq!(refused("/elsewhere", json!({})).await.0, 404);
-    let sent = request("/rm", None, "");
-    let answer = exchange(server.address, sent.as_bytes());
+    let exchanged = async |sent: String| {
+        let address = server.address;
+        tokio::task::spawn_blocking(move || exchange(address, sent.as_bytes())).await.unwrap()
+    };
+    let answer = exchanged(request("/rm", None, "")).await;
     assert_eq!(answer.status, 405);
     assert!(answer.head.contains("allow: post"), "{}", answer.head);
     let large = "POST /rm HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: 3000000\r\n\r\n";
-    assert_eq!(exchange(server.address, large.as_bytes()).status, 413);
+    assert_eq!(exchanged(large.to_owned()).await.status, 413);
 }
 
 /// Writes a reward model whose weight is a wave.
