@@ -1,6 +1,6 @@
 //! Machine code of the kernels in a file, for machines that have a driver and no NVRTC.
 //!
-//! [`file`] compiles the kernels, which needs NVRTC and no GPU. [`Cubins::find`] looks for such a file where
+//! [`file()`] compiles the kernels, which needs NVRTC and no GPU. [`Cubins::find`] looks for such a file where
 //! `MAVERL_KERNELS` says, then beside the program ([`FILE`]). The file begins with lines of text, a manifest, and ends
 //! with the machine code:
 //!
