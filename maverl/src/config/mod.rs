@@ -48,6 +48,7 @@ pub use loss::{
     MaskPlan, Ratio, ReferenceConfig, ReferencePlan, SapoPlan, SurrogatePlan, TruncatePlan,
 };
 pub use preset::Preset;
+#[cfg(feature = "serve")]
 pub(crate) use reward::ITEMS;
 pub use reward::{
     OnRewardError, RewardConfig, RewardProtocol, RewardServerConfig, RewardUnit,

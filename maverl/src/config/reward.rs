@@ -9,6 +9,7 @@ use super::tables::MANY;
 use crate::settings::Settings;
 
 /// Maximum number of items of a request to a server of rewards.
+#[cfg(feature = "serve")]
 pub(crate) const ITEMS: usize = 256;
 
 /// `[rewards.NAME]`: a declared function of that name, or a part that a server or a verifier gives.

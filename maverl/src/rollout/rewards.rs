@@ -6,9 +6,9 @@ mod verifier;
 
 pub(crate) use protocol::{Item, ItemTask};
 pub(crate) use server::RewardServer;
+pub(crate) use verifier::VerifierReward;
 #[cfg(feature = "serve")]
-pub(crate) use verifier::Input;
-pub(crate) use verifier::{Verifier, VerifierReward};
+pub(crate) use verifier::{Input, Verifier};
 
 #[cfg(feature = "serve")]
 pub(crate) use crate::config::ITEMS as MOST_ITEMS;

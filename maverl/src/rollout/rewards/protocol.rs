@@ -53,6 +53,7 @@ pub(crate) struct ItemTask {
 }
 
 /// A request of maverl.
+#[cfg(feature = "serve")]
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Asked {
