@@ -9,7 +9,7 @@ pub enum RankError {
     Launch {
         /// Name of the launcher.
         launcher: &'static str,
-        /// What was found, and what to set instead.
+        /// Problem that was found, and the setting that solves it.
         reason: String,
     },
     /// No variable has the address of rank 0.
@@ -40,7 +40,7 @@ pub enum RankError {
         rank: usize,
         /// Its host and process.
         place: String,
-        /// What was observed.
+        /// Observation that shows the loss.
         reason: String,
     },
     /// A rank ended the run.

@@ -300,7 +300,7 @@ fn many_ranks_killed_and_stopped_at_random_moments_never_hang_or_damage_a_run() 
 /// Tokens per second of two ranks with one thread each, and of one rank with one thread.
 #[test]
 #[ignore = "a measurement"]
-fn two_ranks_of_one_thread_are_faster_than_one() {
+fn the_speeds_of_two_ranks_and_of_one_are_printed() {
     let lab = lab();
     let set = ["steps=3", "runtime.threads=1", "eval.before_and_after=false", "task.group_size=32"];
     let speed = |run: &Run| {

@@ -61,7 +61,7 @@ struct Record<'a> {
     seconds: f64,
 }
 
-/// What a check has found so far.
+/// Results of a check so far.
 pub(super) struct Report {
     json: bool,
     start: Instant,
