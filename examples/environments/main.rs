@@ -1,9 +1,8 @@
 //! Trains every example configuration for at most a minute: every orchestra and every environment once, from a built-in
 //! model. Compares the tasks that each team solves before and after.
 //!
-//! `cargo run --release --example environments` takes about half an hour on two cores; `-- vote debate` trains only those
-//! two. The
-//! table is written again after every run, so that it exists if a later run fails.
+//! `cargo run --release --example environments` takes about half an hour on two cores; `-- vote debate` trains only
+//! those two. The table is written again after every run, so that it exists if a later run fails.
 
 mod table;
 

@@ -5,6 +5,7 @@
 //!   policies/small/            a Hugging Face model directory, or for an adapter PEFT's; and the optimizer's moments
 //!     critic/                  the critic of the policy: its trunk, if it has its own, its head, its optimizer's moments
 //!   mixer.safetensors          the mixer, if a network mixes the values of agents
+//!   verifier.json              the calibration of a verifier
 //!   trainer.json               see `TrainerState`
 //!   algorithm.json             the state of the algorithm, if it has any
 //!   manifest.json              written last: checksums of the others
@@ -12,8 +13,7 @@
 //! ```
 //!
 //! A checkpoint is written as `.tmp-step-000010`, synced file by file, and renamed. A checkpoint with a wrong checksum
-//! is
-//! an error that names the file; an older checkpoint is used only on request.
+//! is an error that names the file; an older checkpoint is used only on request.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

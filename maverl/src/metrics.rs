@@ -1,8 +1,7 @@
 //! Metrics of a step, and the statistics of episodes they are computed from.
 //!
 //! Names are `stage/subject/quantity`. No metric depends on a clock, so two equal runs write equal rows. A value that
-//! is
-//! not finite is an error, never `null`.
+//! is not finite is an error, never `null`.
 
 use std::collections::{BTreeMap, BTreeSet};
 

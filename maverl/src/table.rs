@@ -1,8 +1,7 @@
 //! Tables and paragraphs for a terminal of a given width.
 //!
 //! A table that is too wide wraps its headers and its columns of prose. If that is not enough, it becomes a list: a
-//! title
-//! for each row, and below it a line for each column.
+//! title for each row, and below it a line for each column.
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 

@@ -1,10 +1,8 @@
 //! Code that must not compile, and the message for each mistake.
 //!
 //! On the compiler that `ui/RUSTC` names, the whole text must equal the recorded one; on every other, the messages of
-//! maverl
-//! and their lines. To record, write the output of `rustc --version` into `ui/RUSTC`, run with `MAVERL_RECORD=1`, and
-//! review
-//! the difference.
+//! maverl and their lines. To record, write the output of `rustc --version` into `ui/RUSTC`, run with
+//! `MAVERL_RECORD=1`, and review the difference.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use std::path::{Path, PathBuf};

@@ -1,8 +1,7 @@
 //! `maverl score`: log-probs and entropies of rows in a file.
 //!
 //! The file is read twice. The first pass validates every row, so that all errors are reported before scoring. The
-//! second
-//! scores rows in batches and writes them in order. Memory holds at most one batch.
+//! second scores rows in batches and writes them in order. Memory holds at most one batch.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Write};

@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::agent::{LoraConfig, LoraPlan, OptimConfig, OptimPlan};
+use super::model::{LoraConfig, LoraPlan, OptimConfig, OptimPlan};
 use super::tables::WIDTH;
 use crate::settings::Settings;
 
@@ -49,7 +49,7 @@ with_critics! {
         pub trunk: Trunk,
         /// Granularity of values.
         pub granularity: Granularity,
-        /// End of the sum of GAE, after which no value is bootstrapped: the end of the turn, of the seat's last turn, or of the team's last turn.
+        /// End of the sums of GAE, with a value of 0 after it: the end of the turn, of the seat's last turn, or of the team's last turn.
         pub bootstrap: Bootstrap,
         /// Discount from token to token, or from turn to turn with `granularity = "turn"`.
         #[setting(default = 1.0, range = 0.0..=1.0)]

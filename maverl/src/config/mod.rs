@@ -11,6 +11,7 @@ mod endpoint;
 mod eval;
 mod instance;
 mod loss;
+mod model;
 mod preset;
 pub(crate) mod reference;
 mod reward;
@@ -25,10 +26,7 @@ pub use advantage::{
     AdvantagePlan, AnchorPlan, GreedyPlan, GroupBaseline, GroupPlan, MovingAveragePlan, RewardPlan,
     Singleton,
 };
-pub use agent::{
-    AgentConfig, Dtype, LoraConfig, LoraPlan, ModelConfig, OptimConfig, OptimPlan, Sampling,
-    SamplingConfig, Schedule, TargetModules,
-};
+pub use agent::{AgentConfig, Sampling, SamplingConfig};
 pub use algorithm::{
     AdaptiveKlConfig, AdaptiveKlPlan, AlgorithmConfig, AlgorithmPlan, FuturePlan, FutureRewards,
     HappoFactor, InfluenceConfig, InfluencePlan, ObservationPlan, PairLoss, PreferenceConfig,
@@ -46,6 +44,9 @@ pub use instance::{Chosen, Instance};
 pub use loss::{
     Aggregation, CispoPlan, ClipPlan, CorrectionPlan, CpgdPlan, Kl, KlIn, LossConfig, LossPlan,
     MaskPlan, Ratio, ReferenceConfig, ReferencePlan, SapoPlan, SurrogatePlan, TruncatePlan,
+};
+pub use model::{
+    Dtype, LoraConfig, LoraPlan, ModelConfig, OptimConfig, OptimPlan, Schedule, TargetModules,
 };
 pub use preset::Preset;
 #[cfg(feature = "serve")]

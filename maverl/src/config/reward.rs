@@ -59,7 +59,7 @@ pub struct RewardServerConfig {
     /// Maximum number of concurrent requests.
     #[setting(default = 8, range = 1..=MANY, level = "run")]
     pub max_requests: NonZeroUsize,
-    /// Failed requests in a row after which all fail at once for ten seconds.
+    /// Failed requests in a row after which, for ten seconds, requests fail without being sent.
     #[setting(default = 5, range = 1..=MANY, level = "run")]
     pub give_up_after: NonZeroU32,
     /// Environment variable that holds the server's key, which is written nowhere.
@@ -68,7 +68,7 @@ pub struct RewardServerConfig {
     pub key_env: Option<String>,
     /// Keys of the task's data that are sent with an item; references leave the process only if they are named here.
     pub send: Vec<String>,
-    /// Outcome of an episode that the server did not score.
+    /// If the server does not score an item: the episode is unscored, or this part of its reward is left out.
     pub on_error: OnRewardError,
 }
 

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Schedule;
-use super::agent::{LoraConfig, LoraPlan, OptimConfig, OptimPlan};
+use super::model::{LoraConfig, LoraPlan, OptimConfig, OptimPlan};
 use super::critic::{CriticPlan, Trunk};
 use crate::settings::Settings;
 
@@ -14,7 +14,7 @@ use crate::settings::Settings;
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Settings)]
 #[settings(partial = "VerifierConfig", level = "team")]
 pub struct VerifierPlan {
-    /// Tokens of a row whose logits are trained: the scored one, or every token of the reply too.
+    /// Tokens whose logit is trained: only the scored one (the last of the prompt for a next reply), or every token of the reply too.
     pub loss: VerifierLoss,
     /// Targets: right or wrong, or the recorded score as a probability.
     pub labels: VerifierLabels,

@@ -1,9 +1,8 @@
 //! Comparison of teams on the same questions, at equal numbers of sampled tokens.
 //!
 //! The unit is the task, as everywhere in [`super`]. All compared systems have played the same tasks. A difference is
-//! the
-//! mean of the differences per task, and its interval is a percentile bootstrap over tasks that keeps the pairs: the
-//! difficulty that a task has for all systems cancels.
+//! the mean of the differences per task, and its interval is a percentile bootstrap over tasks that keeps the pairs:
+//! the difficulty that a task has for all systems cancels.
 
 use std::collections::{BTreeMap, BTreeSet};
 

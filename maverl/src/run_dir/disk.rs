@@ -3,9 +3,8 @@
 //! Incomplete files are named `.tmp-*`. Such names are never read, and are removed when a run is opened.
 //!
 //! Only the owner can read a run directory, because prompts, replies and configurations may be confidential. Files
-//! below a
-//! directory get the directory's permissions, so `chmod` on a run directory applies to all files that are written
-//! later.
+//! below a directory get the directory's permissions, so `chmod` on a run directory applies to all files that are
+//! written later.
 
 use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};

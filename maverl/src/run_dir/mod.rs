@@ -23,11 +23,9 @@
 //! ```
 //!
 //! A directory appears under its name only when its first three files are complete. When a run is resumed, growing
-//! files
-//! are truncated to the state that the last checkpoint recorded; all others are replaced whole. At any time, the
-//! manifest
-//! holds the checksums of all files that will not change, and the newest checkpoint those of the start of the growing
-//! files.
+//! files are truncated to the state that the last checkpoint recorded; all others are replaced whole. At any time, the
+//! manifest holds the checksums of all files that will not change, and the newest checkpoint those of the start of the
+//! growing files.
 
 mod append;
 mod clock;

@@ -1,8 +1,7 @@
 //! Replay of a training episode of a run, with the weights of its step.
 //!
 //! A run keeps few checkpoints and every episode. Weights between two checkpoints are recomputed by training on the
-//! stored
-//! episodes of the steps between, which needs no generation and gives the same bits.
+//! stored episodes of the steps between, which needs no generation and gives the same bits.
 
 use std::collections::BTreeSet;
 use std::path::Path;
