@@ -59,5 +59,5 @@ make-generalist *ARGS:
 # Makes an environment with the clients of the servers, and drives the servers with them.
 clients:
     python3 -m venv tests/python/.venv
-    tests/python/.venv/bin/pip install -r tests/python/requirements-openai.txt
-    cargo test --workspace --test serve -- --nocapture clients
+    tests/python/.venv/bin/pip install -r tests/python/requirements-openai.txt -r tests/python/requirements-openenv.txt
+    cargo test --workspace --test serve -- --nocapture clients openenv

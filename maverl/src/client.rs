@@ -107,7 +107,28 @@ impl Client {
         if let Some(key) = &self.key {
             request = request.header("Authorization", format!("Bearer {key}"));
         }
-        let mut response = request.send_json(body).map_err(|error| self.failure(&error))?;
+        self.read(request.send_json(body))
+    }
+
+    /// Returns the answer to `GET` with status 200. Blocks the thread; a failure is not tried again.
+    #[cfg(feature = "openenv")]
+    pub(crate) fn get(&self) -> Result<String, String> {
+        let mut request = self.agent.get(&self.url);
+        if let Some(key) = &self.key {
+            request = request.header("Authorization", format!("Bearer {key}"));
+        }
+        self.read(request.call()).map_err(|failure| {
+            let (Failure::Transient(reason, _) | Failure::Final(reason)) = failure;
+            format!("{}: {reason}", self.address())
+        })
+    }
+
+    /// Reads the answer to a request.
+    fn read(
+        &self,
+        sent: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
+    ) -> Result<String, Failure> {
+        let mut response = sent.map_err(|error| self.failure(&error))?;
         let status = response.status().as_u16();
         let target = response.headers().get("location").map(|to| start(&lossy(to.as_bytes())));
         let later = response.headers().get("retry-after").map(|after| after.as_bytes().to_vec());

@@ -12,7 +12,7 @@ use crate::check::Purpose;
 use crate::registry::Registry;
 use crate::rollout::Replayed;
 use crate::table::lines;
-use crate::train::{self, Recorded};
+use crate::train::{self, Recorded, ReplayScope};
 use crate::trajectory::{Outcome, Seat, Turn};
 
 /// Number of characters shown of a prompt, from its end.
@@ -27,6 +27,10 @@ pub(super) struct ReplayArgs {
     /// `STEP/TASK/INDEX`, for example `12/train-0001/3`. A step (`12`) lists its episodes.
     #[arg(value_name = "EPISODE")]
     episode: String,
+    /// Sample every recorded turn again from its own prompt, without playing the episode: for programs and servers that are
+    /// not repeatable.
+    #[arg(long)]
+    turns: bool,
     /// Print the turns, or the list, as JSON.
     #[arg(long)]
     json: bool,
@@ -35,7 +39,8 @@ pub(super) struct ReplayArgs {
 /// Replays an episode and prints it; fails if it differs from the recording. For a step, prints the names of its
 /// episodes.
 pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
-    let ReplayArgs { run: dir, episode, json } = args;
+    let ReplayArgs { run: dir, episode, turns, json } = args;
+    let scope = if *turns { ReplayScope::Turns } else { ReplayScope::Episode };
     let run = paths::run(dir)?;
     let listed = episode.parse().ok().map(|step| Recorded::names(&run, step)).transpose()?;
     if let Some(names) = listed.flatten().filter(|names| !names.is_empty()) {
@@ -50,7 +55,7 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
     let plan = planned(&of_run(dir)?.0, &registry, Purpose::Eval)?;
     let progress = train::stderr();
     let replayed = block_on(async {
-        Ok::<_, Failure>(train::replay(&plan, &registry, &run, &recorded, &progress).await?)
+        Ok::<_, Failure>(train::replay(&plan, &registry, &run, &recorded, scope, &progress).await?)
     })?;
     let report = Report::new(&recorded, &replayed);
     print(&if *json {

@@ -46,6 +46,23 @@ impl ModelBackend {
         Ok(self.said(conversation, next, completion, reply, ask.seed))
     }
 
+    /// Samples as many tokens as are recorded: limits of the request are not recorded, and change no token before them.
+    async fn again(&self, recorded: &Tokens) -> Result<Tokens, Fault> {
+        let mut sampling = (*self.sampling).clone();
+        sampling.max_tokens = recorded.completion.len().max(1);
+        sampling.temperature = recorded.temperature;
+        let (prompt, seed) = (recorded.prompt.clone(), recorded.seed);
+        let request = Request { prompt, sampling: Arc::new(sampling), seed, watch: None };
+        let completion = self.policy.generate(request).await.map_err(fault)?;
+        Ok(Tokens {
+            completion: completion.ids,
+            logprobs: completion.logprobs,
+            version: completion.version,
+            finish: completion.finish,
+            ..recorded.clone()
+        })
+    }
+
     /// Returns the sampling of a request.
     fn sampling(&self, limits: &AskLimits) -> Arc<Sampling> {
         if limits.is_empty() {
@@ -98,6 +115,13 @@ impl ChatBackend for ModelBackend {
         ask: Ask,
     ) -> BoxFuture<'a, Result<Response, Fault>> {
         self.answer(conversation, ask).boxed()
+    }
+
+    fn sample_again<'a>(
+        &'a self,
+        recorded: &'a Tokens,
+    ) -> Option<BoxFuture<'a, Result<Tokens, Fault>>> {
+        Some(self.again(recorded).boxed())
     }
 }
 

@@ -32,7 +32,7 @@ pub(crate) use plain::plain;
 #[doc(hidden)]
 pub use prompt::render_turn;
 #[doc(hidden)]
-pub use replay::{Difference, Replayed, replay};
+pub use replay::{Difference, Replayed, replay, replay_turns};
 #[doc(hidden)]
 pub use rewards::{Scored, Scorer};
 #[doc(hidden)]
@@ -293,18 +293,16 @@ impl Playing {
     }
 }
 
-fn start(
-    plan: &Plan,
-    registry: &Registry,
-    Chosen { name, options }: &Chosen,
-) -> Result<Arc<dyn DynEnvironment>, RolloutError> {
+type Started = Result<Arc<dyn DynEnvironment>, RolloutError>;
+
+fn start(plan: &Plan, registry: &Registry, Chosen { name, options }: &Chosen) -> Started {
     let entry = find("environment", &registry.environments, name)?;
     (entry.start)(options, &plan.base)
         .map_err(|error| RolloutError::Environment { name: name.clone(), error })
 }
 
 /// Starts the environment of a plan, or those of its components.
-fn environment(plan: &Plan, registry: &Registry) -> Result<Arc<dyn DynEnvironment>, RolloutError> {
+pub(crate) fn environment(plan: &Plan, registry: &Registry) -> Started {
     if plan.mixture.is_empty() {
         return start(plan, registry, &plan.environment);
     }

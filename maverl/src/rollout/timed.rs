@@ -7,7 +7,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use crate::orchestra::{Ask, ChatBackend, Conversation, Response};
-use crate::trajectory::Fault;
+use crate::trajectory::{Fault, Tokens};
 
 /// Times at which requests were sent and answered. No result depends on them.
 pub struct RequestTimes {
@@ -43,6 +43,13 @@ pub(super) struct TimedBackend {
 impl ChatBackend for TimedBackend {
     fn name(&self) -> &str {
         self.inner.name()
+    }
+
+    fn sample_again<'a>(
+        &'a self,
+        recorded: &'a Tokens,
+    ) -> Option<BoxFuture<'a, Result<Tokens, Fault>>> {
+        self.inner.sample_again(recorded)
     }
 
     fn respond<'a>(

@@ -55,7 +55,7 @@ pub use interrupt::Interrupt;
 pub use progress::Silent;
 pub(crate) use progress::tell;
 pub use progress::{Progress, StepLine, silent};
-pub use replay::{Recorded, replay};
+pub use replay::{Recorded, ReplayScope, replay};
 pub use sink::{EndedEpisode, EpisodeSink, SinkError};
 pub(crate) use state::{VERIFIER, VerifierRecord};
 pub use summary::{Evaluation, Report, RunSummary, SplitScore};

@@ -147,6 +147,15 @@ fn quoted(names: impl Iterator<Item = String>) -> String {
     names.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
+/// Scope of a replay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReplayScope {
+    /// The episode is played again, in its environment.
+    Episode,
+    /// Every recorded turn is sampled again from its own prompt.
+    Turns,
+}
+
 /// Replays a training episode of a run with the weights of its step, and compares every turn to the bit.
 ///
 /// `plan` is that of the run's own configuration. Stored episodes of evaluations are not replayed.
@@ -159,6 +168,7 @@ pub async fn replay(
     registry: &Registry,
     run: &RunDir,
     recorded: &Recorded,
+    scope: ReplayScope,
     progress: &Arc<dyn Progress>,
 ) -> Result<Replayed, TrainError> {
     let runtime = Runtime::start(&plan.worker_specs(), &plan.runtime_options())?;
@@ -168,7 +178,10 @@ pub async fn replay(
         let mut training = Training::start(plan, registry, &runtime, Needs::Nothing, alone)?;
         return_to(&mut training, run, recorded.step.saturating_sub(1), &**progress).await?;
         let rollout = training.rollout_of(recorded.step.saturating_sub(1), &recorded.episode);
-        Ok(rollout::replay(&rollout, &recorded.episode).await)
+        Ok(match scope {
+            ReplayScope::Episode => rollout::replay(&rollout, &recorded.episode).await,
+            ReplayScope::Turns => rollout::replay_turns(&rollout, &recorded.episode).await,
+        })
     };
     let replayed = replayed.await;
     runtime.shutdown();
