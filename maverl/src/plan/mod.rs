@@ -34,7 +34,7 @@ use serde_json::{Map, Value};
 
 use crate::config::{
     CheckpointConfig, Config, Dtype, EndpointConfig, EvalConfig, RewardServerConfig,
-    RewardVerifierConfig, RolloutConfig, RuntimeConfig, TaskConfig,
+    RewardVerifierConfig, RolloutConfig, RolloutServerConfig, RuntimeConfig, TaskConfig,
 };
 use crate::trajectory::Seat;
 
@@ -96,6 +96,13 @@ impl Plan {
         let trained = || self.policies.iter().enumerate().filter(|(_, policy)| policy.trained);
         let place = turn.checked_rem(trained().count() as u64).unwrap_or(0);
         trained().nth(place as usize).is_some_and(|(its, _)| its == policy)
+    }
+
+    /// Returns the name and the settings of the inference servers that sample for a policy.
+    pub fn rollout_servers(&self, policy: usize) -> Option<(&str, &RolloutServerConfig)> {
+        let model = &self.workers[self.policies[policy].worker].model;
+        let name = self.config.models.get(model)?.rollout_servers.as_ref()?;
+        Some((name, self.config.rollout_servers.get(name)?))
     }
 
     /// Every seat, sorted.
