@@ -112,7 +112,7 @@ pub(super) fn policies(
         }
         if let Some(policy) = given.first().filter(|_| servers.weights_dir.is_none()) {
             let message = format!(
-                "rollout servers `{table}` have no `weights_dir`, and policy `{}` is trained",
+                "rollout servers `{table}` have no `weights_dir`, and policy `{}` has weights to give them",
                 policy.name
             );
             let help = "write a directory that the servers see under the same path".to_owned();

@@ -100,7 +100,12 @@ impl Plan {
 
     /// Returns the name and the settings of the inference servers that sample for a policy.
     pub fn rollout_servers(&self, policy: usize) -> Option<(&str, &RolloutServerConfig)> {
-        let model = &self.workers[self.policies[policy].worker].model;
+        self.servers_of(self.policies[policy].worker)
+    }
+
+    /// Returns the name and the settings of the inference servers that sample for the policies of a worker group.
+    pub(super) fn servers_of(&self, worker: usize) -> Option<(&str, &RolloutServerConfig)> {
+        let model = &self.workers[worker].model;
         let name = self.config.models.get(model)?.rollout_servers.as_ref()?;
         Some((name, self.config.rollout_servers.get(name)?))
     }

@@ -81,25 +81,43 @@ fn a_server_that_is_lost_or_restarts_changes_no_result() {
     let lab = lab();
     let good = serve(&lab, Protocol::Vllm, Manner::default());
     let whole = train(&lab, "whole", &over("vllm", &[&good]), &[LORA]);
-    let dies = serve(&lab, Protocol::Vllm, Manner { dies_after: Some(20), ..Manner::default() });
+    let dies = serve(&lab, Protocol::Vllm, Manner { dies_after: Some(12), ..Manner::default() });
     let lost = train(&lab, "lost", &over("vllm", &[&good, &dies]), &[LORA]);
-    assert!((20..30).contains(&dies.generations()));
+    assert!((12..20).contains(&dies.generations()));
     lost.equals(&whole);
-    let manner = Manner { forgets_after: Some(30), ..Manner::default() };
+    let manner = Manner { forgets_after: Some(14), ..Manner::default() };
     let restarts = serve(&lab, Protocol::Vllm, manner);
     train(&lab, "restarted", &over("vllm", &[&restarts]), &[LORA]).equals(&whole);
+}
+
+#[test]
+fn ranks_share_servers_and_have_the_losses_of_one() {
+    let lab = lab();
+    let server = serve(&lab, Protocol::Sglang, Manner::default());
+    let set = over("sglang", &[&server]);
+    let more = ["eval.before_and_after=false", "runtime.threads=1"];
+    let one = train(&lab, "one", &set, &more);
+    let server = serve(&lab, Protocol::Sglang, Manner::default());
+    let set = over("sglang", &[&server]);
+    let set: Vec<&str> = set.iter().map(String::as_str).chain(more).collect();
+    let two = crate::ranks::train(&lab, "two", 2, &set);
+    exact(&two);
+    crate::ranks::alike(&one, &two);
+    assert_eq!(one.episodes(1), two.episodes(1));
+    assert_eq!(two.json("provenance.json")["ranks"], 2);
 }
 
 #[test]
 fn a_run_that_loses_all_servers_ends_with_their_names_and_resumes_with_others() {
     let lab = lab();
     let good = serve(&lab, Protocol::Vllm, Manner::default());
-    let short = ["eval.before_and_after=false", "checkpoint.every=1", LORA];
+    let short =
+        ["eval.before_and_after=false", "checkpoint.every=1", "rollout.max_unscored=0", LORA];
     let whole = train(&lab, "whole", &over("vllm", &[&good]), &short);
-    let dies = serve(&lab, Protocol::Vllm, Manner { dies_after: Some(30), ..Manner::default() });
+    let dies = serve(&lab, Protocol::Vllm, Manner { dies_after: Some(23), ..Manner::default() });
     let set = over("vllm", &[&dies]);
     let set: Vec<&str> = set.iter().map(String::as_str).chain(short).collect();
-    lab.fails("run", &set).says(&["rollout servers `fast`", dies.url(), "(2 attempts)"]);
+    lab.fails("run", &set).says(&["rollout servers `fast`", dies.url()]);
     let urls = format!("rollout_servers.fast.urls=[{:?}]", good.url());
     lab.run(&["train", "--resume", "run", "--set", &urls]).succeeded();
     Run(lab.path("run")).equals(&whole);

@@ -32,22 +32,25 @@ impl Servers {
         if weights.label.is_empty() {
             return Ok(());
         }
-        let failed = || server.failed.load(Ordering::Relaxed);
-        let before = failed();
+        let refusals = || server.refusals.load(Ordering::Relaxed);
+        let before = refusals();
         let mut loaded = server.loaded.lock().await;
-        if failed() && !before {
+        if refusals() != before {
             return Err(Problem::transient("it has just failed"));
         }
         if loaded.iter().any(|its| its.there && its.label == weights.label) {
             return Ok(());
         }
         let (path, body) = load(self.kind, weights);
-        self.control(server, (path, &body), retries).await.map_err(|problem| match problem {
-            Problem::Transient(text, least) => {
-                Problem::Transient(format!("{}: {text}", refused(weights)), least)
-            }
-            other => Problem::Wrong(format!("{}: {other}", refused(weights))),
-        })?;
+        if let Err(problem) = self.control(server, (path, &body), retries).await {
+            server.refusals.fetch_add(1, Ordering::Relaxed);
+            let text =
+                format!("it did not load `{}` from {}: {problem}", weights.label, weights.dir);
+            return Err(match problem {
+                Problem::Transient(_, least) => Problem::Transient(text, least),
+                _ => Problem::Wrong(text),
+            });
+        }
         loaded.retain(|its| its.label != weights.label);
         loaded.push(Loaded { label: weights.label.clone(), there: true });
         if !weights.adapter {
@@ -141,10 +144,6 @@ fn load(kind: ServerKind, weights: &Weights) -> (&'static str, Value) {
             ("/v1/load_lora_adapter", json!({ "lora_name": label, "lora_path": dir }))
         }
     }
-}
-
-fn refused(weights: &Weights) -> String {
-    format!("it did not load `{}` from {}", weights.label, weights.dir)
 }
 
 /// Reads the answer of a command with status 200. SGLang answers `success`, vLLM a text.

@@ -12,7 +12,7 @@ mod vllm;
 pub use remote::{Probe, RemotePolicy};
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -110,7 +110,6 @@ pub struct Servers {
     /// True if this process gives the servers their weights.
     leads: bool,
     usage: Mutex<ServerUsage>,
-    sampled: AtomicU64,
 }
 
 /// One server.
@@ -124,6 +123,8 @@ struct Server {
     running: AtomicUsize,
     /// True if its last attempt failed.
     failed: AtomicBool,
+    /// Number of times that it could not be given weights.
+    refusals: AtomicUsize,
     /// Labels of the weights that it has; locked while it is given others.
     loaded: tokio::sync::Mutex<Vec<control::Loaded>>,
 }
@@ -164,6 +165,7 @@ impl Servers {
                 places: Semaphore::new(most.min(Semaphore::MAX_PERMITS)),
                 running: AtomicUsize::new(0),
                 failed: AtomicBool::new(false),
+                refusals: AtomicUsize::new(0),
                 loaded: tokio::sync::Mutex::default(),
             }
         };
@@ -175,7 +177,6 @@ impl Servers {
             retries: config.retries,
             leads,
             usage: Mutex::default(),
-            sampled: AtomicU64::new(0),
         })
     }
 
@@ -258,33 +259,6 @@ impl Servers {
                 ServerKind::Vllm => status == 404,
                 ServerKind::Sglang => status == 400 && reason.contains("not loaded"),
             }
-    }
-
-    /// Makes an attempt that is counted, and remembers if the server failed.
-    async fn counted(&self, server: &Server, asked: &Asked<'_>) -> Result<Answer, Problem> {
-        let _running = Running::new(&server.running);
-        let done = self.attempt(server, asked).await;
-        server.failed.store(
-            matches!(done, Err(Problem::Transient(..) | Problem::Missing(_))),
-            Ordering::Relaxed,
-        );
-        match &done {
-            Ok(answer) => {
-                let tokens = answer.ids.len() as u64;
-                self.sampled.fetch_add(tokens, Ordering::Relaxed);
-                self.count(|usage| {
-                    usage.requests += 1;
-                    usage.tokens += tokens;
-                });
-            }
-            Err(problem) => {
-                self.count(|usage| usage.failures += 1);
-                if matches!(problem, Problem::Missing(_)) {
-                    self.forget(server, asked.weights).await;
-                }
-            }
-        }
-        done
     }
 }
 

@@ -1,11 +1,13 @@
 //! A policy that servers sample for.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use futures::future::join_all;
 use maverl_engine::retry;
 
-use super::{Asked, Problem, Servers, Weights, shortened};
+use super::{Asked, Problem, Running, Server, Servers, Weights, shortened};
 use crate::model::Tokenizer;
 use crate::runtime::{Completion, Generating, Generator, Policy, Request, RuntimeError, Sampling};
 
@@ -31,6 +33,8 @@ pub struct RemotePolicy {
     pub(super) weights: RwLock<Arc<Weights>>,
     /// Labels that were published before, the oldest first.
     pub(super) older: tokio::sync::Mutex<Vec<String>>,
+    /// Number of sampled tokens.
+    pub(super) sampled: AtomicU64,
 }
 
 /// Completion of a fixed prompt by one server.
@@ -59,6 +63,7 @@ impl RemotePolicy {
             adapter,
             weights: RwLock::default(),
             older: tokio::sync::Mutex::default(),
+            sampled: AtomicU64::new(0),
         }
     }
 
@@ -133,10 +138,7 @@ impl RemotePolicy {
                 for seed in SEEDS {
                     let asked =
                         Asked { seed, ..self.asked(prompt, sampling, PROBE_TOKENS, weights) };
-                    let answer = self.servers.counted(server, &asked).await;
-                    let done = answer.and_then(|answer| {
-                        answer.completion(&asked, &self.tokenizer, self.vocabulary)
-                    });
+                    let done = self.attempt(server, &asked).await;
                     match done {
                         Ok(Completion { ids, logprobs, .. }) => probes.push(Probe {
                             prompt: prompt.clone(),
@@ -162,6 +164,35 @@ impl RemotePolicy {
     ) -> Asked<'r> {
         let (stop_ids, base) = (self.tokenizer.stop_ids(), self.servers.base.as_str());
         Asked { prompt, sampling, max_tokens, seed: 0, stop_ids, weights, base }
+    }
+
+    /// Makes an attempt at a server, counts it, and remembers if the server failed.
+    async fn attempt(&self, server: &Server, asked: &Asked<'_>) -> Result<Completion, Problem> {
+        let done = {
+            let _running = Running::new(&server.running);
+            self.servers.attempt(server, asked).await
+        };
+        let done =
+            done.and_then(|answer| answer.completion(asked, &self.tokenizer, self.vocabulary));
+        let failed = matches!(done, Err(Problem::Transient(..) | Problem::Missing(_)));
+        server.failed.store(failed, Ordering::Relaxed);
+        match &done {
+            Ok(completion) => {
+                let tokens = completion.ids.len() as u64;
+                self.sampled.fetch_add(tokens, Ordering::Relaxed);
+                self.servers.count(|usage| {
+                    usage.requests += 1;
+                    usage.tokens += tokens;
+                });
+            }
+            Err(problem) => {
+                self.servers.count(|usage| usage.failures += 1);
+                if matches!(problem, Problem::Missing(_)) {
+                    self.servers.forget(server, asked.weights).await;
+                }
+            }
+        }
+        done
     }
 
     async fn complete(&self, request: &Request) -> Result<Completion, RuntimeError> {
@@ -196,9 +227,7 @@ impl RemotePolicy {
             let Some(server) = self.servers.choose() else {
                 return Err("there is none".to_owned());
             };
-            let answer = self.servers.counted(server, asked).await;
-            let done = answer
-                .and_then(|answer| answer.completion(asked, &self.tokenizer, self.vocabulary));
+            let done = self.attempt(server, asked).await;
             let problem = match done {
                 Ok(completion) => return Ok(completion),
                 Err(problem) => problem,
@@ -207,7 +236,7 @@ impl RemotePolicy {
             let least = match &problem {
                 Problem::Wrong(text) => return Err(format!("{}: {text}", server.url)),
                 Problem::Transient(_, least) => *least,
-                Problem::Missing(_) => std::time::Duration::ZERO,
+                Problem::Missing(_) => Duration::ZERO,
             };
             if others > 0 {
                 others -= 1;
@@ -229,6 +258,6 @@ impl Generator for RemotePolicy {
     }
 
     fn sampled(&self) -> u64 {
-        self.servers.sampled.load(std::sync::atomic::Ordering::Relaxed)
+        self.sampled.load(Ordering::Relaxed)
     }
 }
