@@ -98,6 +98,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "orchestra",
             "plan",
             "registry",
+            "retry",
             "reward",
             "runtime",
             "task",

@@ -11,10 +11,12 @@ use maverl_kernels::sample::derive_seed;
 #[cfg(feature = "cuda")]
 use crate::model::ops::device::{Device, Runner};
 use crate::model::ops::{Backend, Cpu};
+use crate::model::perturb;
 use crate::model::{Adapter, Model, ModelError, ModelErrorKind, ModelFiles, Pool, Tokenizer};
 use crate::runtime::critic::{Critic, Shared};
 use crate::runtime::device::OpenDevice;
 use crate::runtime::engine::Engine;
+use crate::runtime::generator::Published;
 use crate::runtime::peers::Peers;
 use crate::runtime::queue::{Hosted, Queue};
 use crate::runtime::trainer::Trainer;
@@ -63,6 +65,12 @@ pub(crate) trait Operations {
 
     /// Writes policy and critic into a directory.
     fn save(&self, dir: &Path) -> Result<(), ModelError>;
+
+    /// Writes weights of the policy alone into a directory.
+    fn publish(&self, dir: &Path, weights: Published) -> Result<(), ModelError>;
+
+    /// Returns the number of updates.
+    fn version(&self) -> u64;
 
     /// Restores policy and critic from a directory.
     fn load(&mut self, dir: &Path) -> Result<(), ModelError>;
@@ -163,6 +171,18 @@ impl<O: Backend> Operations for Owned<O> {
         self.model.decoder.ops().host(&self.model)?.save(dir)?;
         self.trainer.save(dir)?;
         self.critic.as_ref().map_or(Ok(()), |critic| critic.save(dir))
+    }
+
+    fn publish(&self, dir: &Path, weights: Published) -> Result<(), ModelError> {
+        self.model.decoder.ops().host(&self.model)?.save(dir)?;
+        match weights {
+            Published::Current => Ok(()),
+            Published::Perturbed => perturb::directory(dir),
+        }
+    }
+
+    fn version(&self) -> u64 {
+        self.trainer.version
     }
 
     fn load(&mut self, dir: &Path) -> Result<(), ModelError> {

@@ -33,6 +33,7 @@ mod record;
 mod replay;
 mod rows;
 mod run;
+mod servers;
 mod sink;
 mod spans;
 mod state;

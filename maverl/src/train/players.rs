@@ -151,7 +151,7 @@ impl Players {
         let requests = self.requests(stage, tasks, indices);
         let (own, requests): (Vec<usize>, Vec<EpisodeRequest>) = requests.into_iter().unzip();
         self.progress().play(&stage.text(), requests.len() as u64);
-        let sampled = || self.policies.iter().map(|policy| policy.work().decoded).sum::<u64>();
+        let sampled = || self.policies.iter().map(Policy::sampled).sum::<u64>();
         let (before, count) = (sampled(), Cell::new(0));
         let tell = || self.progress().played(count.get(), sampled() - before);
         let playing = async {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::checkpoint::{Checkpoint, Checkpoints, Which};
 use crate::plan::Plan;
 use crate::registry::Registry;
-use crate::rollout::{self, Replayed};
+use crate::rollout::{self, Replayed, RolloutError};
 use crate::run_dir::{RunDir, RunDirError, read_rollouts};
 use crate::runtime::Runtime;
 use crate::train::dataset::Needs;
@@ -171,6 +171,13 @@ pub async fn replay(
     scope: ReplayScope,
     progress: &Arc<dyn Progress>,
 ) -> Result<Replayed, TrainError> {
+    let names = (0..plan.policies.len()).filter_map(|policy| plan.rollout_servers(policy));
+    if let Some((name, _)) = names.into_iter().next() {
+        let problem =
+            "they do not sample the same tokens again, so episodes of the run cannot be replayed"
+                .to_owned();
+        return Err(RolloutError::Servers { name: name.to_owned(), problem }.into());
+    }
     let runtime = Runtime::start(&plan.worker_specs(), &plan.runtime_options())?;
     let replayed = async {
         let observers = Observers::new(progress);
