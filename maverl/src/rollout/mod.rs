@@ -41,7 +41,7 @@ pub use script::{Script, Scripted};
 #[doc(hidden)]
 pub use seed::episode_seed;
 #[doc(hidden)]
-pub use timed::RequestTimes;
+pub use timed::{RequestTime, RequestTimes};
 #[cfg(feature = "serve")]
 pub(crate) use unjudged::Heard;
 

@@ -11,6 +11,7 @@
 //! connects them. `training.rs` puts them together for a plan, and `run.rs` knows neither. No file here uses one that
 //! uses it.
 
+mod alternatives;
 mod batches;
 mod collect;
 mod commands;
@@ -33,6 +34,7 @@ mod record;
 mod replay;
 mod rows;
 mod run;
+mod samples;
 mod sink;
 mod spans;
 mod state;

@@ -12,8 +12,9 @@ use crate::checkpoint::{Checkpoint, Checkpoints, Which};
 use crate::plan::Plan;
 use crate::registry::Registry;
 use crate::rollout::{self, Replayed};
-use crate::run_dir::{RunDir, RunDirError, read_rollouts};
+use crate::run_dir::{RunDir, RunDirError, TopRecord, read_rollouts};
 use crate::runtime::Runtime;
+use crate::train::alternatives::alternatives;
 use crate::train::dataset::Needs;
 use crate::train::error::TrainError;
 use crate::train::progress::Progress;
@@ -150,7 +151,8 @@ fn quoted(names: impl Iterator<Item = String>) -> String {
 
 /// Replays a training episode of a run with the weights of its step, and compares every turn to the bit.
 ///
-/// `plan` is that of the run's own configuration. Stored episodes of evaluations are not replayed.
+/// `plan` is that of the run's own configuration. Stored episodes of evaluations are not replayed. With `top`, the record
+/// has so many of the likeliest tokens at each sampled token.
 ///
 /// # Errors
 ///
@@ -161,7 +163,8 @@ pub async fn replay(
     run: &RunDir,
     recorded: &Recorded,
     progress: &Arc<dyn Progress>,
-) -> Result<Replayed, TrainError> {
+    top: Option<usize>,
+) -> Result<(Replayed, Option<TopRecord>), TrainError> {
     let runtime = Runtime::start(&plan.worker_specs(), &plan.runtime_options())?;
     let replayed = async {
         let observers = Observers::new(progress);
@@ -169,7 +172,12 @@ pub async fn replay(
         let mut training = Training::start(plan, registry, &runtime, Needs::Nothing, alone)?;
         return_to(&mut training, run, recorded.step.saturating_sub(1), &**progress).await?;
         let rollout = training.rollout_of(recorded.step.saturating_sub(1), &recorded.episode);
-        Ok(rollout::replay(&rollout, &recorded.episode).await)
+        let replayed = rollout::replay(&rollout, &recorded.episode).await;
+        let top = match top {
+            Some(top) => Some(alternatives(&runtime, recorded, top).await?),
+            None => None,
+        };
+        Ok((replayed, top))
     };
     let replayed = replayed.await;
     runtime.shutdown();
