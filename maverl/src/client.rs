@@ -125,10 +125,8 @@ impl Client {
         if let Some(key) = &self.key {
             request = request.header("Authorization", format!("Bearer {key}"));
         }
-        self.read(request.call()).map_err(|failure| {
-            let (Failure::Transient(reason, _) | Failure::Final(reason)) = failure;
-            format!("{}: {reason}", self.address())
-        })
+        self.read(request.call())
+            .map_err(|failure| format!("{}: {}", self.address(), failure.reason()))
     }
 
     /// Reads the answer to a request.

@@ -694,7 +694,7 @@ const MAVERL_API: &[(&str, &str)] = &[
     (
         "train/mod.rs",
         "DemonstrationError EndedEpisode EpisodeSink ErrorKind Evaluation Interrupt Launch Options Progress RankError Recorded \
-         ReplayScope Report RunSummary SinkError SplitScore StepLine TrainError Weights Which eval play replay silent train",
+         ReplayOptions ReplayScope Report RunSummary SinkError SplitScore StepLine TrainError Weights Which eval play replay silent train",
     ),
     (
         "trajectory.rs",

@@ -223,6 +223,12 @@ impl Policy {
         *self.worker.work[self.slot].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns the blocks of the key-value cache of its worker group.
+    #[doc(hidden)]
+    pub fn kv_blocks(&self) -> &KvBlocks {
+        &self.worker.blocks
+    }
+
     /// Returns the bytes that its worker group takes of the memory of a device now, and at most so far; `None` on the CPU.
     #[cfg(feature = "cuda")]
     pub fn device_memory(&self) -> Option<[u64; 2]> {

@@ -21,8 +21,8 @@ use crate::runtime::peers::Peers;
 use crate::runtime::queue::{Hosted, Queue};
 use crate::runtime::trainer::Trainer;
 use crate::runtime::{
-    AdapterSpec, Batch, EngineStats, PolicySpec, Row, RuntimeError, RuntimeOptions, UpdateStats,
-    ValueBatch, ValueStats, ValueText, WorkerSpec,
+    AdapterSpec, Batch, EngineStats, KvBlocks, PolicySpec, Row, RuntimeError, RuntimeOptions,
+    UpdateStats, ValueBatch, ValueStats, ValueText, WorkerSpec,
 };
 
 /// A policy in its worker. All models of a worker share the storage of its base.
@@ -235,6 +235,8 @@ pub(crate) struct Worker {
     pub(crate) context: usize,
     /// Counters of each policy.
     pub(crate) work: Arc<[Arc<Mutex<EngineStats>>]>,
+    /// Blocks of its key-value cache.
+    pub(crate) blocks: Arc<KvBlocks>,
     /// Number of ranks that it is on.
     pub(crate) ranks: usize,
     pub(crate) queue: Queue<Member>,
@@ -301,7 +303,7 @@ impl Worker {
         let owned = policies(worker, options, (&base, &loaded), peers).map_err(failed)?;
         let spoken = Arc::clone(&tokenizer);
         let engine = Engine::new(&worker.name, spoken, ops, &base.config, options, owned.len());
-        let work = engine.work().into();
+        let (work, blocks) = (engine.work().into(), engine.blocks());
         let requests = options.max_requests.get();
         let member = Owned::<O>::member;
         let (queue, thread) = Queue::start(&name, owned, engine, requests, member)?;
@@ -310,6 +312,7 @@ impl Worker {
             tokenizer,
             context,
             work,
+            blocks,
             ranks: peers.size(),
             queue,
             #[cfg(feature = "cuda")]

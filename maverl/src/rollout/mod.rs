@@ -46,7 +46,7 @@ pub use seed::episode_seed;
 #[doc(hidden)]
 pub use servers::{Probe, RemotePolicy, ServerUsage, Servers};
 #[doc(hidden)]
-pub use timed::RequestTimes;
+pub use timed::{RequestTime, RequestTimes};
 #[cfg(feature = "serve")]
 pub(crate) use unjudged::Heard;
 

@@ -11,8 +11,9 @@ use crate::checkpoint::{Checkpoint, Checkpoints, Which};
 use crate::plan::Plan;
 use crate::registry::Registry;
 use crate::rollout::{self, Replayed, RolloutError};
-use crate::run_dir::{RunDir, RunDirError, read_rollouts};
+use crate::run_dir::{RunDir, RunDirError, TopRecord, read_rollouts};
 use crate::runtime::Runtime;
+use crate::train::alternatives::alternatives;
 use crate::train::dataset::Needs;
 use crate::train::error::TrainError;
 use crate::train::progress::Progress;
@@ -156,9 +157,19 @@ pub enum ReplayScope {
     Turns,
 }
 
+/// Options of a replay.
+#[derive(Debug, Clone, Copy)]
+pub struct ReplayOptions {
+    /// Scope of the replay.
+    pub scope: ReplayScope,
+    /// Number of the likeliest tokens that are recorded at each sampled token.
+    pub top: Option<usize>,
+}
+
 /// Replays a training episode of a run with the weights of its step, and compares every turn to the bit.
 ///
-/// `plan` is that of the run's own configuration. Stored episodes of evaluations are not replayed.
+/// `plan` is that of the run's own configuration. Stored episodes of evaluations are not replayed. With
+/// [`ReplayOptions::top`], the record has so many of the likeliest tokens at each sampled token.
 ///
 /// # Errors
 ///
@@ -168,9 +179,9 @@ pub async fn replay(
     registry: &Registry,
     run: &RunDir,
     recorded: &Recorded,
-    scope: ReplayScope,
+    options: ReplayOptions,
     progress: &Arc<dyn Progress>,
-) -> Result<Replayed, TrainError> {
+) -> Result<(Replayed, Option<TopRecord>), TrainError> {
     let names = (0..plan.policies.len()).filter_map(|policy| plan.rollout_servers(policy));
     if let Some((name, _)) = names.into_iter().next() {
         let problem =
@@ -185,10 +196,15 @@ pub async fn replay(
         let mut training = Training::start(plan, registry, &runtime, Needs::Nothing, alone)?;
         return_to(&mut training, run, recorded.step.saturating_sub(1), &**progress).await?;
         let rollout = training.rollout_of(recorded.step.saturating_sub(1), &recorded.episode);
-        Ok(match scope {
+        let replayed = match options.scope {
             ReplayScope::Episode => rollout::replay(&rollout, &recorded.episode).await,
             ReplayScope::Turns => rollout::replay_turns(&rollout, &recorded.episode).await,
-        })
+        };
+        let top = match options.top {
+            Some(top) => Some(alternatives(&runtime, recorded, top).await?),
+            None => None,
+        };
+        Ok((replayed, top))
     };
     let replayed = replayed.await;
     runtime.shutdown();
