@@ -178,7 +178,10 @@ impl Checkpoints {
         let dir = self.path(step);
         match steps.iter().rev().find(|&&older| older < step) {
             Some(older) => {
-                format!("; to go on from step {older} instead, remove `{}`", dir.display())
+                format!(
+                    "; to use step {older} instead, give `--checkpoint {older}` where a command has it, or move `{}` away",
+                    dir.display()
+                )
             }
             None => format!("; there is no older checkpoint than `{}`", dir.display()),
         }

@@ -236,7 +236,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "DIR", conflicts_with = "resume")]
     out: Option<PathBuf>,
     /// Resume the run in this directory from its last checkpoint, with its configuration.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["file", "named"])]
+    #[arg(long, value_name = "DIR")]
     resume: Option<PathBuf>,
     /// With `--resume`: continue although files of episodes (rollouts, evaluations) were removed.
     #[arg(long, requires = "resume")]
@@ -326,7 +326,8 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Serve(command) => serve::serve(&command),
         #[cfg(not(feature = "serve"))]
         Command::Serve { options: _ } => Err(Failure(
-            "this maverl was built without servers; build it with `--features full`".to_owned(),
+            "this program lacks the feature `serve`: build it with `--features serve` in a clone of maverl, or in your crate with `features = [\"serve\"]` of the dependency `maverl`"
+                .to_owned(),
         )),
         Command::Bench(args) => bench::bench(&args),
         Command::Gpu(command) => gpu::gpu(&command),

@@ -358,8 +358,7 @@ fn without_feature(what: impl fmt::Display) -> ModelError {
     ModelError::new(
         Kind::Argument,
         format!(
-            "{what}: this program was built without the feature `hub` of maverl; give a directory, or build it with \
-         `features = [\"hub\"]`"
+            "{what}: give a directory; this program lacks the feature `hub`: build it with `--features hub` in a clone of maverl, or in your crate with `features = [\"hub\"]` of the dependency `maverl`"
         ),
     )
 }

@@ -2,6 +2,8 @@
 
 use clap::Command;
 
+use super::terminal;
+
 /// Example calls by command; a test verifies that each is accepted.
 pub(super) const EXAMPLES: [(&str, &[&str]); 29] = [
     ("new", &["maverl new my_team", "maverl new my_team --maverl ~/src/maverl"]),
@@ -170,6 +172,49 @@ pub(super) fn shown(command: Command) -> Command {
 fn ending(command: Command, words: &str) -> Command {
     match of(words) {
         [] => command,
-        examples => command.after_long_help(format!("Examples:\n  {}", examples.join("\n  "))),
+        examples => {
+            let width = terminal::width();
+            let lines: Vec<String> =
+                examples.iter().map(|example| continued(example, width)).collect();
+            command.after_long_help(format!("Examples:\n{}", lines.join("\n")))
+        }
+    }
+}
+
+/// Returns an example in lines of the width, continued by `\\` at spaces outside of quotes.
+fn continued(example: &str, width: usize) -> String {
+    let mut text = String::from(" ");
+    let mut column = text.len();
+    let mut quoted = false;
+    let words = example.split(|c| {
+        quoted ^= c == '\'';
+        c == ' ' && !quoted
+    });
+    for (i, word) in words.enumerate() {
+        // A space before the word, a space and a backslash after it.
+        if i > 0 && column + 1 + word.len() + 2 > width {
+            text.push_str(" \\\n     ");
+            column = 5;
+        }
+        text.push(' ');
+        text.push_str(word);
+        column += 1 + word.len();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_example_continues_with_a_backslash_and_can_be_copied() {
+        let example = "maverl train run.toml --set 'a.b=\"c d\"' --set models.tiny.optim.lr=1e-4";
+        let text = continued(example, 40);
+        assert!(text.lines().all(|line| line.len() <= 40), "{text}");
+        assert!(text.contains("'a.b=\"c d\"'"), "{text}");
+        let joined = text.replace(" \\\n", " ");
+        assert_eq!(joined.split_whitespace().collect::<Vec<_>>().join(" "), example);
+        assert_eq!(continued(example, 200), format!("  {example}"));
     }
 }

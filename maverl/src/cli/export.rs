@@ -122,7 +122,7 @@ pub(super) fn export(args: &ExportArgs) -> Result<ExitCode, Failure> {
         model.save_full(dir, &options)?;
         Ok(format!("a model of {} parameters in {}", model.weights.parameters(), dtype.name()))
     })?;
-    print(&format!("wrote {}: {told}", args.out.display()))?;
+    print(&format!("wrote {}: {told}{}", args.out.display(), origin.told()))?;
     let Some((hub, id)) = target else { return Ok(ExitCode::SUCCESS) };
     let at = hub.push(&id, &args.out, args.private).map_err(|error| {
         let dir = args.out.display();
@@ -170,6 +170,14 @@ enum Origin {
 }
 
 impl Origin {
+    /// Returns the policy and the step, for the message about what was written.
+    fn told(&self) -> String {
+        match self {
+            Self::Model(_) => String::new(),
+            Self::Policy { policy, step, .. } => format!(" (policy `{policy}`, step {step})"),
+        }
+    }
+
     fn card(&self, kind: Kind) -> Result<Card, Failure> {
         match self {
             Self::Model(base) => Ok(Card::new(kind, base)),

@@ -160,7 +160,7 @@ fn gpus() -> Result<Vec<Gpu>, String> {
 
 #[cfg(not(feature = "cuda"))]
 fn gpus() -> Result<Vec<Gpu>, String> {
-    Err("this program is built without the feature `cuda`".to_owned())
+    Err("this program lacks the feature `cuda`".to_owned())
 }
 
 #[cfg(feature = "cuda")]

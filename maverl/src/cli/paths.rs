@@ -7,18 +7,30 @@ use super::Failure;
 use crate::check::Sources;
 use crate::check::missing::{self, Wanted};
 use crate::model::ModelSource;
-use crate::run_dir::{MANIFEST, RunDir};
+use crate::run_dir::{MANIFEST, RESOLVED, RunDir};
 
 /// Maximum number of runs of a directory in a message.
 const NAMED: usize = 5;
 
 /// Opens a run directory.
 pub(super) fn run(dir: &Path) -> Result<RunDir, Failure> {
-    if dir.join(MANIFEST).is_file() {
-        return Ok(RunDir::open(dir)?);
+    if let Some((run, step)) = checkpoint(dir) {
+        let (dir, run) = (dir.display(), run.display());
+        return Err(Failure(format!(
+            "`{dir}` is the checkpoint of step {step} of the run `{run}`; give the run: `{run}`"
+        )));
     }
-    if !dir.exists() {
-        return Err(nothing(dir, Wanted::Directory));
+    match std::fs::metadata(dir.join(MANIFEST)) {
+        Ok(_) => return Ok(RunDir::open(dir)?),
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            return Err(Failure(format!(
+                "cannot read `{}`: {error}; run directories are readable by their owner only, who can change that with \
+                 `chmod`",
+                dir.display()
+            )));
+        }
+        Err(_) if !dir.exists() => return Err(nothing(dir, Wanted::Directory)),
+        Err(_) => {}
     }
     let not = format!("`{}` is not a run directory: it has no `{MANIFEST}`", dir.display());
     let above = dir.ancestors().skip(1).find(|above| above.join(MANIFEST).is_file());
@@ -28,6 +40,13 @@ pub(super) fn run(dir: &Path) -> Result<RunDir, Failure> {
         (None, None) => String::new(),
     };
     Err(Failure(not + &help))
+}
+
+/// Returns the run and the step of a directory that is a checkpoint.
+fn checkpoint(dir: &Path) -> Option<(&Path, u64)> {
+    let step = dir.file_name()?.to_str()?.strip_prefix("step-")?.parse().ok()?;
+    let run = dir.parent().filter(|above| above.ends_with("checkpoints"))?.parent()?;
+    run.join(MANIFEST).is_file().then_some((run, step))
 }
 
 /// Lists the last runs in a directory.
@@ -44,6 +63,12 @@ pub(super) fn runs(dir: &Path) -> Option<String> {
 /// Checks that the directory of a model exists.
 pub(super) fn model(source: &ModelSource) -> Result<(), Failure> {
     let ModelSource::Directory(dir) = source else { return Ok(()) };
+    if dir.join(RESOLVED).is_file() && dir.join(MANIFEST).is_file() {
+        let run = dir.display();
+        return Err(Failure(format!(
+            "`{run}` is a run, not a model; `maverl export --run {run} --out DIR` writes a policy of it as a model"
+        )));
+    }
     if dir.is_dir() {
         return Ok(());
     }
@@ -117,6 +142,17 @@ mod tests {
         let asked = |name: &str| told(run(&path(name)).map(drop));
         assert!(asked("runs").contains("; it has the runs `"), "{}", asked("runs"));
         assert!(asked("runs").ends_with("runs/search-2`"), "{}", asked("runs"));
+        std::fs::create_dir(path("runs/search-1/checkpoints/step-000010")).unwrap();
+        let step = asked("runs/search-1/checkpoints/step-000010");
+        assert!(step.contains("is the checkpoint of step 10 of the run `"), "{step}");
+        assert!(
+            step.ends_with(
+                "; give the run: `{}`"
+                    .replace("{}", &path("runs/search-1").display().to_string())
+                    .as_str()
+            ),
+            "{step}"
+        );
         let inside = asked("runs/search-1/checkpoints");
         assert!(
             inside.contains("it is part of the run `") && inside.ends_with("search-1`"),
@@ -127,6 +163,9 @@ mod tests {
         let asked = |name: &str| told(model(&ModelSource::Directory(name.into())));
         let hub = asked("Qwen/Qwen2.5-0.5B");
         assert!(hub.ends_with("is written `hf:Qwen/Qwen2.5-0.5B`"), "{hub}");
+        std::fs::write(path("runs/search-1").join(RESOLVED), "").unwrap();
+        let run = asked(&path("runs/search-1").display().to_string());
+        assert!(run.contains("is a run, not a model; `maverl export --run"), "{run}");
         assert!(asked("~/models/qwen").contains("`~` is expanded by a shell"));
         std::fs::write(path("rows.jsonl"), "").unwrap();
         let error = std::fs::read(path("row.jsonl")).unwrap_err();

@@ -23,7 +23,10 @@ impl RunArgs {
             (Some(path), _) => path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
             (None, Some(given)) => given.name.to_owned(),
             (None, None) => {
-                tell("no configuration given: every key that `--set` leaves out has its default");
+                tell(
+                    "no configuration given (`maverl train run.toml` gives one): every key that `--set` leaves out has its \
+                     default",
+                );
                 "run".to_owned()
             }
         }
@@ -59,6 +62,13 @@ fn train_rank(
     }
     let (sources, text, place) = match &args.resume {
         Some(dir) => {
+            if let Some(config) = args.config.path() {
+                let (config, dir) = (config.display(), dir.display());
+                return Err(Failure(format!(
+                    "a resumed run has its own configuration: leave `{config}` out, as in `maverl train --resume {dir}`; \
+                     `--set KEY=VALUE` changes keys that may change"
+                )));
+            }
             let (sources, text) = of_run(dir)?;
             let text = args.over(Sources::default().text("config.toml", text, dir)).written();
             (args.over(sources), text, RunLocation::Resume(dir.clone()))

@@ -129,8 +129,7 @@ fn present(value: Value) -> Value {
 #[cfg(not(feature = "parquet"))]
 pub(super) fn rows(_: File, _: Bounds) -> Result<Rows, Wrong> {
     Err(Wrong::Damaged(
-        "this program was built without the feature `parquet` of maverl; write JSONL, or build it with \
-         `features = [\"parquet\"]`"
+        "write JSONL; this program lacks the feature `parquet`: build it with `--features parquet` in a clone of maverl, or in your crate with `features = [\"parquet\"]` of the dependency `maverl`"
             .to_owned(),
     ))
 }

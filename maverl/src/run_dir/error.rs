@@ -30,6 +30,12 @@ pub enum RunDirError {
         /// The directory.
         path: PathBuf,
     },
+    /// `--out` names a file, or a directory below a file.
+    #[error("`{}` is a file; give a new directory as `--out`", path.display())]
+    AFile {
+        /// The file.
+        path: PathBuf,
+    },
     /// The directory was not created by maverl.
     #[error("`{}` is not a run directory: it has no `manifest.json`", path.display())]
     NotARun {
@@ -65,8 +71,8 @@ pub enum RunDirError {
     },
     /// `--resume` was given other settings than the run started with.
     #[error(
-        "`{}` was made with something else; a resumed run may change {}, and nothing else:\n  {}",
-        path.display(), changeable().join(", "), differences.join("\n  ")
+        "`{}` was made with something else:\n  {}\nstart a new run for that; a resumed run may change {}",
+        path.display(), differences.join("\n  "), changeable().join(", ")
     )]
     Changed {
         /// The run directory.

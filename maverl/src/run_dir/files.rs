@@ -193,14 +193,23 @@ impl RunDir {
     /// Every file that differs.
     pub fn verify(&mut self, step: u64, missing: Missing) -> Result<Vec<PathBuf>, RunDirError> {
         let mut differences = self.differences(step)?;
-        let mut gone = Vec::new();
-        if missing == Missing::Episodes {
-            let is_gone =
-                |Difference { path, .. }: &Difference| !path.exists() && is_episodes(&name(path));
-            gone = differences.extract_if(.., |difference| is_gone(difference)).collect();
+        let is_gone =
+            |Difference { path, .. }: &Difference| !path.exists() && is_episodes(&name(path));
+        let gone: Vec<PathBuf> = differences
+            .extract_if(.., |difference| is_gone(difference))
+            .map(|difference| difference.path)
+            .collect();
+        if let ([first, others @ ..], Missing::Nothing) = (gone.as_slice(), missing) {
+            let reason = match others {
+                [] => "it is missing; `--allow-missing` continues without it".to_owned(),
+                others => format!(
+                    "it and {} other files of episodes are missing; `--allow-missing` continues without them",
+                    others.len()
+                ),
+            };
+            differences.insert(0, Difference { path: first.clone(), reason });
         }
         RunDirError::unless_none(&self.path, differences)?;
-        let gone: Vec<PathBuf> = gone.into_iter().map(|difference| difference.path).collect();
         let base = self.path.clone();
         self.manifest.files.retain(|file, _| !gone.contains(&base.join(file)));
         Ok(gone)

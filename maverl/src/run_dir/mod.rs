@@ -94,7 +94,7 @@ use self::tokenizers::TOKENIZERS;
 use crate::config::Config;
 
 const CONFIG: &str = "config.toml";
-const RESOLVED: &str = "resolved.toml";
+pub(crate) const RESOLVED: &str = "resolved.toml";
 const PROVENANCE: &str = "provenance.json";
 const SUMMARY: &str = "summary.json";
 /// Name of the file of the plan in numbers.
@@ -135,6 +135,9 @@ impl RunDir {
     ///
     /// If the directory is not empty, or cannot be written.
     pub fn create(path: &Path, origin: &Origin) -> Result<Self, RunDirError> {
+        if let Some(file) = path.ancestors().find(|above| above.is_file()) {
+            return Err(RunDirError::AFile { path: file.to_owned() });
+        }
         if path.exists() && !entries(path)?.is_empty() {
             return Err(RunDirError::NotEmpty { path: path.to_owned() });
         }

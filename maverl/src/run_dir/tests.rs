@@ -300,6 +300,7 @@ fn removed_episodes_are_named_and_may_be_allowed_but_no_other_file() {
     fs::remove_file(dir.rollouts(1)).unwrap();
     let error = dir.verify(2, Missing::Nothing).unwrap_err().to_string();
     assert!(error.contains("step-000001.jsonl.zst") && error.contains("missing"), "{error}");
+    assert!(error.ends_with("`--allow-missing` continues without it"), "{error}");
     assert_eq!(dir.clone().verify(2, Missing::Episodes).unwrap(), [dir.rollouts(1)]);
     fs::write(dir.rollouts(2), "other").unwrap();
     fs::remove_file(dir.evaluation("before")).unwrap();

@@ -291,6 +291,10 @@ pub async fn play(
         Weights::Start => None,
         Weights::Run(dir, which) => Some(Checkpoints::of(RunDir::open(dir)?.path()).open(*which)?),
     };
+    if let Some(checkpoint) = &checkpoint {
+        progress
+            .note(&format!("the weights are those of step {} of the run", checkpoint.state.step));
+    }
     let runtime = Runtime::start(&plan.worker_specs(), &plan.runtime_options())?;
     let episodes = async {
         let needs = Needs::Split(&spec.split);
