@@ -23,7 +23,7 @@ pub struct ModelConfig {
     #[serde(default)]
     #[setting(table)]
     pub optim: OptimConfig,
-    /// Never update it.
+    /// Never update this model.
     #[serde(default)]
     pub frozen: bool,
     /// Precision of matrix products. `bf16` is faster on processors with bf16 instructions. Weights,
@@ -82,7 +82,7 @@ pub struct LoraPlan {
     /// Dropout probability of the inputs of A in training; rollout has no dropout.
     #[setting(default = 0.0, range = 0.0..1.0)]
     pub dropout: f32,
-    /// Linear layers with an adapter, or a list: ["q_proj", "v_proj"].
+    /// Linear layers that get an adapter: `all-linear`, or a list such as ["q_proj", "v_proj"].
     pub target_modules: TargetModules,
     /// Use the scale `alpha / sqrt(rank)` (rsLoRA).
     #[setting(default = false)]
@@ -173,7 +173,7 @@ pub struct OptimPlan {
     /// Decoupled weight decay.
     #[setting(default = 0.01, range = 0.0..)]
     pub weight_decay: f64,
-    /// Global gradient norm is clipped to this.
+    /// Maximum of the global gradient norm; larger gradients are scaled down to it.
     #[setting(default = 1.0, range = above(0.0)..)]
     pub grad_clip: f64,
     /// Learning rate schedule over `steps`.
