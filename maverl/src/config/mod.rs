@@ -280,7 +280,7 @@ pub enum Overflow {
 #[serde(default, deny_unknown_fields)]
 #[settings(level = "run")]
 pub struct CheckpointConfig {
-    /// Steps between checkpoints; 0 writes one at the end only.
+    /// Steps between checkpoints, beside those at the start, at the end and after a new best validation; 0 writes only these.
     #[setting(default = 10)]
     pub every: u64,
     /// Number of checkpoints that are kept, the newest ones.
