@@ -40,9 +40,22 @@ learners *ARGS:
 environments *ARGS:
     cargo run --release --features full --example environments -- {{ARGS}}
 
-# Makes pictures of the pages of a run, in both themes (needs chromium-headless-shell): `just screenshots runs/first`.
-screenshots RUN OUT="docs/src/img/view" STEP="5":
-    MAVERL_RUN={{ RUN }} MAVERL_PICTURES={{ OUT }} MAVERL_STEP={{ STEP }} cargo test --workspace --lib -- --ignored pictures_of_a_run
+# Makes the pictures of the book from the runs in a directory, in both themes (needs chromium-headless-shell):
+# `just screenshots runs/seeds`.
+screenshots RUNS OUT="docs/src/img/view" STEP="10":
+    MAVERL_RUNS={{ absolute_path(RUNS) }} MAVERL_PICTURES={{ absolute_path(OUT) }} MAVERL_STEP={{ STEP }} cargo test --workspace --lib -- --ignored pictures_of_a_run
+
+# Checks the types of the scripts of the pages (needs TypeScript: `npm install --global typescript`).
+types:
+    tsc --noEmit --allowJs --checkJs --strict --target es2022 --module es2022 --moduleResolution bundler --lib es2023,dom,dom.iterable maverl/src/view/web/*.js
+
+# Measures the pages on a run of 10^5 episodes, made from another run.
+view-times RUN OUT="/tmp/large":
+    python3 tests/python/view_times.py {{ RUN }} {{ OUT }} --binary target/release/maverl
+
+# Measures what recording the quantities of tokens costs an update.
+columns CONFIG="examples/search_orchestra.toml":
+    python3 tests/python/columns.py {{ CONFIG }} --binary target/release/maverl
 
 # Draws the gradient norms of a team with unequal rewards under three baselines.
 gradient-norms:
@@ -59,5 +72,5 @@ make-generalist *ARGS:
 # Makes an environment with the clients of the servers, and drives the servers with them.
 clients:
     python3 -m venv tests/python/.venv
-    tests/python/.venv/bin/pip install -r tests/python/requirements-openai.txt
-    cargo test --workspace --test serve -- --nocapture clients
+    tests/python/.venv/bin/pip install -r tests/python/requirements-openai.txt -r tests/python/requirements-openenv.txt
+    cargo test --workspace --test serve -- --nocapture clients openenv

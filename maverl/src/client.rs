@@ -36,10 +36,14 @@ pub(crate) struct Answered {
     pub(crate) body: Result<String, String>,
 }
 
-/// Failure of one attempt.
-enum Failure {
+/// Failure of one attempt, with its reason.
+#[derive(Debug)]
+pub(crate) enum Failure {
     /// A failure that is tried again, not before the time that the server asked for.
     Transient(String, Duration),
+    /// A status that another attempt would have too.
+    Refused(u16, String),
+    /// A failure that another attempt would have too.
     Final(String),
 }
 
@@ -79,20 +83,17 @@ impl Client {
     pub(crate) async fn post(self: &Arc<Self>, body: &Arc<Value>) -> Answered {
         let (mut pauses, mut failures) = (retry::pauses(self.retries), 0);
         loop {
-            let (client, body) = (Arc::clone(self), Arc::clone(body));
-            let done = tokio::task::spawn_blocking(move || client.attempt(&body)).await;
-            let failure = match done.unwrap_or_else(|error| Err(Failure::Final(error.to_string())))
-            {
+            let failure = match self.post_once(body).await {
                 Ok(text) => return Answered { failures, body: Ok(text) },
                 Err(failure) => failure,
             };
             failures += 1;
             let pause = match &failure {
                 Failure::Transient(_, least) => pauses.next().map(|pause| pause.max(*least)),
-                Failure::Final(_) => None,
+                Failure::Refused(..) | Failure::Final(_) => None,
             };
             let Some(pause) = pause else {
-                let (Failure::Transient(reason, _) | Failure::Final(reason)) = failure;
+                let reason = failure.reason();
                 let plural = if failures == 1 { "" } else { "s" };
                 let address = self.address();
                 let body = Err(format!("{address}: {reason} ({failures} attempt{plural})"));
@@ -102,12 +103,38 @@ impl Client {
         }
     }
 
+    /// Sends a body once. Returns the body of the answer with status 200.
+    pub(crate) async fn post_once(self: &Arc<Self>, body: &Arc<Value>) -> Result<String, Failure> {
+        let (client, body) = (Arc::clone(self), Arc::clone(body));
+        let done = tokio::task::spawn_blocking(move || client.attempt(&body)).await;
+        done.unwrap_or_else(|error| Err(Failure::Final(error.to_string())))
+    }
+
     fn attempt(&self, body: &Value) -> Result<String, Failure> {
         let mut request = self.agent.post(&self.url);
         if let Some(key) = &self.key {
             request = request.header("Authorization", format!("Bearer {key}"));
         }
-        let mut response = request.send_json(body).map_err(|error| self.failure(&error))?;
+        self.read(request.send_json(body))
+    }
+
+    /// Returns the answer to `GET` with status 200. Blocks the thread; a failure is not tried again.
+    #[cfg(feature = "openenv")]
+    pub(crate) fn get(&self) -> Result<String, String> {
+        let mut request = self.agent.get(&self.url);
+        if let Some(key) = &self.key {
+            request = request.header("Authorization", format!("Bearer {key}"));
+        }
+        self.read(request.call())
+            .map_err(|failure| format!("{}: {}", self.address(), failure.reason()))
+    }
+
+    /// Reads the answer to a request.
+    fn read(
+        &self,
+        sent: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
+    ) -> Result<String, Failure> {
+        let mut response = sent.map_err(|error| self.failure(&error))?;
         let status = response.status().as_u16();
         let target = response.headers().get("location").map(|to| start(&lossy(to.as_bytes())));
         let later = response.headers().get("retry-after").map(|after| after.as_bytes().to_vec());
@@ -131,7 +158,7 @@ impl Client {
                 let least = later.map_or(Duration::ZERO, |after| seconds(&lossy(&after)));
                 Err(Failure::Transient(format!("status {status}: {}", start(&text)), least))
             }
-            _ => Err(Failure::Final(format!("status {status}: {}", start(&text)))),
+            _ => Err(Failure::Refused(status, format!("status {status}: {}", start(&text)))),
         }
     }
 
@@ -147,6 +174,14 @@ impl Client {
             true => Failure::Transient(reason, Duration::ZERO),
             false => Failure::Final(reason),
         }
+    }
+}
+
+impl Failure {
+    /// Returns the reason.
+    pub(crate) fn reason(&self) -> &str {
+        let (Self::Transient(reason, _) | Self::Refused(_, reason) | Self::Final(reason)) = self;
+        reason
     }
 }
 

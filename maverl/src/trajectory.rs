@@ -174,7 +174,7 @@ impl std::error::Error for Fault {}
 pub enum FaultKind {
     /// The environment (or a retriever, a tool server behind it) failed.
     Environment,
-    /// A worker group failed.
+    /// A worker group failed, or rollout servers in its place.
     Worker,
     /// A server or script of an endpoint gave no reply.
     Endpoint,

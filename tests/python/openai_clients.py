@@ -142,15 +142,15 @@ def with_litellm():
 
 def with_agents():
     import agents
+    import openai
 
     @agents.function_tool
     def search(query: str) -> str:
         """Searches the documents."""
         return query
 
-    agents.set_default_openai_api("chat_completions")
     agents.set_tracing_disabled(True)
-    settings = agents.ModelSettings(max_tokens=16, temperature=1.0, include_usage=True)
+    settings = agents.ModelSettings(temperature=1.0, include_usage=True)
     agent = agents.Agent(name="a", instructions="Be brief.", model="tiny", model_settings=settings, tools=[search])
 
     async def both():
@@ -163,7 +163,10 @@ def with_agents():
         assert isinstance(running.final_output, str)
 
     # A client of asyncio belongs to one loop.
-    asyncio.run(both())
+    for api in ["responses", "chat_completions"]:
+        agents.set_default_openai_api(api)
+        agents.set_default_openai_client(openai.AsyncOpenAI(), use_for_tracing=False)
+        asyncio.run(both())
 
 
 def metrics():

@@ -3,6 +3,7 @@
 
 pub mod estimator;
 pub mod hub;
+pub mod inference;
 pub mod lab;
 pub mod push;
 pub mod schema;

@@ -3,11 +3,11 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use maverl_tests::lab::{Lab, wait_until};
+use maverl_tests::lab::{Ended, Lab, Run, wait_until};
 use serde_json::{Value, json};
 
 /// Variable with the Python that has the packages of `tests/python/requirements-openai.txt`.
@@ -49,6 +49,18 @@ impl Server {
     }
 
     fn send(&self, line: &str, body: &str) -> (u16, Value) {
+        let (status, body) = self.exchange(line, body);
+        (status, serde_json::from_str(&body).unwrap_or(Value::Null))
+    }
+
+    /// Returns the value of a line of the metrics.
+    fn metric(&self, name: &str) -> f64 {
+        let (_, text) = self.exchange("GET /metrics HTTP/1.1\r\n", "");
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+        value.unwrap_or_else(|| panic!("no {name}: {text}"))
+    }
+
+    fn exchange(&self, line: &str, body: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         let length = body.len();
         let head = format!(
@@ -59,7 +71,7 @@ impl Server {
         stream.read_to_string(&mut text).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        (status, serde_json::from_str(body).unwrap_or(Value::Null))
+        (status, body.to_owned())
     }
 
     /// Asks the server to stop, and returns the exit code.
@@ -96,6 +108,30 @@ fn requests_of_the_page(to_a_team: bool) -> Vec<Value> {
     let bodies = page.split("-d '").skip(1).map(|rest| rest.split('\'').next().unwrap());
     let bodies = bodies.map(|body| serde_json::from_str::<Value>(body).unwrap());
     bodies.filter(|body| body.get("maverl").is_some() == to_a_team).collect()
+}
+
+/// Returns the Python of the clients, if it has a package; else says that the test is skipped.
+fn python(package: &str) -> Option<String> {
+    let python = std::env::var(PYTHON).ok().or_else(|| {
+        let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("python/.venv/bin/python");
+        beside.is_file().then(|| beside.display().to_string())
+    });
+    let has = |python: &String| {
+        let imported = Command::new(python).args(["-c", &format!("import {package}")]).output();
+        imported.is_ok_and(|output| output.status.success())
+    };
+    let found = python.filter(has);
+    if found.is_none() {
+        println!(
+            "skipped: `{PYTHON}` names no Python with `tests/python/requirements-{package}.txt`; `just clients` makes one"
+        );
+    }
+    found
+}
+
+/// Returns the path of a script in Python.
+fn script(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("python").join(name)
 }
 
 fn lab() -> Lab {
@@ -211,19 +247,10 @@ fn a_policy_of_a_run_is_served_as_it_was_trained_to_the_bit() {
 
 #[test]
 fn clients_of_others_drive_a_served_model() {
-    let python = std::env::var(PYTHON).ok().or_else(|| {
-        let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("python/.venv/bin/python");
-        beside.is_file().then(|| beside.display().to_string())
-    });
-    let Some(python) = python else {
-        println!(
-            "skipped: `{PYTHON}` names no Python with `tests/python/requirements-openai.txt`; `just clients` makes one"
-        );
-        return;
-    };
+    let Some(python) = python("openai") else { return };
     let lab = lab();
     let server = Server::start(&lab, &["model", "--model", "builtin:tiny"]);
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("python/openai_clients.py");
+    let script = script("openai_clients.py");
     let output = Command::new(&python)
         .arg(&script)
         .env("OPENAI_BASE_URL", format!("http://{}/v1", server.address))
@@ -303,4 +330,352 @@ fn a_served_team_plays_the_episode_that_it_played_in_its_run() {
     let (_, several) = ask(json!({"n": 3, "temperature": 1.5, "max_tokens": 4}));
     assert_eq!(several["choices"].as_array().unwrap().len(), 3);
     assert_eq!(server.stop(), Some(0));
+}
+
+/// Number of requests that are malformed, of threads that send them, and of connections without a request.
+const MALFORMED: usize = 10_000;
+const SENDERS: usize = 8;
+const IDLE: usize = 1000;
+/// Memory in KiB by which a server may grow under them.
+const GROWTH: u64 = 64 << 10;
+
+/// Returns malformed requests: bytes that are not HTTP, and bodies that no route accepts.
+fn malformed() -> Vec<Vec<u8>> {
+    let deep = "[".repeat(100_000);
+    let long = format!("GET / HTTP/1.1\r\nhost: localhost\r\na: {}\r\n\r\n", "y".repeat(200 << 10));
+    let mut all: Vec<Vec<u8>> = [
+        "\0\u{1}\u{2}\r\n\r\n",
+        "GET / HTTP/9.9\r\n\r\n",
+        "GET x y z\r\n\r\n",
+        "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: -1\r\n\r\n",
+        "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nab",
+        "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer no\r\ncontent-length: 2\r\n\r\n{}",
+        long.as_str(),
+    ]
+    .iter()
+    .map(|text| text.as_bytes().to_vec())
+    .collect();
+    let messages = r#""messages": [{"role": "user", "content": "x"}]"#;
+    let bodies = [
+        "",
+        "{",
+        "[]",
+        "null",
+        deep.as_str(),
+        "{\"model\": \"\\u0000\"}",
+        "{\"messages\": 5}",
+        "{\"messages\": [{\"role\": \"user\", \"content\": {\"a\": 1}}]}",
+        "{\"messages\": [{\"role\": 1}]}",
+        "{\"prompt\": [1, -2]}",
+    ];
+    let fields =
+        ["\"max_tokens\": -1", "\"temperature\": \"hot\"", "\"n\": 1e400", "\"tools\": [7]"];
+    let bodies = bodies.into_iter().map(|body| body.as_bytes().to_vec());
+    let bodies = bodies.chain(fields.map(|field| format!("{{{messages}, {field}}}").into_bytes()));
+    for body in bodies.chain([b"{\"prompt\": \"\xff\xfe\"}".to_vec()]) {
+        let length = body.len();
+        let head = format!(
+            "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {KEY}\r\n\
+             connection: close\r\ncontent-length: {length}\r\n\r\n"
+        );
+        all.push([head.into_bytes(), body].concat());
+    }
+    all
+}
+
+/// Returns the memory of a process in KiB, if the system reports it.
+fn memory(pid: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// Raises the limit of open files of the test, which holds the other ends of the connections.
+fn open_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = limit.maximum.map_or(4096, |most| most.min(4096));
+    if limit.current.is_some_and(|current| current < wanted) {
+        setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), ..limit }).unwrap();
+    }
+}
+
+#[test]
+fn malformed_requests_and_idle_connections_leave_a_server_as_it_was() {
+    let lab = lab();
+    open_files();
+    let server = Server::start(&lab, &["model", "--model", "builtin:tiny"]);
+    let complete = || {
+        let body = json!({"model": "tiny", "prompt": "Who?", "max_tokens": 4, "seed": 1});
+        let (status, answer) = server.post("/v1/completions", &body);
+        assert_eq!(status, 200, "{answer}");
+        answer["choices"][0]["text"].clone()
+    };
+    let text = complete();
+    // A first round, so that what is allocated once is there.
+    let requests = malformed();
+    let send = |request: &[u8]| {
+        let mut stream = TcpStream::connect(&server.address).unwrap();
+        // A server may refuse a request before it has read all of it.
+        let _ = stream.write_all(request);
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        let answer = String::from_utf8_lossy(&answer).into_owned();
+        let shown = String::from_utf8_lossy(&request[..request.len().min(200)]).into_owned();
+        let refused = answer.is_empty() || answer.starts_with("HTTP/1.1 4");
+        assert!(refused, "{shown}: {answer}");
+    };
+    requests.iter().for_each(|request| send(request));
+    let before = memory(server.child.id());
+    let idle: Vec<TcpStream> = (0..IDLE)
+        .map(|i| TcpStream::connect(&server.address).unwrap_or_else(|e| panic!("{i}: {e}")))
+        .collect();
+    let begin = Instant::now();
+    std::thread::scope(|scope| {
+        for sender in 0..SENDERS {
+            let (requests, send) = (&requests, &send);
+            scope.spawn(move || {
+                for i in (sender..MALFORMED).step_by(SENDERS) {
+                    send(&requests[i % requests.len()]);
+                }
+            });
+        }
+    });
+    assert_eq!(complete(), text, "with {} idle connections", idle.len());
+    let after = memory(server.child.id());
+    println!(
+        "{MALFORMED} malformed requests beside {IDLE} idle connections in {:?}; memory in KiB: {before:?}, then {after:?}",
+        begin.elapsed()
+    );
+    if let (Some(before), Some(after)) = (before, after) {
+        assert!(after < before + GROWTH, "memory grew from {before} KiB to {after} KiB");
+    }
+    drop(idle);
+    assert_eq!(server.stop(), Some(0));
+}
+
+/// A team that looks facts up and answers, and learns from a few episodes.
+const LOOKS_UP: &str = r#"
+seed = 7
+steps = 2
+[task]
+data = "builtin:facts"
+tasks_per_step = 2
+group_size = 4
+[orchestra]
+name = "solo/act"
+max_turns = 3
+[environment]
+name = "search"
+top_k = 1
+[sampling]
+max_tokens = 24
+[models.tiny]
+path = "builtin:generalist"
+[eval]
+before_and_after = false
+every = 0
+"#;
+
+/// Returns the command that trains a configuration with the environment of a server.
+fn trains_at(lab: &Lab, server: &Server, config: &str, out: &str, set: &[&str]) -> Command {
+    let url = format!("environment.url=\"http://{}\"", server.address);
+    let mut args = vec!["train", config, "--out", out, "--set", "environment.name=\"openenv\""];
+    let own = ["environment.key_env=\"TEST_KEY\"", &url, "environment.reset={ task_id = \"$id\" }"];
+    args.extend(own.iter().chain(set).flat_map(|set| ["--set", set]));
+    let mut command = lab.command(&args);
+    command.env("TEST_KEY", KEY);
+    command
+}
+
+#[test]
+fn a_run_in_an_environment_behind_a_server_is_that_in_the_environment_itself() {
+    let lab = lab();
+    lab.write("served.toml", LOOKS_UP);
+    let remote = LOOKS_UP.replace("name = \"search\"\ntop_k = 1\n", "");
+    lab.write("remote.toml", &remote);
+    lab.run(&["train", "served.toml", "--out", "local"]).succeeded();
+    let server = Server::start(&lab, &["environment", "served.toml"]);
+    let output = trains_at(&lab, &server, "remote.toml", "remote", &[]).output().unwrap();
+    Ended::of(&output).succeeded();
+    let [local, remote] = ["local", "remote"].map(|name| Run(lab.path(name)));
+    let mut acts = 0;
+    for step in 1..=2 {
+        let (ours, theirs) = (local.episodes(step), remote.episodes(step));
+        assert_eq!((ours.len(), theirs.len()), (8, 8));
+        for (ours, theirs) in ours.iter().zip(&theirs) {
+            let place = format!("{} {}", ours.task.id, ours.index);
+            assert_eq!(ours.turns, theirs.turns, "{place}");
+            assert_eq!(ours.acts, theirs.acts, "{place}");
+            let score = |episode: &maverl::trajectory::Episode| {
+                episode.score().map(|score| (score.reward, score.solved)).unwrap()
+            };
+            assert_eq!(score(ours), score(theirs), "{place}");
+            acts += ours.acts.len();
+        }
+    }
+    let mut compared = 0;
+    for (ours, theirs) in local.steps().iter().zip(&remote.steps()) {
+        for (name, value) in ours.as_object().unwrap() {
+            if let Some(other) = theirs.get(name) {
+                assert_eq!(value, other, "{name}");
+                compared += 1;
+            }
+        }
+    }
+    println!("{acts} actions and {compared} values of metrics are equal");
+    assert!(acts > 0 && compared > 40, "{acts} {compared}");
+    assert_eq!(server.metric("maverl_sessions"), 0.0);
+    // A run that is killed leaves no session.
+    let mut killed = trains_at(&lab, &server, "remote.toml", "killed", &["steps=500"]);
+    let mut killed = killed.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    wait_until("a session", || server.metric("maverl_sessions") > 0.0);
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    wait_until("no session", || server.metric("maverl_sessions") == 0.0);
+    assert_eq!(server.stop(), Some(0));
+    without_key(&lab.path(""));
+}
+
+/// Returns tasks that are sums.
+fn sums() -> String {
+    let line = |i: usize| {
+        let (first, second) = (10 + i, 3 * i + 1);
+        let question = format!("What is {first} + {second}?");
+        json!({"id": format!("s{i}"), "question": question, "answers": [(first + second).to_string()], "split": "train"})
+    };
+    (0..8).map(|i| format!("{}\n", line(i))).collect()
+}
+
+#[test]
+fn the_client_of_openenv_plays_episodes_of_math_and_of_tools() {
+    let Some(python) = python("openenv") else { return };
+    let lab = lab();
+    lab.write("sums.jsonl", &sums());
+    for (kind, environment, orchestra) in [
+        ("math", "name = \"math\"", "solo/answer"),
+        ("tools", "name = \"tools\"\ntools = [\"calculator\"]", "tools/act"),
+    ] {
+        let config = format!(
+            "[task]\ndata = \"sums.jsonl\"\n[environment]\n{environment}\n[orchestra]\nname = \"{orchestra}\"\n\
+             [models.tiny]\npath = \"builtin:tiny\"\n[eval]\nbefore_and_after = false\nevery = 0\n"
+        );
+        lab.write("sums.toml", &config);
+        let server = Server::start(&lab, &["environment", "sums.toml"]);
+        let url = format!("http://{}", server.address);
+        let mut played = Command::new(&python);
+        played
+            .arg(script("openenv_clients.py"))
+            .args([kind, &url, KEY])
+            .env("NO_PROXY", "127.0.0.1");
+        let output = played.output().unwrap();
+        println!("{}", String::from_utf8_lossy(&output.stdout));
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        wait_until("no session", || server.metric("maverl_sessions") == 0.0);
+        assert_eq!(server.stop(), Some(0));
+    }
+}
+
+/// A team that plays the game of `tests/python/openenv_server.py`.
+const PLAYS: &str = r#"
+seed = 7
+steps = 2
+[task]
+data = "games.jsonl"
+tasks_per_step = 2
+group_size = 4
+[orchestra]
+name = "solo/act"
+max_turns = 3
+[environment]
+name = "openenv"
+max_sessions = 8
+[sampling]
+max_tokens = 24
+[models.tiny]
+path = "builtin:generalist"
+[eval]
+before_and_after = false
+every = 0
+"#;
+
+#[test]
+fn a_team_is_trained_in_an_environment_of_openenv_s_own_server() {
+    let Some(python) = python("openenv") else { return };
+    let lab = lab();
+    let line =
+        |i: usize| json!({"id": format!("g{i}"), "question": "Play the game.", "split": "train"});
+    lab.write("games.jsonl", &(0..6).map(|i| format!("{}\n", line(i))).collect::<String>());
+    lab.write("plays.toml", PLAYS);
+    // Fewer sessions than episodes at once: those that find no room wait.
+    let mut child = Command::new(&python);
+    let child = child.arg(script("openenv_server.py")).arg("4").stdout(Stdio::piped()).spawn();
+    let mut child = child.unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let told: Value = serde_json::from_str(&line).unwrap();
+    let url = told["listening"].as_str().unwrap();
+    let address = url.strip_prefix("http://").unwrap().to_owned();
+    wait_until("the server", || {
+        let mut stream = TcpStream::connect(&address).unwrap();
+        stream
+            .write_all(b"GET /health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+            .unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).is_ok() && text.contains("healthy")
+    });
+    let set = format!("environment.url=\"{url}\"");
+    let trained = lab.run(&["train", "plays.toml", "--out", "plays", "--set", &set]);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    trained.succeeded();
+    let run = Run(lab.path("plays"));
+    let row = &run.steps()[0];
+    assert_eq!(row["rollout/unscored"], 0.0, "{row}");
+    let episodes: Vec<_> = (1..=2).flat_map(|step| run.episodes(step)).collect();
+    for episode in &episodes {
+        let asked = &episode.turns[0].prompt.last().unwrap().content;
+        assert!(
+            asked.contains("Play the game.") && asked.contains("Which number comes after"),
+            "{asked}"
+        );
+    }
+    let acts: usize = episodes.iter().map(|episode| episode.acts.len()).sum();
+    println!("{} episodes with {acts} actions", episodes.len());
+}
+
+#[test]
+fn programs_of_frameworks_continue_their_conversations_with_what_was_sampled() {
+    for (package, arguments) in [
+        ("agents", &["program_agents.py", "chat_completions"][..]),
+        ("agents", &["program_agents.py", "responses"]),
+        ("langchain_openai", &["program_langchain.py"]),
+    ] {
+        let Some(python) = python(package) else { continue };
+        let lab = lab();
+        let path = script(arguments[0]).display().to_string();
+        let command = [&[python.as_str(), path.as_str()], &arguments[1..]].concat();
+        let config = format!(
+            "seed = 3\nsteps = 1\n[task]\ndata = \"builtin:arithmetic\"\ntasks_per_step = 2\ngroup_size = 3\n\
+             [environment]\nname = \"math\"\n[orchestra]\nname = \"program/run\"\ncommand = {command:?}\n\
+             models = [\"solver\"]\n[sampling]\nmax_tokens = 64\n[models.tiny]\npath = \"builtin:generalist\"\n\
+             [eval]\nbefore_and_after = false\nevery = 0\n"
+        );
+        lab.write("program.toml", &config);
+        lab.run(&["train", "program.toml", "--out", "program"]).succeeded();
+        let run = Run(lab.path("program"));
+        let row = &run.steps()[0];
+        let value = |name: &str| row.get(name).cloned().unwrap_or(Value::Null);
+        println!(
+            "{arguments:?}: {} calls of an episode, prefix reuse {}, rewritten {}",
+            value("gateway/calls_mean"),
+            value("gateway/prefix_reuse"),
+            value("gateway/rewritten")
+        );
+        assert_eq!(value("rollout/unscored"), 0.0, "{row}");
+        assert_eq!(value("gateway/prefix_reuse"), 1.0, "{row}");
+        assert_eq!(value("mismatch/tiny/logp_abs_max"), 0.0, "{row}");
+    }
 }

@@ -98,6 +98,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "orchestra",
             "plan",
             "registry",
+            "retry",
             "reward",
             "runtime",
             "task",
@@ -658,7 +659,7 @@ const MAVERL_API: &[(&str, &str)] = &[
     ),
     (
         "env/mod.rs",
-        "EnvError Environment EnvironmentName REPORT Session code math nli reported search tools",
+        "EnvError Environment EnvironmentName REPORT Session code math nli openenv reported search tools",
     ),
     ("env/code/mod.rs", "CodeEnvironment"),
     ("env/math/mod.rs", "AnswerVerdict MathEnvironment compare"),
@@ -692,8 +693,8 @@ const MAVERL_API: &[(&str, &str)] = &[
     ),
     (
         "train/mod.rs",
-        "DemonstrationError EndedEpisode EpisodeSink ErrorKind Evaluation Interrupt Launch Options Progress RankError Recorded Report \
-         RunSummary SinkError SplitScore StepLine TrainError Weights Which eval play replay silent train",
+        "DemonstrationError EndedEpisode EpisodeSink ErrorKind Evaluation Interrupt Launch Options Progress RankError Recorded \
+         ReplayOptions ReplayScope Report RunSummary SinkError SplitScore StepLine TrainError Weights Which eval play replay silent train",
     ),
     (
         "trajectory.rs",

@@ -27,6 +27,7 @@ mod linear;
 pub mod lora;
 #[doc(hidden)]
 pub mod ops;
+pub(crate) mod perturb;
 #[doc(hidden)]
 pub mod pool;
 #[doc(hidden)]

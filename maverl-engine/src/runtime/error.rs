@@ -79,4 +79,12 @@ pub enum RuntimeError {
         /// Tokens that fit.
         capacity: usize,
     },
+    /// A generator in the place of a worker group gave no completion.
+    #[error("policy `{policy}`: {problem}")]
+    Generator {
+        /// Name of the policy.
+        policy: String,
+        /// Description of the problem.
+        problem: String,
+    },
 }

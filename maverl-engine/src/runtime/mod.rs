@@ -13,6 +13,7 @@ mod device;
 mod direct;
 mod engine;
 mod error;
+mod generator;
 mod host;
 mod memory;
 mod optimizer;
@@ -40,6 +41,8 @@ pub use critic::Scale;
 pub use device::DeviceChoice;
 pub use direct::{Scores, complete, score};
 pub use error::RuntimeError;
+#[doc(hidden)]
+pub use generator::{Generating, Generator};
 pub use host::{Host, KvBlocks};
 #[cfg(feature = "cuda")]
 #[doc(hidden)]
@@ -85,6 +88,8 @@ pub struct Policy {
     /// Index among the policies of its worker.
     slot: usize,
     worker: Worker,
+    /// Generator in the place of the worker.
+    generator: Option<Arc<dyn Generator>>,
 }
 
 impl Runtime {
@@ -125,6 +130,7 @@ impl Runtime {
                 name: policy.name.as_str().into(),
                 slot,
                 worker: worker.clone(),
+                generator: None,
             }));
         }
         policies.sort_by(|a: &Policy, b| a.name.cmp(&b.name));
@@ -217,6 +223,12 @@ impl Policy {
         *self.worker.work[self.slot].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns the blocks of the key-value cache of its worker group.
+    #[doc(hidden)]
+    pub fn kv_blocks(&self) -> &KvBlocks {
+        &self.worker.blocks
+    }
+
     /// Returns the bytes that its worker group takes of the memory of a device now, and at most so far; `None` on the CPU.
     #[cfg(feature = "cuda")]
     pub fn device_memory(&self) -> Option<[u64; 2]> {
@@ -230,7 +242,10 @@ impl Policy {
     ///
     /// See [`RuntimeError`].
     pub async fn generate(&self, request: Request) -> Result<Completion, RuntimeError> {
-        self.worker.queue.generate(self.slot, request).await
+        match &self.generator {
+            Some(other) => other.generate(request).await,
+            None => self.worker.queue.generate(self.slot, request).await,
+        }
     }
 
     /// Updates the weights. A barrier (RT-1).

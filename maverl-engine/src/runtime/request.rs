@@ -76,3 +76,10 @@ pub struct Completion {
     /// Reason why it ended.
     pub finish: Finish,
 }
+
+impl Completion {
+    /// Creates the completion of a generator other than a worker group.
+    pub fn new(ids: Vec<u32>, logprobs: Vec<f32>, version: u64, finish: Finish) -> Self {
+        Self { ids, logprobs, version, finish }
+    }
+}

@@ -11,16 +11,18 @@ use maverl_kernels::sample::derive_seed;
 #[cfg(feature = "cuda")]
 use crate::model::ops::device::{Device, Runner};
 use crate::model::ops::{Backend, Cpu};
+use crate::model::perturb;
 use crate::model::{Adapter, Model, ModelError, ModelErrorKind, ModelFiles, Pool, Tokenizer};
 use crate::runtime::critic::{Critic, Shared};
 use crate::runtime::device::OpenDevice;
 use crate::runtime::engine::Engine;
+use crate::runtime::generator::Published;
 use crate::runtime::peers::Peers;
 use crate::runtime::queue::{Hosted, Queue};
 use crate::runtime::trainer::Trainer;
 use crate::runtime::{
-    AdapterSpec, Batch, EngineStats, PolicySpec, Row, RuntimeError, RuntimeOptions, UpdateStats,
-    ValueBatch, ValueStats, ValueText, WorkerSpec,
+    AdapterSpec, Batch, EngineStats, KvBlocks, PolicySpec, Row, RuntimeError, RuntimeOptions,
+    UpdateStats, ValueBatch, ValueStats, ValueText, WorkerSpec,
 };
 
 /// A policy in its worker. All models of a worker share the storage of its base.
@@ -63,6 +65,12 @@ pub(crate) trait Operations {
 
     /// Writes policy and critic into a directory.
     fn save(&self, dir: &Path) -> Result<(), ModelError>;
+
+    /// Writes weights of the policy alone into a directory.
+    fn publish(&self, dir: &Path, weights: Published) -> Result<(), ModelError>;
+
+    /// Returns the number of updates.
+    fn version(&self) -> u64;
 
     /// Restores policy and critic from a directory.
     fn load(&mut self, dir: &Path) -> Result<(), ModelError>;
@@ -165,6 +173,18 @@ impl<O: Backend> Operations for Owned<O> {
         self.critic.as_ref().map_or(Ok(()), |critic| critic.save(dir))
     }
 
+    fn publish(&self, dir: &Path, weights: Published) -> Result<(), ModelError> {
+        self.model.decoder.ops().host(&self.model)?.save(dir)?;
+        match weights {
+            Published::Current => Ok(()),
+            Published::Perturbed => perturb::directory(dir),
+        }
+    }
+
+    fn version(&self) -> u64 {
+        self.trainer.version
+    }
+
     fn load(&mut self, dir: &Path) -> Result<(), ModelError> {
         self.trainer.load(&self.model, dir)?;
         self.critic.as_mut().map_or(Ok(()), |critic| critic.load(dir))
@@ -215,6 +235,8 @@ pub(crate) struct Worker {
     pub(crate) context: usize,
     /// Counters of each policy.
     pub(crate) work: Arc<[Arc<Mutex<EngineStats>>]>,
+    /// Blocks of its key-value cache.
+    pub(crate) blocks: Arc<KvBlocks>,
     /// Number of ranks that it is on.
     pub(crate) ranks: usize,
     pub(crate) queue: Queue<Member>,
@@ -281,7 +303,7 @@ impl Worker {
         let owned = policies(worker, options, (&base, &loaded), peers).map_err(failed)?;
         let spoken = Arc::clone(&tokenizer);
         let engine = Engine::new(&worker.name, spoken, ops, &base.config, options, owned.len());
-        let work = engine.work().into();
+        let (work, blocks) = (engine.work().into(), engine.blocks());
         let requests = options.max_requests.get();
         let member = Owned::<O>::member;
         let (queue, thread) = Queue::start(&name, owned, engine, requests, member)?;
@@ -290,6 +312,7 @@ impl Worker {
             tokenizer,
             context,
             work,
+            blocks,
             ranks: peers.size(),
             queue,
             #[cfg(feature = "cuda")]

@@ -33,6 +33,7 @@ mod policy;
 mod prompts;
 mod render;
 mod rewards;
+mod rollout_servers;
 mod schema;
 mod secrets;
 mod sources;
@@ -156,8 +157,10 @@ fn plan(
     let seats = team::seats(&config, &orchestra.name, &members, registry, problems);
     endpoint::check(&config, base, problems);
     let (members, endpoints) = endpoint::take(&config, seats?, problems);
+    warnings.extend(rollout_servers::check(&config, problems));
     let assigned = policy::assign(&config, &members, &models, purpose, problems);
     let (mut seats, mut policies, workers) = assigned?;
+    rollout_servers::policies(&config, &policies, &workers, problems);
     if policy::samples(&config, purpose) {
         prompts::fit(&seats, (&policies, &workers), &models, &loaded.tasks, problems);
     }

@@ -2,12 +2,16 @@
 //! other programs on the performance page of the book.
 
 mod fixture;
+#[cfg(feature = "serve")]
+mod gateway;
 mod kernels;
 mod measure;
 mod policy;
 mod report;
 #[cfg(feature = "serve")]
 mod retriever;
+#[cfg(feature = "serve")]
+mod serve;
 mod team;
 
 use std::num::NonZeroUsize;
@@ -73,6 +77,12 @@ enum Part {
     /// The server of `maverl serve retriever`, asked by 64 clients at once.
     #[cfg(feature = "serve")]
     Retriever,
+    /// The server of `maverl serve model`, asked by 64 clients at once, beside its engine.
+    #[cfg(feature = "serve")]
+    Serve,
+    /// Calls of programs through the gateway, beside a model that replies at once.
+    #[cfg(feature = "serve")]
+    Gateway,
 }
 
 /// Measured shapes of `new-model`.
@@ -135,12 +145,16 @@ impl BenchArgs {
                 Part::Kernels => kernels::kernels(self),
                 #[cfg(feature = "serve")]
                 Part::Retriever => retriever::retriever(self).await?,
+                #[cfg(feature = "serve")]
+                Part::Serve => serve::serve(self).await?,
+                #[cfg(feature = "serve")]
+                Part::Gateway => gateway::gateway(self).await?,
             };
             // Recorded before the limit is measured, which allocates memory too.
             let (peak_bytes, other_cores) = (measure::peak(), watch.others());
             let of_model = match part {
                 #[cfg(feature = "serve")]
-                Part::Retriever => false,
+                Part::Retriever | Part::Gateway => false,
                 Part::Kernels => false,
                 _ => true,
             };
@@ -167,5 +181,25 @@ impl BenchArgs {
             return Err(Failure(format!("the part `{name}` ended with {}", output.status)));
         }
         Ok(serde_json::from_slice(&output.stdout)?)
+    }
+}
+
+#[cfg(all(test, feature = "serve"))]
+mod tests {
+    use super::*;
+
+    /// Returns the arguments of one measurement of each figure.
+    pub(super) fn once() -> BenchArgs {
+        BenchArgs {
+            parts: Vec::new(),
+            size: Size::S,
+            dtype: Dtype::F32,
+            threads: 0,
+            repeats: NonZeroUsize::MIN,
+            times: NonZeroUsize::MIN,
+            set: Vec::new(),
+            corpus: "builtin:facts".to_owned(),
+            json: false,
+        }
     }
 }

@@ -3,7 +3,7 @@
 use clap::Command;
 
 /// Example calls by command; a test verifies that each is accepted.
-pub(super) const EXAMPLES: [(&str, &[&str]); 28] = [
+pub(super) const EXAMPLES: [(&str, &[&str]); 29] = [
     ("new", &["maverl new my_team", "maverl new my_team --maverl ~/src/maverl"]),
     ("list", &["maverl list"]),
     (
@@ -42,7 +42,14 @@ pub(super) const EXAMPLES: [(&str, &[&str]); 28] = [
     ),
     ("info", &["maverl info runs/first", "maverl info"]),
     ("runs", &["maverl runs runs"]),
-    ("replay", &["maverl replay runs/first 12", "maverl replay runs/first 12/train-0001/3"]),
+    (
+        "replay",
+        &[
+            "maverl replay runs/first 12",
+            "maverl replay runs/first 12/train-0001/3",
+            "maverl replay runs/program 12/train-0001/3 --turns",
+        ],
+    ),
     (
         "view",
         &[
@@ -112,6 +119,7 @@ pub(super) const EXAMPLES: [(&str, &[&str]); 28] = [
             "maverl serve team run.toml --set rollout.timeout_s=60",
         ],
     ),
+    ("serve environment", &["maverl serve environment run.toml --address 127.0.0.1:8000"]),
     (
         "serve reward",
         &[

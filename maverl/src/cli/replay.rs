@@ -1,5 +1,6 @@
 //! `maverl replay`: compares a recorded episode with its replay, turn by turn.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -7,12 +8,12 @@ use clap::Args;
 use serde::Serialize;
 use unicode_width::UnicodeWidthStr;
 
-use super::{Failure, block_on, of_run, paths, planned, print, terminal};
+use super::{Failure, block_on, number, of_run, paths, planned, print, terminal};
 use crate::check::Purpose;
 use crate::registry::Registry;
 use crate::rollout::Replayed;
 use crate::table::lines;
-use crate::train::{self, Recorded};
+use crate::train::{self, Recorded, ReplayOptions, ReplayScope};
 use crate::trajectory::{Outcome, Seat, Turn};
 
 /// Number of characters shown of a prompt, from its end.
@@ -27,15 +28,26 @@ pub(super) struct ReplayArgs {
     /// `STEP/TASK/INDEX`, for example `12/train-0001/3`. A step (`12`) lists its episodes.
     #[arg(value_name = "EPISODE")]
     episode: String,
+    /// Sample every recorded turn again from its own prompt, without playing the episode: for programs and servers that are
+    /// not repeatable.
+    #[arg(long)]
+    turns: bool,
     /// Print the turns, or the list, as JSON.
     #[arg(long)]
     json: bool,
+    /// Write the likeliest tokens at each sampled token, so many, to the file of `--out`.
+    #[arg(long, value_name = "K", value_parser = number::from_1, requires = "out")]
+    top: Option<NonZeroUsize>,
+    /// File of the likeliest tokens, JSON.
+    #[arg(long, value_name = "FILE", requires = "top")]
+    out: Option<PathBuf>,
 }
 
 /// Replays an episode and prints it; fails if it differs from the recording. For a step, prints the names of its
 /// episodes.
 pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
-    let ReplayArgs { run: dir, episode, json } = args;
+    let ReplayArgs { run: dir, episode, turns, json, top, out } = args;
+    let scope = if *turns { ReplayScope::Turns } else { ReplayScope::Episode };
     let run = paths::run(dir)?;
     let listed = episode.parse().ok().map(|step| Recorded::names(&run, step)).transpose()?;
     if let Some(names) = listed.flatten().filter(|names| !names.is_empty()) {
@@ -49,9 +61,15 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
     let registry = Registry::collect()?;
     let plan = planned(&of_run(dir)?.0, &registry, Purpose::Eval)?;
     let progress = train::stderr();
-    let replayed = block_on(async {
-        Ok::<_, Failure>(train::replay(&plan, &registry, &run, &recorded, &progress).await?)
+    let options = ReplayOptions { scope, top: top.map(NonZeroUsize::get) };
+    let (replayed, top) = block_on(async {
+        Ok::<_, Failure>(
+            train::replay(&plan, &registry, &run, &recorded, options, &progress).await?,
+        )
     })?;
+    if let Some((top, out)) = top.zip(out.as_ref()) {
+        top.write(out)?;
+    }
     let report = Report::new(&recorded, &replayed);
     print(&if *json {
         serde_json::to_string_pretty(&report)?

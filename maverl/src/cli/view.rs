@@ -21,13 +21,17 @@ pub(super) struct ViewArgs {
     /// Open the address in a browser.
     #[arg(long)]
     open: bool,
-    /// Write the pages into one file that needs no server, instead of serving them.
-    #[arg(long = "static", value_name = "OUT.html", conflicts_with_all = ["port", "open"])]
+    /// Write the pages into one file that needs no server, instead of serving them; into a directory, if the name does
+    /// not end with `.html`.
+    #[arg(long = "static", value_name = "OUT[.html]", conflicts_with_all = ["port", "open"])]
     page: Option<PathBuf>,
-    /// Number of episodes of each run in the file: those of the first and the last step, tasks whose scores differ most
-    /// first.
-    #[arg(long, value_name = "N", value_parser = number::from_0, requires = "page", default_value = "200")]
-    episodes: usize,
+    /// Number of episodes of each run in the file, tasks whose scores differ most first. [default: 200, or all of
+    /// `--steps`]
+    #[arg(long, value_name = "N", value_parser = number::from_0, requires = "page")]
+    episodes: Option<usize>,
+    /// Steps whose episodes are in the file. [default: the first and the last]
+    #[arg(long, value_name = "A..B", value_parser = steps, requires = "page")]
+    steps: Option<(u32, u32)>,
 }
 
 /// Arguments of `maverl extract`.
@@ -41,9 +45,13 @@ pub(super) struct ExtractArgs {
     #[arg(value_name = "PART")]
     part: PartName,
     /// The file. Its end is the format: `.csv` (numbers and names, without texts of models), `.jsonl`, `.parquet`;
-    /// `.json` of a trace.
+    /// `.json` of a trace and of `inspect`.
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
+    /// Evaluation of `inspect`: `before`, `before-greedy`, `after`, `after-greedy`, or the number of a step that was
+    /// validated.
+    #[arg(long, value_name = "NAME", value_parser = evaluation, default_value = "after")]
+    evaluation: String,
 }
 
 /// Part of a run.
@@ -57,6 +65,8 @@ enum PartName {
     Turns,
     /// Times of steps and turns, for Perfetto and `chrome://tracing`.
     Trace,
+    /// Episodes of an evaluation, as a log for `inspect view`.
+    Inspect,
 }
 
 /// Arguments of `maverl show`.
@@ -72,6 +82,28 @@ pub(super) struct ShowArgs {
     /// Show the episodes of a step with the lowest scores, so many.
     #[arg(long, value_name = "N", value_parser = number::from_1)]
     worst: Option<NonZeroUsize>,
+}
+
+/// Parses the name of an evaluation to that of its file.
+fn evaluation(text: &str) -> Result<String, String> {
+    match (text, text.parse::<u64>()) {
+        ("before" | "before-greedy" | "after" | "after-greedy", _) => Ok(text.to_owned()),
+        (_, Ok(step)) => Ok(format!("step-{step:06}")),
+        _ => {
+            Err("write `before`, `before-greedy`, `after`, `after-greedy`, or the number of a step"
+                .to_owned())
+        }
+    }
+}
+
+/// Parses `A..B`, both included, or one step.
+fn steps(text: &str) -> Result<(u32, u32), String> {
+    let (first, last) = text.split_once("..").unwrap_or((text, text));
+    let ends = (first.parse(), last.parse());
+    match ends {
+        (Ok(first), Ok(last)) if first <= last => Ok((first, last)),
+        _ => Err("write `3` for a step, or `1..30` for the steps from 1 to 30".to_owned()),
+    }
 }
 
 #[cfg(not(feature = "view"))]
@@ -108,7 +140,7 @@ mod enabled {
     use super::*;
     use crate::cli::{block_on, paths, print, terminal};
     use crate::train::Interrupt;
-    use crate::view::{self, Format, Part, Shown, Viewer};
+    use crate::view::{self, Format, PageChoice, Part, Shown, Viewer};
 
     /// Serves pages about runs until a signal.
     pub(in crate::cli) fn view(args: &ViewArgs) -> Result<ExitCode, Failure> {
@@ -116,9 +148,12 @@ mod enabled {
             // The message says what there is instead.
             paths::run(place)?;
         }
-        let viewer = Arc::new(Viewer::new(args.places.clone())?);
+        let viewer = Arc::new(Viewer::new(args.places.clone())?.keeping_rows(cache()));
         if let Some(out) = &args.page {
-            let page = viewer.write_page(args.episodes, out).map_err(|e| Failure(e.to_string()))?;
+            let default = if args.steps.is_some() { usize::MAX } else { 200 };
+            let episodes = args.episodes.unwrap_or(default);
+            let choice = PageChoice { episodes, steps: args.steps };
+            let page = viewer.write_page(&choice, out).map_err(|e| Failure(e.to_string()))?;
             return print(&format!(
                 "{}: {} of {} episodes of {} runs, with prompts, replies and reference answers; {} KiB",
                 out.display(),
@@ -158,12 +193,25 @@ mod enabled {
             PartName::Episodes => Part::Episodes,
             PartName::Turns => Part::Turns,
             PartName::Trace => Part::Trace,
+            PartName::Inspect => Part::Inspect,
         };
         let format = Format::of(part, &args.out).map_err(Failure)?;
-        let rows = view::extract(&args.run, part, format, &args.out);
+        let rows = view::extract(&args.run, (part, format), &args.evaluation, &args.out);
         let rows = rows.map_err(|error| Failure(error.to_string()))?;
-        let unit = if part == Part::Trace { "events" } else { "rows" };
+        let unit = match part {
+            Part::Trace => "events",
+            Part::Inspect => "samples",
+            _ => "rows",
+        };
         print(&format!("{}: {rows} {unit}", args.out.display()))
+    }
+
+    /// Returns the directory in which rows of old runs are kept: `maverl` in the user's cache directory.
+    fn cache() -> Option<PathBuf> {
+        let path = |name| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
+        let home = if cfg!(target_os = "macos") { "Library/Caches" } else { ".cache" };
+        let caches = path("XDG_CACHE_HOME").or_else(|| Some(path("HOME")?.join(home)));
+        Some(caches?.join("maverl"))
     }
 
     /// Opens an address with the program of the desktop.

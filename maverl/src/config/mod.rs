@@ -15,6 +15,7 @@ mod model;
 mod preset;
 pub(crate) mod reference;
 mod reward;
+mod rollout_server;
 pub(crate) mod schema;
 pub(crate) mod tables;
 #[cfg(test)]
@@ -55,6 +56,7 @@ pub use reward::{
     OnRewardError, RewardConfig, RewardProtocol, RewardServerConfig, RewardUnit,
     RewardVerifierConfig,
 };
+pub use rollout_server::{RolloutServerConfig, ServerKind};
 
 pub use verifier::{VerifierConfig, VerifierLabels, VerifierLoss, VerifierPlan, VerifierTrunk};
 
@@ -108,6 +110,10 @@ pub struct Config {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[setting(table)]
     pub endpoints: BTreeMap<String, EndpointConfig>,
+    /// Inference servers that sample in place of this process, by the name models refer to them by.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[setting(table)]
+    pub rollout_servers: BTreeMap<String, RolloutServerConfig>,
     /// Agents by their registered name; unlisted agents use the only model there is.
     #[setting(table)]
     pub agents: BTreeMap<String, AgentConfig>,

@@ -43,6 +43,10 @@ pub struct ModelConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[setting(example = "\"adapters/search\"")]
     pub adapter: Option<String>,
+    /// Name of a table in `[rollout_servers]`: these servers sample for the policies of this model, instead of this process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[setting(level = "team", example = "\"fast\"")]
+    pub rollout_servers: Option<String>,
     /// Further variables of its chat template, as `enable_thinking` of Qwen3's.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     #[setting(table)]

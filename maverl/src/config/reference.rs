@@ -37,8 +37,9 @@ impl Item {
 }
 
 /// Tables whose keys a user names, and how the reference writes such a name.
-const NAMED: [(&str, &str); 7] = [
+const NAMED: [(&str, &str); 8] = [
     ("models", "NAME"),
+    ("rollout_servers", "NAME"),
     ("endpoints", "NAME"),
     ("rewards", "NAME"),
     ("environments", "NAME"),

@@ -8,8 +8,8 @@ use super::{
     ComponentConfig, Config, CorrectionPlan, DistConfig, EndpointConfig, EvalConfig, FutureRewards,
     InfluenceConfig, LoraConfig, LossConfig, ModelConfig, OptimConfig, PreferenceConfig,
     RecordConfig, ReferenceConfig, RewardConfig, RewardServerConfig, RewardVerifierConfig,
-    RolloutConfig, RuntimeConfig, SamplingConfig, Shaping, SurrogatePlan, TaskConfig, TrainOn,
-    UpdateOrder, VerifierConfig,
+    RolloutConfig, RolloutServerConfig, RuntimeConfig, SamplingConfig, Shaping, SurrogatePlan,
+    TaskConfig, TrainOn, UpdateOrder, VerifierConfig,
 };
 use crate::settings::{Key, Table, TableKind, Tagged};
 
@@ -120,7 +120,7 @@ pub(crate) fn tagged(path: &[String]) -> Option<&'static TaggedTable> {
 }
 
 /// Every table of declared settings.
-pub(crate) static TABLES: [Declared; 45] = [
+pub(crate) static TABLES: [Declared; 46] = [
     Declared::of::<Config>("", "the file itself (before any table)"),
     Declared::of::<TaskConfig>("task", "`[task]`"),
     Declared::of::<ComponentConfig>("task.mixture.quiz", "`[task.mixture.NAME]`"),
@@ -129,6 +129,7 @@ pub(crate) static TABLES: [Declared; 45] = [
     Declared::of::<OptimConfig>("models.tiny.optim", "a model's (or agent's) `optim`"),
     Declared::of::<LoraConfig>("models.tiny.lora", "a model's (or agent's) `lora`"),
     Declared::of::<EndpointConfig>("endpoints.expert", "`[endpoints.NAME]`"),
+    Declared::of::<RolloutServerConfig>("rollout_servers.fast", "`[rollout_servers.NAME]`"),
     Declared::of::<AgentConfig>("agents.\"search/verifier\"", "`[agents.\"team/role\"]`"),
     Declared::of::<AlgorithmConfig>("algorithm", "`[algorithm]`"),
     Declared::kind("algorithm.advantage", &AdvantagePlan::KINDS[0]),
@@ -221,6 +222,7 @@ mod tests {
             "algorithm.max_flat_steps",
             "models.small.gradient_checkpointing",
             "endpoints.expert.url",
+            "rollout_servers.fast.urls",
             "runtime.threads",
         ] {
             assert!(may_change(&parts(name)), "{name}");
@@ -234,6 +236,8 @@ mod tests {
             "runtime",
             "endpoints.expert",
             "endpoints.expert.model",
+            "rollout_servers.fast.kind",
+            "models.small.rollout_servers",
             "models.small.optim.lr",
             "agents.\"a/b\".sampling.temperature",
             "agents.\"a/b\".options.threads",

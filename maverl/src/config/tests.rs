@@ -99,6 +99,7 @@ fn sections_of_the_reference_are_in_the_order_of_a_run() {
         "sampling",
         "models",
         "endpoints",
+        "rollout_servers",
         "agents",
         "algorithm",
         "rewards",

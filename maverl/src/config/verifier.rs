@@ -6,8 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Schedule;
-use super::model::{LoraConfig, LoraPlan, OptimConfig, OptimPlan};
 use super::critic::{CriticPlan, Trunk};
+use super::model::{LoraConfig, LoraPlan, OptimConfig, OptimPlan};
 use crate::settings::Settings;
 
 /// Training of a verifier: a head of rewards on a trunk (verifier).

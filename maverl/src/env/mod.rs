@@ -3,6 +3,8 @@
 pub mod code;
 pub mod math;
 pub mod nli;
+#[cfg(feature = "openenv")]
+pub mod openenv;
 #[cfg(feature = "serve")]
 pub mod reported;
 pub mod search;
@@ -93,6 +95,13 @@ pub trait Environment: Send + Sync + 'static {
     fn open(&self, task: &Task, seed: u64) -> impl Future<Output = Result<Value, EnvError>> + Send {
         let _ = (task, seed);
         ready(Ok(Value::Null))
+    }
+
+    /// Returns the question of an episode whose session is open, if it is not that of the task: an environment whose
+    /// sessions begin with a text has it here.
+    fn question(&self, session: &Session) -> Option<String> {
+        let _ = session;
+        None
     }
 
     /// Answers an action. May block its thread: other episodes continue in other threads. The episode ends unscored
@@ -188,6 +197,8 @@ pub trait DynEnvironment: Send + Sync {
     fn tools(&self, task: &Task) -> Vec<Tool>;
     /// See [`Environment::takes_rewards`].
     fn takes_rewards(&self, task: &Task) -> bool;
+    /// See [`Environment::question`].
+    fn question(&self, session: &Session) -> Option<String>;
     /// Opens a session for an episode; see [`Environment::open`].
     fn open<'a>(&'a self, task: &'a Task, seed: u64) -> BoxFuture<'a, Result<Session, EnvError>>;
     /// See [`Environment::act`].
@@ -221,6 +232,10 @@ impl<E: Environment> DynEnvironment for E {
 
     fn takes_rewards(&self, task: &Task) -> bool {
         Environment::takes_rewards(self, task)
+    }
+
+    fn question(&self, session: &Session) -> Option<String> {
+        Environment::question(self, session)
     }
 
     fn open<'a>(&'a self, task: &'a Task, seed: u64) -> BoxFuture<'a, Result<Session, EnvError>> {

@@ -15,7 +15,7 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::marker::PhantomData;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::agent::{AgentName, AskError, Prompt, ReplyError};
 use crate::env::{DynEnvironment, EnvError};
@@ -36,6 +36,8 @@ pub struct Member {
 /// Shared state of one episode: the task, the members, the sessions of its environments, the turns so far.
 pub struct EpisodeState {
     task: Task,
+    /// The task with the question of its environment, if that has one.
+    opened: OnceLock<Task>,
     seed: u64,
     members: Arc<BTreeMap<Seat, Member>>,
     own: environments::EnvSession,
@@ -59,13 +61,13 @@ impl EpisodeState {
         environment: Arc<dyn DynEnvironment>,
     ) -> Self {
         let own = environments::EnvSession::new(environment);
-        let (beside, turns, acts, fault, reward_parts, log) = Default::default();
-        Self { task, seed, members, own, beside, turns, acts, fault, reward_parts, log }
+        let (opened, beside, turns, acts, fault, reward_parts, log) = Default::default();
+        Self { task, opened, seed, members, own, beside, turns, acts, fault, reward_parts, log }
     }
 
     /// Returns the task of the episode.
     pub fn task(&self) -> &Task {
-        &self.task
+        self.opened.get().unwrap_or(&self.task)
     }
 
     /// Returns the turns recorded so far, sorted by path.
@@ -193,7 +195,7 @@ impl<O: ?Sized> Team<O> {
 
     /// Returns the task of the episode.
     pub fn task(&self) -> &Task {
-        &self.table.task
+        self.table.task()
     }
 
     fn put<A: AgentName>(

@@ -34,7 +34,7 @@ use serde_json::{Map, Value};
 
 use crate::config::{
     CheckpointConfig, Config, Dtype, EndpointConfig, EvalConfig, RewardServerConfig,
-    RewardVerifierConfig, RolloutConfig, RuntimeConfig, TaskConfig,
+    RewardVerifierConfig, RolloutConfig, RolloutServerConfig, RuntimeConfig, TaskConfig,
 };
 use crate::trajectory::Seat;
 
@@ -96,6 +96,18 @@ impl Plan {
         let trained = || self.policies.iter().enumerate().filter(|(_, policy)| policy.trained);
         let place = turn.checked_rem(trained().count() as u64).unwrap_or(0);
         trained().nth(place as usize).is_some_and(|(its, _)| its == policy)
+    }
+
+    /// Returns the name and the settings of the inference servers that sample for a policy.
+    pub fn rollout_servers(&self, policy: usize) -> Option<(&str, &RolloutServerConfig)> {
+        self.servers_of(self.policies[policy].worker)
+    }
+
+    /// Returns the name and the settings of the inference servers that sample for the policies of a worker group.
+    pub(super) fn servers_of(&self, worker: usize) -> Option<(&str, &RolloutServerConfig)> {
+        let model = &self.workers[worker].model;
+        let name = self.config.models.get(model)?.rollout_servers.as_ref()?;
+        Some((name, self.config.rollout_servers.get(name)?))
     }
 
     /// Every seat, sorted.

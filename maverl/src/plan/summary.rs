@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::{DeviceMemory, EndpointPlan, LoraConfig, Plan, PolicyPlan, memory};
+use crate::config::ServerKind;
 use crate::table::{Table, paragraphs};
 use crate::trajectory::Seat;
 
@@ -178,6 +179,8 @@ impl Plan {
         let adapters: u64 = policies().filter(|p| p.adapter.is_some()).map(numbers).sum();
         let references: u64 = policies().filter(|policy| policy.reference).map(numbers).sum();
         let critics = || policies().map(|policy| policy.critic_parameters);
+        // Servers hold the keys and values of what they sample.
+        let samples = self.servers_of(index).is_none();
         WorkerSummary {
             name: worker.name.clone(),
             model: worker.model.clone(),
@@ -191,8 +194,8 @@ impl Plan {
             gradient_bytes: trained().chain(critics()).max().unwrap_or(0) * NUMBER,
             moment_bytes: trained().chain(critics()).sum::<u64>() * 2 * NUMBER,
             activation_bytes: policies().filter_map(|p| p.activation_bytes).max().unwrap_or(0),
-            packed_bytes: worker.packed_bytes,
-            kv_bytes: (self.runtime.kv_mib.get() as u64) << 20,
+            packed_bytes: if samples { worker.packed_bytes } else { 0 },
+            kv_bytes: if samples { (self.runtime.kv_mib.get() as u64) << 20 } else { 0 },
         }
     }
 
@@ -251,6 +254,17 @@ pub fn table(plan: &Plan, width: usize) -> String {
         ),
     };
     text += &paragraphs(&step, width);
+    for (index, worker) in plan.workers.iter().enumerate() {
+        if let Some((name, servers)) = plan.servers_of(index) {
+            let kind = servers.kind.map_or("", ServerKind::name);
+            let line = format!(
+                "worker `{}` samples on the rollout servers `{name}`: {kind} at {}\n",
+                worker.name,
+                servers.urls.join(", ")
+            );
+            text += &paragraphs(&line, width);
+        }
+    }
     for warning in &plan.warnings {
         text += &paragraphs(&format!("warning: {warning}\n"), width);
     }

@@ -8,7 +8,8 @@ use futures::future::BoxFuture;
 use crate::config::Overflow;
 use crate::orchestra::{Ask, AskLimits, ChatBackend, Conversation, Response};
 use crate::rollout::prompt::{Next, Room, next_prompt, text_prompt};
-use crate::runtime::{Completion, Policy, Request, RuntimeError, Sampling};
+use crate::rollout::timed;
+use crate::runtime::{Completion, Policy, Request, RuntimeError, Sampling, Watch};
 use crate::trajectory::{Fault, FaultKind, Finish, Tokens};
 
 /// A policy that generates the replies of a seat. Token in, token out: a conversation is only appended to, and sampled
@@ -40,10 +41,28 @@ impl ModelBackend {
             false => next_prompt(tokenizer, conversation, &ask.prompt, &self.stop_ids, room)?,
         };
         conversation.tools = conversation.tools_with(&ask.prompt).to_vec();
-        let request = Request { prompt: next.ids.clone(), sampling, seed: ask.seed, watch: None };
+        let watch = timed::begin().map(Watch::of_begin);
+        let request = Request { prompt: next.ids.clone(), sampling, seed: ask.seed, watch };
         let completion = self.policy.generate(request).await.map_err(fault)?;
         let reply = tokenizer.decode(spoken(&completion.ids, &self.stop_ids));
         Ok(self.said(conversation, next, completion, reply, ask.seed))
+    }
+
+    /// Samples as many tokens as are recorded: limits of the request are not recorded, and change no token before them.
+    async fn again(&self, recorded: &Tokens) -> Result<Tokens, Fault> {
+        let mut sampling = (*self.sampling).clone();
+        sampling.max_tokens = recorded.completion.len().max(1);
+        sampling.temperature = recorded.temperature;
+        let (prompt, seed) = (recorded.prompt.clone(), recorded.seed);
+        let request = Request { prompt, sampling: Arc::new(sampling), seed, watch: None };
+        let completion = self.policy.generate(request).await.map_err(fault)?;
+        Ok(Tokens {
+            completion: completion.ids,
+            logprobs: completion.logprobs,
+            version: completion.version,
+            finish: completion.finish,
+            ..recorded.clone()
+        })
     }
 
     /// Returns the sampling of a request.
@@ -98,6 +117,13 @@ impl ChatBackend for ModelBackend {
         ask: Ask,
     ) -> BoxFuture<'a, Result<Response, Fault>> {
         self.answer(conversation, ask).boxed()
+    }
+
+    fn sample_again<'a>(
+        &'a self,
+        recorded: &'a Tokens,
+    ) -> Option<BoxFuture<'a, Result<Tokens, Fault>>> {
+        Some(self.again(recorded).boxed())
     }
 }
 

@@ -44,6 +44,10 @@ impl DynEnvironment for Mixture {
         self.of(task).is_some_and(|environment| environment.takes_rewards(task))
     }
 
+    fn question(&self, session: &Session) -> Option<String> {
+        self.of(&session.task)?.question(session)
+    }
+
     fn open<'a>(&'a self, task: &'a Task, seed: u64) -> BoxFuture<'a, Result<Session, EnvError>> {
         match self.of(task) {
             Some(environment) => environment.open(task, seed),

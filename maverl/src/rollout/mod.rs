@@ -8,6 +8,7 @@
 
 mod backend;
 mod endpoint;
+mod error;
 mod mixture;
 mod plain;
 mod prompt;
@@ -16,6 +17,7 @@ pub(crate) mod rewards;
 mod runner;
 mod script;
 mod seed;
+mod servers;
 mod timed;
 #[cfg(feature = "serve")]
 mod unjudged;
@@ -27,12 +29,13 @@ pub(crate) mod testing;
 pub use backend::ModelBackend;
 #[doc(hidden)]
 pub use endpoint::{Endpoint, EndpointVoice, Usage};
+pub use error::RolloutError;
 #[cfg(feature = "serve")]
 pub(crate) use plain::plain;
 #[doc(hidden)]
 pub use prompt::render_turn;
 #[doc(hidden)]
-pub use replay::{Difference, Replayed, replay};
+pub use replay::{Difference, Replayed, replay, replay_turns};
 #[doc(hidden)]
 pub use rewards::{Scored, Scorer};
 #[doc(hidden)]
@@ -41,7 +44,9 @@ pub use script::{Script, Scripted};
 #[doc(hidden)]
 pub use seed::episode_seed;
 #[doc(hidden)]
-pub use timed::RequestTimes;
+pub use servers::{Probe, RemotePolicy, ServerUsage, Servers};
+#[doc(hidden)]
+pub use timed::{RequestTime, RequestTimes};
 #[cfg(feature = "serve")]
 pub(crate) use unjudged::Heard;
 
@@ -52,62 +57,13 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
-use crate::env::{DynEnvironment, EnvError};
+use crate::env::DynEnvironment;
 use crate::orchestra::{ChatBackend, Member};
 use crate::plan::{Chosen, EndpointPlan, Overlong, Plan, RewardPlan, RewardSource, SeatPlan};
 use crate::registry::Registry;
 use crate::runtime::Policy;
 use crate::trajectory::{Episode, Seat};
 use rewards::{RewardServer, VerifierReward};
-
-/// Reason that a rollout could not start.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum RolloutError {
-    /// The environment did not start.
-    #[error("environment `{name}` did not start: {error}")]
-    Environment {
-        /// Its registered name.
-        name: String,
-        /// Failure of the environment.
-        #[source]
-        error: EnvError,
-    },
-    /// The orchestra did not start.
-    #[error("orchestra `{name}` did not start: {problem}")]
-    Orchestra {
-        /// Its registered name.
-        name: String,
-        /// Description of the problem.
-        problem: String,
-    },
-    /// The plan names something that this registry lacks, or gives it options that it does not accept.
-    #[error("{kind} `{name}` {problem}; the plan was made with another registry")]
-    Declaration {
-        /// Agent, orchestra, environment or reward.
-        kind: &'static str,
-        /// The registered name.
-        name: String,
-        /// Description of the problem.
-        problem: String,
-    },
-    /// A server of rewards or a verifier cannot be used.
-    #[error("reward `{name}`: {problem}")]
-    Reward {
-        /// Its name in the configuration.
-        name: String,
-        /// Description of the problem.
-        problem: String,
-    },
-    /// An endpoint cannot be used.
-    #[error("endpoint `{name}`: {problem}")]
-    Endpoint {
-        /// Its name in the configuration.
-        name: String,
-        /// Description of the problem.
-        problem: String,
-    },
-}
 
 /// A team that plays many episodes concurrently. Cheap to clone.
 #[derive(Clone)]
@@ -293,18 +249,16 @@ impl Playing {
     }
 }
 
-fn start(
-    plan: &Plan,
-    registry: &Registry,
-    Chosen { name, options }: &Chosen,
-) -> Result<Arc<dyn DynEnvironment>, RolloutError> {
+type Started = Result<Arc<dyn DynEnvironment>, RolloutError>;
+
+fn start(plan: &Plan, registry: &Registry, Chosen { name, options }: &Chosen) -> Started {
     let entry = find("environment", &registry.environments, name)?;
     (entry.start)(options, &plan.base)
         .map_err(|error| RolloutError::Environment { name: name.clone(), error })
 }
 
 /// Starts the environment of a plan, or those of its components.
-fn environment(plan: &Plan, registry: &Registry) -> Result<Arc<dyn DynEnvironment>, RolloutError> {
+pub(crate) fn environment(plan: &Plan, registry: &Registry) -> Started {
     if plan.mixture.is_empty() {
         return start(plan, registry, &plan.environment);
     }

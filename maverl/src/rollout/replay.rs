@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use futures::future::join_all;
+
 use crate::rollout::{EpisodeRequest, Rollout};
 use crate::trajectory::{Episode, Tokens, Turn, TurnPath};
 
@@ -47,6 +49,39 @@ pub async fn replay(rollout: &Rollout, recorded: &Episode) -> Replayed {
         EpisodeRequest { task: recorded.task.clone(), index: recorded.index, seed: recorded.seed };
     let episode = rollout.runner().play(request).await;
     let differences = differences(&recorded.turns, &episode.turns);
+    Replayed { episode, differences }
+}
+
+/// Samples every recorded turn again, from its own prompt, without playing the episode: replies of a program, or results of a
+/// server, may be no function of the seed. Turns without tokens are not compared.
+///
+/// The rollout's policies must hold the weights that the episode was played with.
+pub async fn replay_turns(rollout: &Rollout, recorded: &Episode) -> Replayed {
+    let members = &rollout.runner().members;
+    let again = recorded.turns.iter().map(async |turn| {
+        let backend = members.get(&turn.seat).map(|member| &member.backend);
+        let tokens = turn.tokens.as_ref();
+        match backend.zip(tokens).and_then(|(backend, tokens)| backend.sample_again(tokens)) {
+            Some(sampled) => sampled.await.map(Some).map_err(|fault| fault.to_string()),
+            None if tokens.is_none() => Ok(None),
+            None => Err(format!("`{}` has no policy that samples tokens", turn.seat)),
+        }
+    });
+    let (mut episode, mut differences) = (recorded.clone(), Vec::new());
+    let sampled = join_all(again).await;
+    for (turn, sampled) in episode.turns.iter_mut().zip(sampled) {
+        let difference = match (&turn.tokens, sampled) {
+            (Some(recorded), Ok(Some(sampled))) => {
+                let difference = token_difference(recorded, &sampled);
+                turn.tokens = Some(sampled);
+                difference
+            }
+            (_, Ok(_)) => None,
+            (_, Err(what)) => Some(what),
+        };
+        let path = turn.path.clone();
+        differences.extend(difference.map(|what| Difference { path, what }));
+    }
     Replayed { episode, differences }
 }
 

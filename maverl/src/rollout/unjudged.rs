@@ -36,6 +36,10 @@ impl DynEnvironment for Unjudged {
         self.0.takes_rewards(task)
     }
 
+    fn question(&self, session: &Session) -> Option<String> {
+        self.0.question(session)
+    }
+
     fn open<'a>(&'a self, task: &'a Task, seed: u64) -> BoxFuture<'a, Result<Session, EnvError>> {
         self.0.open(task, seed)
     }

@@ -1,5 +1,6 @@
 //! Times of a run: those of the turns of a step in `clock/step-000012.jsonl.zst`, and rows of `spans.jsonl`.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
@@ -13,7 +14,7 @@ use crate::trajectory::Seat;
 /// Name of the directory of the times of turns.
 pub(super) const CLOCK: &str = "clock";
 
-/// Times of a turn, a line `[episode, turn, seat, asked, ended]`.
+/// Times of a turn, a line `[episode, turn, seat, asked, ended, began]`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TurnTime(
     /// Index of the episode in the rollouts of the step.
@@ -26,6 +27,23 @@ pub struct TurnTime(
     pub u64,
     /// Milliseconds from the start of the rollout until its reply was there.
     pub u64,
+    /// Milliseconds from the start of the rollout until the engine began with its prompt: before, the request waited. `None`
+    /// if no engine of the run replied, or an older version wrote the line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub Option<u64>,
+);
+
+/// State of a worker group at a time, `[at, tokens, used, blocks]`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct WorkerSample(
+    /// Seconds from the start of the rollout.
+    pub f64,
+    /// Tokens that the policy has sampled since then.
+    pub u64,
+    /// Blocks of the key-value cache that running requests hold.
+    pub usize,
+    /// All blocks of the cache.
+    pub usize,
 );
 
 /// A part of a step, `[name, policy, begin, seconds]`: its beginning is that of the step plus `begin`.
@@ -41,6 +59,9 @@ pub struct SpanRow {
     pub start: f64,
     /// Parts of the step.
     pub spans: Vec<SpanRecord>,
+    /// Samples of each policy during the rollout, at most 64.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub samples: BTreeMap<String, Vec<WorkerSample>>,
 }
 
 /// Reads the times of the turns of a step.
@@ -89,4 +110,22 @@ impl RunDir {
 
 fn file(step: u64) -> String {
     format!("{CLOCK}/step-{step:06}.jsonl.zst")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn a_line_of_an_older_version_has_no_begin() {
+        let old = r#"[3,1,"search/verifier",250,500]"#;
+        let time: TurnTime = serde_json::from_str(old).unwrap();
+        assert_eq!(time, TurnTime(3, 1, Seat::only("search/verifier"), 250, 500, None));
+        assert_eq!(serde_json::to_string(&time).unwrap(), old);
+        let new = r#"[3,1,"search/verifier",250,500,300]"#;
+        let time: TurnTime = serde_json::from_str(new).unwrap();
+        assert_eq!((time.5, serde_json::to_string(&time).unwrap()), (Some(300), new.to_owned()));
+    }
 }

@@ -45,9 +45,10 @@ mod samples;
 pub(crate) mod tests;
 mod tokenizers;
 mod tokens;
+mod top;
 
 #[doc(hidden)]
-pub use clock::{SpanRecord, SpanRow, TurnTime, read_clock};
+pub use clock::{SpanRecord, SpanRow, TurnTime, WorkerSample, read_clock};
 pub use error::RunDirError;
 pub use files::Missing;
 #[doc(hidden)]
@@ -73,6 +74,10 @@ pub use samples::{EstimatorRecord, GroupRecord, SampleRecord, StepSamples, read_
 #[cfg(feature = "view")]
 pub(crate) use tokenizers::{read_tokenizer, tokenizer};
 pub use tokens::{TokenRecord, read_tokens};
+#[cfg(feature = "view")]
+pub(crate) use top::read_top;
+#[doc(hidden)]
+pub use top::{TopRecord, TopTurn};
 
 use std::fs;
 use std::io;

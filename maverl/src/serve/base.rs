@@ -61,24 +61,33 @@ impl Health {
 
 /// Adds the common routes to those of a server called `name`.
 pub fn base(router: Router, name: &'static str, health: Health, metrics: Metrics) -> Router {
+    base_as("ok", router, name, health, metrics)
+}
+
+/// Adds the common routes; a healthy server answers with `word` as its status.
+pub(super) fn base_as(
+    word: &'static str,
+    router: Router,
+    name: &'static str,
+    health: Health,
+    metrics: Metrics,
+) -> Router {
     let version = move || async move {
         let version = env!("CARGO_PKG_VERSION");
         json_response(StatusCode::OK, &json!({"version": version, "server": name}))
     };
+    let state = move || async move {
+        match health.check() {
+            Ok(()) => json_response(StatusCode::OK, &json!({"status": word})),
+            Err(refusal) => refusal.into_response(),
+        }
+    };
     let common = Router::new()
         .route("/health", get(state))
-        .with_state(health)
         .route("/metrics", get(text))
         .with_state(metrics)
         .route("/version", get(version));
     router.merge(common)
-}
-
-async fn state(State(health): State<Health>) -> Response {
-    match health.check() {
-        Ok(()) => json_response(StatusCode::OK, &json!({"status": "ok"})),
-        Err(refusal) => refusal.into_response(),
-    }
 }
 
 async fn text(State(metrics): State<Metrics>) -> Response {

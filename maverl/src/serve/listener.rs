@@ -20,11 +20,10 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
 use super::Refusal;
 use patient::Patient;
@@ -99,7 +98,7 @@ impl Listener {
     ///
     /// A handler that panics answers 500 with an id, which the log has beside the panic's message.
     pub async fn serve(self, router: Router, stop: impl Future<Output = ()>) {
-        let connections = GracefulShutdown::new();
+        let (stopping, stopped) = watch::channel(false);
         let places = Arc::new(Semaphore::new(self.limits.connections));
         let peers = Peers::default();
         let mut stop = pin!(stop);
@@ -122,14 +121,16 @@ impl Listener {
             let Some(peer) = peers.enter(address.ip(), self.limits.connections_per_peer) else {
                 continue;
             };
-            let served = self.connection(stream, router.clone(), connections.watcher());
+            let served = self.connection(stream, router.clone(), stopped.clone());
             tokio::spawn(async move {
                 served.await;
                 drop((place, peer));
             });
         }
-        drop(self.socket);
-        let _ = tokio::time::timeout(self.limits.drain, connections.shutdown()).await;
+        drop((self.socket, stopped));
+        stopping.send_replace(true);
+        // Every connection has a receiver until its end.
+        let _ = tokio::time::timeout(self.limits.drain, stopping.closed()).await;
     }
 
     /// Serves one connection to its end. An error only concerns its client, which is gone.
@@ -137,7 +138,7 @@ impl Listener {
         &self,
         stream: TcpStream,
         router: Router,
-        watcher: Watcher,
+        stopped: watch::Receiver<bool>,
     ) -> impl Future<Output = ()> + Send + use<> {
         // Without `TCP_NODELAY` answers may be delayed until more data is sent; if it is not available, they are only
         // slower.
@@ -150,21 +151,21 @@ impl Listener {
             if let Some(tls) = tls {
                 let opened = tokio::time::timeout(limits.head, tls.accept(stream)).await;
                 if let Ok(Ok(stream)) = opened {
-                    speak(stream, router, limits, watcher).await;
+                    speak(stream, router, limits, stopped).await;
                 }
                 return;
             }
-            speak(stream, router, limits, watcher).await;
+            speak(stream, router, limits, stopped).await;
         }
     }
 }
 
-/// Serves the requests of a connection.
+/// Serves the requests of a connection. After the stop it ends with the running one. A WebSocket leaves the connection.
 async fn speak<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: S,
     router: Router,
     limits: Limits,
-    watcher: Watcher,
+    mut stopped: watch::Receiver<bool>,
 ) {
     let router = TowerToHyperService::new(router);
     let service = service_fn(move |request: Request<Incoming>| {
@@ -183,8 +184,14 @@ async fn speak<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         .header_read_timeout(limits.head)
         .max_buf_size(limits.head_bytes)
         .half_close(limits.half_close)
-        .serve_connection(TokioIo::new(Patient::new(stream, limits.write)), service);
-    let _ = watcher.watch(connection).await;
+        .serve_connection(TokioIo::new(Patient::new(stream, limits.write)), service)
+        .with_upgrades();
+    let mut connection = pin!(connection);
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        _ = stopped.wait_for(|stopped| *stopped) => connection.as_mut().graceful_shutdown(),
+    }
+    let _ = connection.await;
 }
 
 /// Returns the answer of a handler that panicked; the message of the panic goes to the log alone.

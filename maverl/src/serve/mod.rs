@@ -14,6 +14,8 @@ mod listener;
 mod metrics;
 pub mod model;
 mod openai;
+#[cfg(feature = "openenv")]
+pub mod openenv;
 mod refusal;
 mod retriever;
 pub mod reward;

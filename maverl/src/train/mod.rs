@@ -11,6 +11,7 @@
 //! connects them. `training.rs` puts them together for a plan, and `run.rs` knows neither. No file here uses one that
 //! uses it.
 
+mod alternatives;
 mod batches;
 mod collect;
 mod commands;
@@ -33,6 +34,8 @@ mod record;
 mod replay;
 mod rows;
 mod run;
+mod samples;
+mod servers;
 mod sink;
 mod spans;
 mod state;
@@ -55,7 +58,7 @@ pub use interrupt::Interrupt;
 pub use progress::Silent;
 pub(crate) use progress::tell;
 pub use progress::{Progress, StepLine, silent};
-pub use replay::{Recorded, replay};
+pub use replay::{Recorded, ReplayOptions, ReplayScope, replay};
 pub use sink::{EndedEpisode, EpisodeSink, SinkError};
 pub(crate) use state::{VERIFIER, VerifierRecord};
 pub use summary::{Evaluation, Report, RunSummary, SplitScore};

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::data::Sampler;
@@ -12,12 +12,13 @@ use crate::eval::EvalSpec;
 use crate::plan::Plan;
 use crate::registry::Registry;
 use crate::rollout::{EpisodeRequest, RequestTimes, Rollout, RolloutError, Usage, episode_seed};
-use crate::run_dir::TurnTime;
+use crate::run_dir::{TurnTime, WorkerSample};
 use crate::runtime::Policy;
 use crate::task::Task;
 use crate::train::error::TrainError;
 use crate::train::progress::Progress;
 use crate::train::ranks::Peers;
+use crate::train::samples::Samples;
 use crate::train::sink::{EndedEpisode, Observers};
 use crate::train::spans::{self, Span};
 use crate::train::unscored;
@@ -31,6 +32,8 @@ pub(super) struct Players {
     rollout: Rollout,
     /// Times of the requests of training episodes.
     times: Arc<RequestTimes>,
+    /// Samples of the worker groups during the last episodes.
+    samples: Mutex<Samples>,
     /// Policies in the plan's order, for rollouts with other seats or at another temperature.
     policies: Vec<Policy>,
     /// Order of the training data.
@@ -65,6 +68,7 @@ impl Players {
         Ok(Self {
             rollout: Rollout::start(plan, registry, policies)?,
             times: Arc::new(RequestTimes::new(move || began.elapsed().as_secs_f64())),
+            samples: Mutex::new(Samples::begin(policies)),
             policies: policies.to_vec(),
             sampler,
             held_out,
@@ -89,6 +93,11 @@ impl Players {
     pub(super) fn turn_times(&self, episodes: &[Episode], rollout: &Span) -> Vec<TurnTime> {
         let start = self.times.now() - rollout.seconds();
         spans::turns(episodes, &self.times.take(), start)
+    }
+
+    /// Takes the samples of the worker groups during a rollout that has just ended.
+    pub(super) fn worker_samples(&self) -> BTreeMap<String, Vec<WorkerSample>> {
+        self.samples.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Returns the requests to each endpoint so far, and their cost.
@@ -151,9 +160,15 @@ impl Players {
         let requests = self.requests(stage, tasks, indices);
         let (own, requests): (Vec<usize>, Vec<EpisodeRequest>) = requests.into_iter().unzip();
         self.progress().play(&stage.text(), requests.len() as u64);
-        let sampled = || self.policies.iter().map(|policy| policy.work().decoded).sum::<u64>();
+        let sampled = || self.policies.iter().map(Policy::sampled).sum::<u64>();
         let (before, count) = (sampled(), Cell::new(0));
         let tell = || self.progress().played(count.get(), sampled() - before);
+        let samples = || self.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        *samples() = Samples::begin(&self.policies);
+        let tick = || {
+            tell();
+            samples().add(&self.policies);
+        };
         let playing = async {
             let mut episodes: Vec<Option<Episode>> = vec![None; total];
             let (mut playing, mut next) = (rollout.play(requests), 0);
@@ -169,7 +184,7 @@ impl Players {
             }
             Ok::<_, TrainError>((episodes, next))
         };
-        let (episodes, next) = with_ticks(playing, tell).await?;
+        let (episodes, next) = with_ticks(playing, tick).await?;
         let episodes = self.exchange(stage, episodes).await?;
         episodes[next..].iter().try_for_each(in_order)?;
         unscored::check(&episodes, self.max_unscored)?;

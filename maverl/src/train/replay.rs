@@ -10,9 +10,10 @@ use std::sync::Arc;
 use crate::checkpoint::{Checkpoint, Checkpoints, Which};
 use crate::plan::Plan;
 use crate::registry::Registry;
-use crate::rollout::{self, Replayed};
-use crate::run_dir::{RunDir, RunDirError, read_rollouts};
+use crate::rollout::{self, Replayed, RolloutError};
+use crate::run_dir::{RunDir, RunDirError, TopRecord, read_rollouts};
 use crate::runtime::Runtime;
+use crate::train::alternatives::alternatives;
 use crate::train::dataset::Needs;
 use crate::train::error::TrainError;
 use crate::train::progress::Progress;
@@ -147,9 +148,28 @@ fn quoted(names: impl Iterator<Item = String>) -> String {
     names.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
+/// Scope of a replay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReplayScope {
+    /// The episode is played again, in its environment.
+    Episode,
+    /// Every recorded turn is sampled again from its own prompt.
+    Turns,
+}
+
+/// Options of a replay.
+#[derive(Debug, Clone, Copy)]
+pub struct ReplayOptions {
+    /// Scope of the replay.
+    pub scope: ReplayScope,
+    /// Number of the likeliest tokens that are recorded at each sampled token.
+    pub top: Option<usize>,
+}
+
 /// Replays a training episode of a run with the weights of its step, and compares every turn to the bit.
 ///
-/// `plan` is that of the run's own configuration. Stored episodes of evaluations are not replayed.
+/// `plan` is that of the run's own configuration. Stored episodes of evaluations are not replayed. With
+/// [`ReplayOptions::top`], the record has so many of the likeliest tokens at each sampled token.
 ///
 /// # Errors
 ///
@@ -159,8 +179,16 @@ pub async fn replay(
     registry: &Registry,
     run: &RunDir,
     recorded: &Recorded,
+    options: ReplayOptions,
     progress: &Arc<dyn Progress>,
-) -> Result<Replayed, TrainError> {
+) -> Result<(Replayed, Option<TopRecord>), TrainError> {
+    let names = (0..plan.policies.len()).filter_map(|policy| plan.rollout_servers(policy));
+    if let Some((name, _)) = names.into_iter().next() {
+        let problem =
+            "they do not sample the same tokens again, so episodes of the run cannot be replayed"
+                .to_owned();
+        return Err(RolloutError::Servers { name: name.to_owned(), problem }.into());
+    }
     let runtime = Runtime::start(&plan.worker_specs(), &plan.runtime_options())?;
     let replayed = async {
         let observers = Observers::new(progress);
@@ -168,7 +196,15 @@ pub async fn replay(
         let mut training = Training::start(plan, registry, &runtime, Needs::Nothing, alone)?;
         return_to(&mut training, run, recorded.step.saturating_sub(1), &**progress).await?;
         let rollout = training.rollout_of(recorded.step.saturating_sub(1), &recorded.episode);
-        Ok(rollout::replay(&rollout, &recorded.episode).await)
+        let replayed = match options.scope {
+            ReplayScope::Episode => rollout::replay(&rollout, &recorded.episode).await,
+            ReplayScope::Turns => rollout::replay_turns(&rollout, &recorded.episode).await,
+        };
+        let top = match options.top {
+            Some(top) => Some(alternatives(&runtime, recorded, top).await?),
+            None => None,
+        };
+        Ok((replayed, top))
     };
     let replayed = replayed.await;
     runtime.shutdown();

@@ -17,7 +17,8 @@ use crate::config::{CheckpointConfig, EvalConfig, RecordConfig};
 use crate::metrics::{Metrics, by_seat};
 use crate::run_dir::disk::{read_json, write_json};
 use crate::run_dir::{
-    Journal, Missing, Origin, RunDir, RunDirError, RunLocation, STEP_SECONDS, TRAIN,
+    Journal, Missing, Origin, RunDir, RunDirError, RunLocation, STEP_SECONDS, SpanRow, TRAIN,
+    WorkerSample,
 };
 use crate::train::commands::resume_command;
 use crate::train::error::TrainError;
@@ -202,7 +203,7 @@ impl<W: Trainable> Run<W> {
         if done.timing.get("time/eval_s").is_some() {
             self.spans.push(Span::since("validation", validating));
         }
-        self.spans(step)?;
+        self.spans(step, std::mem::take(&mut done.workers))?;
         let line = self.line(&done);
         self.progress.step(&line);
         rows::warn(&mut self.journal, &*self.progress, step, &done.warnings)?;
@@ -233,9 +234,14 @@ impl<W: Trainable> Run<W> {
     }
 
     /// Appends the times of the parts of a step.
-    fn spans(&mut self, step: u64) -> Result<(), RunDirError> {
+    fn spans(
+        &mut self,
+        step: u64,
+        samples: BTreeMap<String, Vec<WorkerSample>>,
+    ) -> Result<(), RunDirError> {
         let spans = std::mem::take(&mut self.spans);
-        let row = spans::row(step, spans, self.clock, Instant::now());
+        let row = spans::row(step, spans, [self.clock, Instant::now()]);
+        let row = SpanRow { samples, ..row };
         if self.settings.record.clock { self.journal.append_spans(&row) } else { Ok(()) }
     }
 

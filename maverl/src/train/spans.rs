@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Instant, SystemTime};
 
+use crate::rollout::RequestTime;
 use crate::run_dir::{SpanRecord, SpanRow, TurnTime};
 use crate::trajectory::Episode;
 
@@ -35,7 +36,7 @@ impl Span {
 
 /// Returns the row of a step that lasted from `from` to `to`. Time without a span is `files`: everything that is
 /// written and counted between the others.
-pub(super) fn row(step: u64, mut spans: Vec<Span>, from: Instant, to: Instant) -> SpanRow {
+pub(super) fn row(step: u64, mut spans: Vec<Span>, [from, to]: [Instant; 2]) -> SpanRow {
     let seconds = |from: Instant, to: Instant| to.saturating_duration_since(from).as_secs_f64();
     spans.sort_by_key(|span| (span.start, span.policy.is_some()));
     let (mut records, mut at) = (Vec::new(), from);
@@ -55,14 +56,15 @@ pub(super) fn row(step: u64, mut spans: Vec<Span>, from: Instant, to: Instant) -
     }
     files(&mut records, at, to);
     let since = SystemTime::UNIX_EPOCH.elapsed().map_or(0.0, |since| since.as_secs_f64());
-    SpanRow { step, start: since - seconds(from, Instant::now()), spans: records }
+    let start = since - seconds(from, Instant::now());
+    SpanRow { step, start, spans: records, samples: BTreeMap::new() }
 }
 
 /// Returns the times of the turns of episodes, from those of requests by their seeds. `start` is the start of the
 /// rollout.
 pub(super) fn turns(
     episodes: &[Episode],
-    times: &BTreeMap<u64, [f64; 2]>,
+    times: &BTreeMap<u64, RequestTime>,
     start: f64,
 ) -> Vec<TurnTime> {
     let ms = |time: f64| ((time - start).max(0.0) * 1e3).round() as u64;
@@ -72,8 +74,9 @@ pub(super) fn turns(
             // Turns of a program have other paths in the record than their requests had.
             let seed = turn.tokens.as_ref().map(|tokens| tokens.seed);
             let seed = seed.unwrap_or_else(|| turn.path.seed(episode.seed));
-            if let Some([asked, ended]) = times.get(&seed) {
-                found.push(TurnTime(n, i, turn.seat.clone(), ms(*asked), ms(*ended)));
+            if let Some(RequestTime { asked, began, ended }) = times.get(&seed) {
+                let seat = turn.seat.clone();
+                found.push(TurnTime(n, i, seat, ms(*asked), ms(*ended), began.map(ms)));
             }
         }
     }
@@ -105,7 +108,7 @@ mod tests {
             span("rollout", None, 100, 600),
             span("checkpoint", None, 0, 50),
         ];
-        let row = row(3, spans, from, at(1000));
+        let row = row(3, spans, [from, at(1000)]);
         let names: Vec<(&str, Option<&str>)> = row
             .spans
             .iter()
@@ -132,11 +135,16 @@ mod tests {
         let seat = one.turns[1].seat.clone();
         one.turns[2].tokens = None;
         let seed = one.turns[2].path.seed(one.seed);
-        let times = BTreeMap::from([(1, [10.25, 10.5]), (seed, [10.5, 12.0])]);
+        let time = |asked, began, ended| RequestTime { asked, began, ended };
+        let times =
+            BTreeMap::from([(1, time(10.25, Some(10.375), 10.5)), (seed, time(10.5, None, 12.0))]);
         let found = turns(&[one], &times, 10.0);
         assert_eq!(
             found,
-            [TurnTime(0, 1, seat.clone(), 250, 500), TurnTime(0, 2, seat, 500, 2000)]
+            [
+                TurnTime(0, 1, seat.clone(), 250, 500, Some(375)),
+                TurnTime(0, 2, seat, 500, 2000, None)
+            ]
         );
     }
 }

@@ -27,6 +27,7 @@ pub(super) async fn step(
     let mut episodes = collect(at, players, tasks, rollouts).await?;
     let rollout = meter.collected();
     let clock = players.turn_times(&episodes, &rollout);
+    let workers = players.worker_samples();
     players.progress().work(&format!("step {}: learning", at.step + 1));
     if learner.penalize_kl(at.plan, &mut episodes).await? {
         rollouts.replace(&episodes)?;
@@ -36,7 +37,7 @@ pub(super) async fn step(
     stepped.timing = meter.stop(&episodes, &players.usage());
     stepped.warnings.extend(left_out(at.step, &episodes));
     stepped.spans.push(rollout);
-    Ok(Stepped { episodes, clock, ..stepped })
+    Ok(Stepped { episodes, clock, workers, ..stepped })
 }
 
 /// Trains on the episodes of a step, which may be stored ones.

@@ -1,9 +1,11 @@
 //! Interface between the course of a run and the training that it repeats.
 
+use std::collections::BTreeMap;
+
 use crate::checkpoint::{Checkpoint, Draft};
 use crate::eval::EvalSpec;
 use crate::metrics::Metrics;
-use crate::run_dir::{RolloutWriter, StepSamples, TokenRecord, TurnTime};
+use crate::run_dir::{RolloutWriter, StepSamples, TokenRecord, TurnTime, WorkerSample};
 use crate::train::error::TrainError;
 use crate::train::spans::Span;
 use crate::trajectory::Episode;
@@ -48,4 +50,6 @@ pub(super) struct Stepped {
     pub(super) spans: Vec<Span>,
     /// Times of the turns.
     pub(super) clock: Vec<TurnTime>,
+    /// Samples of the worker groups during the rollout, by policy.
+    pub(super) workers: BTreeMap<String, Vec<WorkerSample>>,
 }

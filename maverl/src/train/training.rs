@@ -22,6 +22,7 @@ use crate::train::error::TrainError;
 use crate::train::learner::Learner;
 use crate::train::players::Players;
 use crate::train::ranks::Peers;
+use crate::train::servers::Servers;
 use crate::train::sink::Observers;
 use crate::train::step::{learn, step};
 use crate::train::trainable::{Stepped, Trainable};
@@ -44,6 +45,8 @@ pub(super) struct Training<'p> {
     device: String,
     /// Number of ranks.
     ranks: usize,
+    /// Inference servers that sample for policies.
+    servers: Servers,
 }
 
 impl<'p> Training<'p> {
@@ -57,7 +60,9 @@ impl<'p> Training<'p> {
     ) -> Result<Self, TrainError> {
         let dataset = Dataset::read(plan, needs)?;
         let (sampler, held_out) = (dataset.sampler(plan), held_out(plan, needs)?);
-        let policies = runtime.policies();
+        let told = (&observers.progress, peers);
+        let (servers, policies) = Servers::start(plan, runtime.policies(), told)?;
+        let policies = &policies;
         Ok(Self {
             plan,
             swapped: (plan.algorithm.swap_every > 0).then(|| plan.with_swapped_policies()),
@@ -73,6 +78,7 @@ impl<'p> Training<'p> {
             ranks: peers.size(),
             dataset,
             device: device(runtime),
+            servers,
         })
     }
 
@@ -177,6 +183,9 @@ impl Trainable for Training<'_> {
         step: u64,
         rollouts: &mut RolloutWriter,
     ) -> Result<Stepped, TrainError> {
+        if self.plan.algorithm.preset.generates() {
+            self.servers.sync().await?;
+        }
         let Self { players, learner, .. } = self;
         let plan = plan_of(self.plan, self.swapped.as_ref(), step);
         let at = StepPlan { plan, step, rates: None };
@@ -195,10 +204,12 @@ impl Trainable for Training<'_> {
         let expected = self.plan.task.group_size.get() == 1;
         let warning = measure::singletons(&stepped.metrics).filter(|_| !expected);
         stepped.warnings_once.extend(warning.map(|warning| ("singletons", warning)));
+        stepped.timing.extend(self.servers.take_usage());
         Ok(stepped)
     }
 
     async fn evaluate(&self, spec: &EvalSpec) -> Result<Vec<Episode>, TrainError> {
+        self.servers.sync().await?;
         self.players.evaluate(self.plan, spec).await
     }
 
@@ -207,6 +218,7 @@ impl Trainable for Training<'_> {
     }
 
     async fn load(&mut self, checkpoint: &Checkpoint) -> Result<(), TrainError> {
+        self.servers.forget();
         self.learner.load(self.plan, checkpoint).await
     }
 }

@@ -15,6 +15,7 @@ pub(super) const FILES: &[(&str, &str, &str)] = &[
     ("page_runs.js", JS, include_str!("web/page_runs.js")),
     ("page_overview.js", JS, include_str!("web/page_overview.js")),
     ("page_metrics.js", JS, include_str!("web/page_metrics.js")),
+    ("page_step.js", JS, include_str!("web/page_step.js")),
     ("page_episodes.js", JS, include_str!("web/page_episodes.js")),
     ("page_episode.js", JS, include_str!("web/page_episode.js")),
     ("page_tokens.js", JS, include_str!("web/page_tokens.js")),

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::Viewer;
 use super::api::Answer;
 use super::http::{Query, Response};
-use super::run::Run;
-use crate::eval::paired;
+use super::run::{Facts, Run};
+use crate::eval::{over_runs, paired};
 
 /// Maximum number of compared runs.
 const MOST: usize = 12;
@@ -45,8 +45,10 @@ pub(super) fn answer(viewer: &Viewer, query: &Query) -> Answer {
     let pairs: Vec<Value> = (1..runs.len())
         .map(|i| pair(&runs[0].1, &runs[i].1, &differs(&facts[0].provenance, &facts[i].provenance)))
         .collect();
+    let seeds = seeds(&runs, &facts, &keys);
     Ok(Response::json(&json!({
         "runs": lines,
+        "seeds": seeds,
         "keys": keys.into_iter().map(|(key, values)| json!({ "key": key, "values": values })).collect::<Vec<_>>(),
         "hashes": hashes.into_iter().map(|(key, values)| {
             let equal = values.iter().all(|value| *value == values[0]);
@@ -54,6 +56,41 @@ pub(super) fn answer(viewer: &Viewer, query: &Query) -> Answer {
         }).collect::<Vec<_>>(),
         "pairs": pairs,
     })))
+}
+
+/// Returns the sets of at least two runs that differ in the seed only: their results, the interval of a run from another
+/// seed by Student's t, and each run's difference from the first of the set, paired by task.
+fn seeds(
+    runs: &[(usize, Arc<Run>)],
+    facts: &[Facts],
+    keys: &BTreeMap<String, Vec<Value>>,
+) -> Vec<Value> {
+    let others = |i: usize| {
+        let values = keys.iter().filter(|(key, _)| *key != "seed").map(|(_, values)| &values[i]);
+        json!(values.collect::<Vec<_>>()).to_string()
+    };
+    let mut sets: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    (0..runs.len()).for_each(|i| sets.entry(others(i)).or_default().push(i));
+    let set = |members: &Vec<usize>| {
+        let after = |i: &usize| facts[*i].after["sampled"]["overall"]["avg"]["mean"].as_f64();
+        let results: Vec<Option<f64>> = members.iter().map(after).collect();
+        let known: Vec<f64> = results.iter().copied().flatten().collect();
+        let interval = over_runs(&known).filter(|_| known.len() > 1);
+        let first = members[0];
+        let pair = |i: &usize| {
+            let differs = differs(&facts[first].provenance, &facts[*i].provenance);
+            pair(&runs[first].1, &runs[*i].1, &differs)
+        };
+        json!({
+            "members": members,
+            "after": results,
+            "interval": interval.map(|of| json!({ "mean": of.mean, "low": of.low, "high": of.high })),
+            "pairs": members[1..].iter().map(pair).collect::<Vec<_>>(),
+        })
+    };
+    let mut sets: Vec<&Vec<usize>> = sets.values().filter(|members| members.len() > 1).collect();
+    sets.sort();
+    sets.into_iter().map(set).collect()
 }
 
 /// Calls `found` with every leaf of a table by its whole key.

@@ -1,6 +1,7 @@
-//! Parts of a run in the formats of other programs: CSV, JSON lines, Parquet, Chrome trace.
+//! Parts of a run in the formats of other programs: CSV, JSON lines, Parquet, Chrome trace, logs of Inspect.
 
 mod columns;
+mod inspect;
 #[cfg(feature = "parquet")]
 mod parquet;
 
@@ -29,6 +30,8 @@ pub enum Part {
     Turns,
     /// Times of steps and turns, as Chrome trace.
     Trace,
+    /// An evaluation, as a log of Inspect.
+    Inspect,
 }
 
 /// Format of a file.
@@ -40,7 +43,7 @@ pub enum Format {
     Jsonl,
     /// Columns with all texts.
     Parquet,
-    /// Chrome trace: one object.
+    /// Chrome trace, or a log of Inspect: one object.
     Json,
 }
 
@@ -53,7 +56,7 @@ impl Format {
     pub fn of(part: Part, path: &Path) -> Result<Self, String> {
         let end = path.extension().and_then(|end| end.to_str()).unwrap_or_default();
         let known: &[(&str, Self)] = match part {
-            Part::Trace => &[("json", Self::Json)],
+            Part::Trace | Part::Inspect => &[("json", Self::Json)],
             _ => &[("csv", Self::Csv), ("jsonl", Self::Jsonl), ("parquet", Self::Parquet)],
         };
         let found = known.iter().find(|(name, _)| *name == end).map(|(_, format)| *format);
@@ -90,12 +93,25 @@ pub enum ExtractError {
 
 /// Writes a part of a run, and returns the number of rows.
 ///
+/// `evaluation` names the evaluation of [`Part::Inspect`]: `before`, `before-greedy`, `after`, `after-greedy`, or
+/// `step-000010` for a validation.
+///
 /// # Errors
 ///
 /// If the run has no such part, or a file cannot be read or written.
-pub fn extract(dir: &Path, part: Part, format: Format, out: &Path) -> Result<usize, ExtractError> {
+pub fn extract(
+    dir: &Path,
+    (part, format): (Part, Format),
+    evaluation: &str,
+    out: &Path,
+) -> Result<usize, ExtractError> {
     let run = RunDir::open(dir)?;
     match part {
+        Part::Inspect => {
+            let (log, samples) = inspect::log(&run, evaluation)?;
+            json(&log, out)?;
+            Ok(samples)
+        }
         Part::Trace => trace(dir, out),
         Part::Metrics => write(&metrics(dir)?, format, out),
         Part::Episodes => write(&episodes(&run)?, format, out),
@@ -259,11 +275,16 @@ fn trace(dir: &Path, out: &Path) -> Result<usize, ExtractError> {
         steps.push((row, turns.unwrap_or_default()));
     }
     let events = spans::events(&steps);
-    let error = failed(out);
-    let file = File::create(out).map_err(|e| error(e.to_string()))?;
-    let written = serde_json::to_writer(BufWriter::new(file), &json!({ "traceEvents": events }));
-    written.map_err(|e| error(e.to_string()))?;
+    json(&json!({ "traceEvents": events }), out)?;
     Ok(events.len())
+}
+
+/// Writes one object.
+fn json(value: &Value, out: &Path) -> Result<(), ExtractError> {
+    let error = failed(out);
+    let mut file = BufWriter::new(File::create(out).map_err(|e| error(e.to_string()))?);
+    serde_json::to_writer(&mut file, value).map_err(|e| error(e.to_string()))?;
+    file.flush().map_err(|e| error(e.to_string()))
 }
 
 fn object(value: &Value) -> Map<String, Value> {

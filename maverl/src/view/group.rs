@@ -9,10 +9,15 @@ use super::api::{self, Answer};
 use super::episode::sample_json;
 use super::http::Response;
 use super::run::Run;
-use crate::run_dir::{StepSamples, TRAIN};
+use crate::run_dir::disk::{entries, name, step_of};
+use crate::run_dir::{GroupRecord, StepSamples, TRAIN};
 
 /// Number of characters of a reply in a line.
 const REPLY: usize = 200;
+/// Maximum number of steps whose groups are compared, the newest ones.
+const STEPS: usize = 200;
+/// Number of groups of all steps that are listed.
+const LARGEST: usize = 200;
 
 fn recorded(run: &Run, step: u64) -> Result<StepSamples, Response> {
     let missing = || {
@@ -24,25 +29,60 @@ fn recorded(run: &Run, step: u64) -> Result<StepSamples, Response> {
     api::samples(run, step)?.ok_or_else(missing)
 }
 
-/// Lists the groups of a step.
-pub(super) fn list(run: &Run, step: u64) -> Answer {
-    let all = recorded(run, step)?;
-    let mut sums: BTreeMap<usize, (f64, f64)> = BTreeMap::new();
+/// Returns a line for each group: its samples, their mean reward, and the sum of their absolute advantages.
+fn lines(step: u64, all: &StepSamples) -> Vec<(f64, Value)> {
+    let mut sums: BTreeMap<usize, (usize, f64, f64)> = BTreeMap::new();
     for sample in &all.samples {
         if let Some(group) = sample.group {
-            let (rewards, advantages) = sums.entry(group).or_default();
+            let (n, rewards, advantages) = sums.entry(group).or_default();
+            *n += 1;
             *rewards += sample.reward;
             *advantages += sample.advantage.abs();
         }
     }
-    let line = |group: &crate::run_dir::GroupRecord| {
-        let (rewards, advantages) = sums.get(&group.id).copied().unwrap_or_default();
-        let n = all.of_group(group.id).count();
-        json!({ "group": group, "samples": n, "reward": rewards / n.max(1) as f64, "advantages": advantages })
+    let whole: f64 = sums.values().map(|(_, _, advantages)| advantages).sum();
+    let line = |group: &GroupRecord| {
+        let (n, rewards, advantages) = sums.get(&group.id).copied().unwrap_or_default();
+        let share = if whole > 0.0 { advantages / whole } else { 0.0 };
+        let line = json!({
+            "step": step, "group": group, "samples": n, "reward": rewards / n.max(1) as f64,
+            "advantages": advantages, "share": share,
+        });
+        (advantages, line)
     };
-    let groups: Vec<Value> = all.groups.iter().map(line).collect();
+    all.groups.iter().map(line).collect()
+}
+
+/// Lists the groups of a step.
+pub(super) fn list(run: &Run, step: u64) -> Answer {
+    let all = recorded(run, step)?;
+    let groups: Vec<Value> = lines(step, &all).into_iter().map(|(_, line)| line).collect();
     api::bounded(&json!({
         "step": step, "estimator": all.estimator, "groups": groups, "samples": all.samples.len(),
+    }))
+}
+
+/// Lists the groups of all steps with the largest sums of absolute advantages.
+pub(super) fn largest(run: &Run) -> Answer {
+    let files = entries(&run.path().join("samples")).unwrap_or_default();
+    let of_step = |path: &std::path::PathBuf| name(path).ends_with(".jsonl.zst");
+    let mut steps: Vec<u64> =
+        files.iter().filter(|path| of_step(path)).filter_map(|path| step_of(path)).collect();
+    steps.sort_unstable();
+    let read = &steps[steps.len().saturating_sub(STEPS)..];
+    let (mut found, mut samples, mut estimator) = (Vec::new(), 0, Value::Null);
+    for step in read {
+        let all = recorded(run, *step)?;
+        found.extend(lines(*step, &all));
+        found.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+        found.truncate(LARGEST);
+        samples += all.samples.len();
+        estimator = json!(all.estimator);
+    }
+    let groups: Vec<Value> = found.into_iter().map(|(_, line)| line).collect();
+    api::bounded(&json!({
+        "step": null, "steps": [read.first(), read.last()], "of": steps.len(),
+        "estimator": estimator, "groups": groups, "samples": samples,
     }))
 }
 

@@ -1,5 +1,7 @@
 //! Rows of `episodes.jsonl` in memory: the numbers by which episodes are found. Texts stay in the file.
 
+pub(super) mod counts;
+
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fs::File;

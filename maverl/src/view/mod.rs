@@ -14,6 +14,7 @@ mod group;
 mod growing;
 mod http;
 mod index;
+mod kept;
 mod notices;
 mod page;
 mod run;
@@ -24,13 +25,14 @@ mod series;
 mod serve;
 mod show;
 mod spans;
+mod team;
 #[cfg(test)]
 mod tests;
 mod tokens;
 
 pub use extract::{ExtractError, Format, Part, extract};
 pub use http::{Body, Request, Response};
-pub use page::{PageError, PageSummary};
+pub use page::{PageChoice, PageError, PageSummary};
 pub use show::{Shown, show};
 
 use std::path::{Path, PathBuf};
@@ -52,6 +54,8 @@ pub struct Viewer {
     key: String,
     /// Directories of runs, or runs.
     places: Vec<PathBuf>,
+    /// Directory below which rows of old runs are kept.
+    cache: Option<PathBuf>,
     runs: Mutex<Runs>,
 }
 
@@ -69,7 +73,13 @@ impl Viewer {
     ///
     /// If the operating system gives no random key.
     pub fn new(places: Vec<PathBuf>) -> std::io::Result<Self> {
-        Ok(Self { key: http::random_key()?, places, runs: Mutex::default() })
+        Ok(Self { key: http::random_key()?, places, cache: None, runs: Mutex::default() })
+    }
+
+    /// Keeps the rows that are made for old runs below a directory.
+    #[must_use]
+    pub fn keeping_rows(self, cache: Option<PathBuf>) -> Self {
+        Self { cache, ..self }
     }
 
     /// Returns the path of the first page. It is secret: other users of the machine can reach the port, too.
@@ -85,7 +95,7 @@ impl Viewer {
                 if !runs.all.iter().any(|run| run.path() == found) {
                     let name = self.name(place, &found);
                     let run = Arc::new(Run::new(found, name));
-                    scan::start(&run);
+                    scan::start(&run, self.cache.as_deref());
                     runs.all.push(run);
                 }
             }

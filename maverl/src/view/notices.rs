@@ -38,6 +38,8 @@ pub(super) fn notices(series: &Series, warnings: &[Value], gain: Option<&Interva
     let mut found = Vec::new();
     found.extend(unscored(series));
     found.extend(seats(series));
+    found.extend(drop(series));
+    found.extend(unearned(series));
     found.extend(groups(series));
     found.extend(policies(series));
     found.extend(gain.filter(|gain| gain.low <= 0.0 && gain.high >= 0.0).map(|gain| {
@@ -94,6 +96,58 @@ fn seats(series: &Series) -> Vec<Notice> {
         names.filter_map(notice).collect::<Vec<_>>()
     };
     rules.into_iter().flat_map(of).collect()
+}
+
+/// Returns the median of numbers; 0 without any.
+fn median(mut numbers: Vec<f64>) -> f64 {
+    numbers.sort_by(f64::total_cmp);
+    numbers.get(numbers.len() / 2).copied().unwrap_or(0.0)
+}
+
+/// Returns a notice on the largest drop of the score below the median of the 10 steps before, if it is beyond their
+/// spread.
+fn drop(series: &Series) -> Option<Notice> {
+    let values = series.values("rollout/score_mean");
+    let fall = |at: usize| {
+        let before: Vec<f64> = values[at.saturating_sub(10)..at].iter().map(|v| v.1).collect();
+        let usual = median(before.clone());
+        let spread = median(before.iter().map(|value| (value - usual).abs()).collect());
+        let (step, value) = values[at];
+        let below = usual - value;
+        (below > 0.1 && below > 6.0 * spread).then_some((below, step, value, usual))
+    };
+    let falls = (5..values.len().min(10_000)).filter_map(fall);
+    let (_, step, value, usual) = falls.max_by(|a, b| a.0.total_cmp(&b.0))?;
+    let text = format!(
+        "the score fell to {value:.3} in step {step}; it was {usual:.3} (median of 10 steps)"
+    );
+    Some(Notice::problem(text, Some(step), Some(format!("step?step={step}"))))
+}
+
+/// Returns notices on seats whose reward rises from the first to the last third of the run while solved tasks do not.
+fn unearned(series: &Series) -> Vec<Notice> {
+    let ends = |name: &str| {
+        let values = series.values(name);
+        let third = values.len() / 3;
+        let mean = |part: &[(u64, f64)]| part.iter().map(|v| v.1).sum::<f64>() / third as f64;
+        let (first, last) = (values.get(..third)?, values.get(values.len() - third..)?);
+        (third >= 3).then(|| (mean(first), mean(last), last[0].0, last[third - 1].0))
+    };
+    let Some((solved, solved_last, ..)) = ends("rollout/solved") else { return Vec::new() };
+    let notice = |name: &str| {
+        let seat = name.strip_prefix("rollout/")?.strip_suffix("/reward_mean")?;
+        let (reward, reward_last, first, last) = ends(name)?;
+        let rises = reward_last - reward > 0.1 && solved_last - solved < 0.02;
+        let text = format!(
+            "{seat}: its reward rose from {reward:.3} to {reward_last:.3}, and solved tasks went from {:.1} to {:.1} %: \
+             it is rewarded for something else",
+            100.0 * solved,
+            100.0 * solved_last
+        );
+        let link = format!("episodes?step={first}..{last}&solved=0&sort=-reward&seat={seat}");
+        rises.then(|| Notice::problem(text, Some(first), Some(link)))
+    };
+    series.names().filter_map(notice).collect()
 }
 
 fn groups(series: &Series) -> Vec<Notice> {
@@ -153,9 +207,7 @@ fn policies(series: &Series) -> Vec<Notice> {
 /// Returns the first value above 10 times the median of at least 5 values before it.
 fn spike(values: &[(u64, f64)]) -> Option<(u64, f64, f64)> {
     (5..values.len().min(10_000)).find_map(|at| {
-        let mut before: Vec<f64> = values[at.saturating_sub(101)..at].iter().map(|v| v.1).collect();
-        before.sort_by(f64::total_cmp);
-        let median = before[before.len() / 2];
+        let median = median(values[at.saturating_sub(101)..at].iter().map(|v| v.1).collect());
         let (step, value) = values[at];
         (median > 0.0 && value > 10.0 * median).then_some((step, value, median))
     })
@@ -240,7 +292,32 @@ mod tests {
             );
         }
         assert_eq!(problems(&series("mismatch/p/logp_abs_max", |_| 0.01)).len(), 1);
+        let fallen = problems(&series("rollout/score_mean", |s| if s == 17 { 0.5 } else { 0.8 }));
+        assert!(fallen.len() == 1 && fallen[0].contains("fell to 0.500 in step 17"), "{fallen:?}");
+        let wavy = |s: u64| 0.5 + 0.2 * (s as f64).sin();
+        assert!(problems(&series("rollout/score_mean", wavy)).is_empty(), "a usual spread");
         assert_eq!(problems(&series("engine/p/preemptions", |s| s as f64)).len(), 1);
+    }
+
+    #[test]
+    fn a_reward_that_rises_without_solved_tasks_is_told() {
+        let run = |solved: fn(u64) -> f64| {
+            let mut series = Series::default();
+            for step in 1..=30 {
+                let reward = 0.2 + 0.02 * step as f64;
+                let row = serde_json::json!({
+                    "step": step, "rollout/solved": solved(step), "rollout/a/b/reward_mean": reward,
+                });
+                series.add(row.to_string().as_bytes());
+            }
+            problems(&series)
+        };
+        let found = run(|_| 0.25);
+        assert!(
+            found.len() == 1 && found[0].contains("a/b: its reward rose from 0.310"),
+            "{found:?}"
+        );
+        assert!(run(|step| 0.02 * step as f64).is_empty(), "tasks are solved");
     }
 
     #[test]

@@ -1,9 +1,10 @@
-//! Runs as one page without a server: `maverl view --static OUT.html`.
+//! Runs as pages without a server: `maverl view --static OUT.html` writes one file, `--static OUT` a directory.
 //!
-//! The page holds the answers of the interface, packed in one block for each step, beside the scripts of the pages. Its
+//! A page holds the answers of the interface, packed in one block for each step, beside the scripts of the pages. Its
 //! policy allows its own script and style by their hashes, and no request.
 
 mod bundle;
+mod folder;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -50,7 +51,8 @@ pub enum PageError {
     },
     /// The page would be too large.
     #[error(
-        "the page would have {} MiB, more than {} MiB; about {fits} episodes fit: `--episodes {fits}`",
+        "the page would have {} MiB, more than {} MiB; about {fits} episodes of each run fit: `--episodes {fits}`. A \
+         directory has no bound: give a name without `.html`",
         bytes >> 20, MOST >> 20
     )]
     TooLarge {
@@ -67,6 +69,15 @@ pub enum PageError {
         /// Error of the operating system.
         source: std::io::Error,
     },
+}
+
+/// Choice of the training episodes in a page: whole tasks of the steps, those first whose scores differ most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PageChoice {
+    /// Maximum number of episodes of each run.
+    pub episodes: usize,
+    /// First and last step; `None` for the first and the last step of the run alone.
+    pub steps: Option<(u32, u32)>,
 }
 
 /// Content of a written page.
@@ -93,13 +104,12 @@ struct Blocks {
 }
 
 impl Viewer {
-    /// Writes all runs into one page, with the episodes of up to `episodes` training episodes of each run: those of the
-    /// first and the last step, the groups whose scores differ most first.
+    /// Writes all runs into one page, or into a directory if the path does not end with `.html`.
     ///
     /// # Errors
     ///
     /// See [`PageError`].
-    pub fn write_page(&self, episodes: usize, out: &Path) -> Result<PageSummary, PageError> {
+    pub fn write_page(&self, choice: &PageChoice, out: &Path) -> Result<PageSummary, PageError> {
         let runs = self.runs();
         if runs.is_empty() {
             return Err(PageError::NoRun);
@@ -115,18 +125,24 @@ impl Viewer {
             while run.now().scanning.is_some() {
                 std::thread::sleep(WAIT);
             }
-            self.add_run(&mut blocks, r, run, episodes)?;
+            self.add_run(&mut blocks, r, run, choice)?;
         }
         let contents = json!({ "episodes": blocks.episodes, "of": blocks.of });
         blocks.blocks.entry("all".to_owned()).or_default().insert("contents".to_owned(), contents);
-        let page = html(&blocks.blocks);
-        if page.len() > MOST {
-            let fits = (episodes as f64 * MOST as f64 / page.len() as f64 * 0.9) as usize;
-            return Err(PageError::TooLarge { bytes: page.len(), fits });
-        }
-        std::fs::write(out, &page)
-            .map_err(|source| PageError::Output { path: out.display().to_string(), source })?;
-        let (bytes, runs) = (page.len(), runs.len());
+        let failed = |source| PageError::Output { path: out.display().to_string(), source };
+        let bytes = if out.extension().is_some_and(|end| end == "html") {
+            let page = html(&blocks.blocks);
+            if page.len() > MOST {
+                let share = MOST as f64 / page.len() as f64 * 0.9;
+                let fits = (blocks.episodes as f64 * share / runs.len() as f64) as usize;
+                return Err(PageError::TooLarge { bytes: page.len(), fits });
+            }
+            std::fs::write(out, &page).map_err(failed)?;
+            page.len()
+        } else {
+            folder::write(&blocks.blocks, out).map_err(failed)?
+        };
+        let runs = runs.len();
         Ok(PageSummary { runs, episodes: blocks.episodes, of: blocks.of, bytes })
     }
 
@@ -136,14 +152,14 @@ impl Viewer {
         blocks: &mut Blocks,
         r: usize,
         run: &Run,
-        most: usize,
+        choice: &PageChoice,
     ) -> Result<(), PageError> {
-        for part in ["", "/config", "/series", "/spans"] {
+        for part in ["", "/config", "/series", "/spans", "/team", "/groups"] {
             self.add(blocks, "all", &run.name, &format!("runs/{r}{part}"))?;
         }
         let chosen = {
             let held = run.now();
-            let chosen = chosen(&held.index, most);
+            let chosen = chosen(&held.index, choice);
             let rows = held.index.read(held.rows_file(), &chosen);
             let failed = |error: std::io::Error| PageError::Part {
                 run: run.name.clone(),
@@ -158,6 +174,11 @@ impl Viewer {
         let mut groups = BTreeSet::new();
         for row in &rows {
             self.add_episode(blocks, r, run, row, &mut groups)?;
+        }
+        let train = rows.iter().filter(|row| row["stage"] == TRAIN);
+        for step in train.filter_map(|row| row["step"].as_u64()).collect::<BTreeSet<u64>>() {
+            let path = format!("runs/{r}/steps/{step}");
+            self.add(blocks, &format!("{r}-{step}"), &run.name, &path)?;
         }
         for step in groups.iter().map(|(step, _)| *step).collect::<BTreeSet<u64>>() {
             self.add(
@@ -244,13 +265,17 @@ fn subsets(runs: usize) -> Vec<Vec<usize>> {
     (0..1 << runs).map(of).filter(|subset| subset.len() > 1).collect()
 }
 
-/// Returns the rows of up to `most` training episodes of the first and the last step, by whole groups of a task, those
-/// with the largest difference of scores first.
-fn chosen(index: &Index, most: usize) -> Vec<usize> {
+/// Returns the rows of the chosen training episodes, by whole groups of a task, those with the largest difference of
+/// scores first.
+fn chosen(index: &Index, choice: &PageChoice) -> Vec<usize> {
     let steps = index.steps(TRAIN);
-    let ends: BTreeSet<u32> = steps.first().into_iter().chain(steps.last()).copied().collect();
+    let ends = [steps.first(), steps.last()];
+    let wanted = |step: &u32| match choice.steps {
+        Some((first, last)) => (first..=last).contains(step),
+        None => ends.contains(&Some(step)),
+    };
     let mut groups: Vec<(f64, Vec<usize>)> = Vec::new();
-    for step in ends {
+    for step in steps.iter().copied().filter(wanted) {
         let selection = Selection {
             stage: Some(TRAIN.to_owned()),
             steps: (Some(step), Some(step)),
@@ -272,12 +297,20 @@ fn chosen(index: &Index, most: usize) -> Vec<usize> {
     groups.sort_by(|(a, _), (b, _)| b.total_cmp(a));
     let mut rows = Vec::new();
     for (_, group) in groups {
-        if rows.len() + group.len() <= most {
+        if group.len() <= choice.episodes - rows.len() {
             rows.extend(group);
         }
     }
     rows.sort_unstable();
     rows
+}
+
+/// Returns answers as base64 of gzip of JSON.
+fn packed(answers: &Map<String, Value>) -> String {
+    // Writing to memory cannot fail.
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
+    let _ = gzip.write_all(Value::from(answers.clone()).to_string().as_bytes());
+    STANDARD.encode(gzip.finish().unwrap_or_default())
 }
 
 /// Returns the page.
@@ -290,15 +323,13 @@ fn html(blocks: &BTreeMap<String, Map<String, Value>>) -> Vec<u8> {
         hash(&script),
         hash(&style),
     );
-    let mut packed = String::new();
+    let mut scripts = String::new();
     for (name, answers) in blocks {
         // Writing to memory cannot fail.
-        let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
-        let _ = gzip.write_all(Value::from(answers.clone()).to_string().as_bytes());
-        let bytes = STANDARD.encode(gzip.finish().unwrap_or_default());
         let _ = writeln!(
-            packed,
-            "    <script type=\"application/octet-stream\" id=\"block-{name}\">{bytes}</script>"
+            scripts,
+            "    <script type=\"application/octet-stream\" id=\"block-{name}\">{}</script>",
+            packed(answers)
         );
     }
     let meta = format!("<meta http-equiv=\"Content-Security-Policy\" content=\"{policy}\">");
@@ -308,7 +339,7 @@ fn html(blocks: &BTreeMap<String, Map<String, Value>>) -> Vec<u8> {
     let link = "<link rel=\"stylesheet\" href=\"style.css\">";
     let page = page.replace(link, &format!("<style>{style}</style>"));
     let page = page.replace("    <script type=\"module\" src=\"main.js\"></script>\n", "");
-    let end = format!("{packed}    <script type=\"module\">{script}</script>\n  </body>");
+    let end = format!("{scripts}    <script type=\"module\">{script}</script>\n  </body>");
     page.replace("  </body>", &end).into_bytes()
 }
 

@@ -179,6 +179,11 @@ impl Run {
         self.path.join(format!("samples/step-{step:06}.tokens.safetensors.zst"))
     }
 
+    /// Returns the file of the likeliest tokens of an episode, which `maverl replay --top` writes on request.
+    pub(super) fn alternatives(&self, step: u64, n: usize) -> PathBuf {
+        self.path.join(format!("samples/step-{step:06}.top-{n}.json"))
+    }
+
     /// Returns the file of the samples of a step.
     pub(super) fn samples(&self, step: u64) -> PathBuf {
         self.path.join(format!("samples/step-{step:06}.jsonl.zst"))

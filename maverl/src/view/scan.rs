@@ -1,8 +1,9 @@
 //! Rows of runs that have none: made in the background by reading their files of episodes, newest step first.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
+use super::kept::{Draft, Kept};
 use super::run::Run;
 use crate::run_dir::disk::{entries, name, step_of};
 use crate::run_dir::{EpisodeRow, TRAIN, is_growing, scan_rollouts};
@@ -10,8 +11,8 @@ use crate::run_dir::{EpisodeRow, TRAIN, is_growing, scan_rollouts};
 /// Number of rows that are added at once.
 const BATCH: usize = 256;
 
-/// Makes missing rows of a run in a thread, which ends with the run.
-pub(super) fn start(run: &Arc<Run>) {
+/// Makes missing rows of a run in a thread, which ends with the run. Rows are kept below a cache directory.
+pub(super) fn start(run: &Arc<Run>, cache: Option<&Path>) {
     let files = missing(run);
     if files.is_empty() {
         return;
@@ -19,9 +20,10 @@ pub(super) fn start(run: &Arc<Run>) {
     let all = files.len();
     run.now().scanning = Some((all, all));
     let watched = Arc::downgrade(run);
+    let kept = Kept::new(cache, run.path());
     let named = std::thread::Builder::new().name("rows".to_owned());
     // Without the thread, old episodes are not listed, which `scanning` tells.
-    let _ = named.spawn(move || scan(&watched, &files));
+    let _ = named.spawn(move || scan(&watched, &files, &kept));
 }
 
 /// Returns the files of episodes that have no rows, newest step first.
@@ -57,27 +59,35 @@ fn missing(run: &Run) -> Vec<(String, u64, PathBuf)> {
     files
 }
 
-fn scan(watched: &Weak<Run>, files: &[(String, u64, PathBuf)]) {
+fn scan(watched: &Weak<Run>, files: &[(String, u64, PathBuf)], kept: &Kept) {
     for (i, (stage, step, path)) in files.iter().enumerate() {
-        let mut rows: Vec<EpisodeRow> = Vec::new();
+        let mut rows = kept.read(stage, path).unwrap_or_default();
+        let mut draft = if rows.is_empty() { kept.draft(stage, path) } else { None };
         let add = |rows: &mut Vec<EpisodeRow>| {
             let Some(run) = watched.upgrade() else { return false };
             let mut held = run.now();
             rows.drain(..).for_each(|row| held.index.add_made(&row));
             true
         };
-        let found = scan_rollouts(path, stage, *step, |row| {
-            rows.push(row);
-            rows.len() < BATCH || add(&mut rows)
-        });
+        let found = match rows.is_empty() {
+            false => Ok(()),
+            true => scan_rollouts(path, stage, *step, |row| {
+                draft = draft.take().and_then(|draft| draft.add(&row));
+                rows.push(row);
+                rows.len() < BATCH || add(&mut rows)
+            }),
+        };
         add(&mut rows);
         let Some(run) = watched.upgrade() else { return };
-        let mut held = run.now();
-        if let Err(error) = found {
-            let text = format!("no rows of a file: {error}");
-            held.warnings.push(serde_json::json!({ "step": step, "text": text }));
+        match found {
+            Ok(()) => draft.and_then(Draft::write).unwrap_or_default(),
+            Err(error) => {
+                let text = format!("no rows of a file: {error}");
+                let warning = serde_json::json!({ "step": step, "text": text });
+                run.now().warnings.push(warning);
+            }
         }
         let left = files.len() - i - 1;
-        held.scanning = (left > 0).then_some((left, files.len()));
+        run.now().scanning = (left > 0).then_some((left, files.len()));
     }
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::api::{self, Answer};
 use super::http::{Body, Query, Response};
 use super::run::Run;
-use crate::run_dir::{SpanRecord, SpanRow, TurnTime, read_clock};
+use crate::run_dir::{SpanRecord, SpanRow, TurnTime, WorkerSample, read_clock};
 
 /// Maximum number of steps of an answer.
 const STEPS: usize = 5000;
@@ -72,6 +72,9 @@ pub(super) fn events(steps: &[(SpanRow, Vec<TurnTime>)]) -> Vec<Value> {
             }));
         }
     };
+    let counter = |events: &mut Vec<Value>, name: &str, at: f64, args: Value| {
+        events.push(json!({ "ph": "C", "pid": 1, "name": name, "ts": us(at), "args": args }));
+    };
     for (row, turns) in steps {
         let start = row.start - first;
         for SpanRecord(name, policy, begin, lasts) in &row.spans {
@@ -82,10 +85,24 @@ pub(super) fn events(steps: &[(SpanRow, Vec<TurnTime>)]) -> Vec<Value> {
         let rollout = row.spans.iter().find(|span| span.0 == "rollout").map_or(0.0, |span| span.2);
         let ms = |ms: u64| start + rollout + ms as f64 / 1e3;
         let mut changes: BTreeMap<String, BTreeSet<(u64, i32, usize)>> = BTreeMap::new();
-        for (i, TurnTime(episode, turn, seat, asked, ended)) in turns.iter().enumerate() {
+        for (policy, samples) in &row.samples {
+            for WorkerSample(at, tokens, used, blocks) in samples {
+                let at = start + rollout + at;
+                let name = format!("cache blocks of {policy}");
+                counter(&mut events, &name, at, json!({ "used": used, "all": blocks }));
+                let name = format!("tokens of {policy}");
+                counter(&mut events, &name, at, json!({ "sampled": tokens }));
+            }
+        }
+        for (i, TurnTime(episode, turn, seat, asked, ended, began)) in turns.iter().enumerate() {
             let seat = seat.to_string();
             let name = format!("episode {episode}, turn {turn}");
-            pair(&mut events, &seat, &name, ms(*asked), (ended - asked.min(ended)) as f64 / 1e3);
+            let lasts = |from: &u64| (ended - from.min(ended)) as f64 / 1e3;
+            pair(&mut events, &seat, &name, ms(*asked), lasts(asked));
+            if let Some(began) = began {
+                let name = format!("{name}: generating");
+                pair(&mut events, &seat, &name, ms(*began), lasts(began));
+            }
             changes.entry(seat).or_default().extend([(*asked, 1, i), (*ended, -1, i)]);
         }
         for (seat, changes) in changes {
@@ -93,10 +110,7 @@ pub(super) fn events(steps: &[(SpanRow, Vec<TurnTime>)]) -> Vec<Value> {
             for (at, change, _) in changes {
                 running += change;
                 let name = format!("requests of {seat}");
-                let args = json!({ "running": running });
-                events.push(json!({
-                    "ph": "C", "pid": 1, "name": name, "ts": us(ms(at)), "args": args,
-                }));
+                counter(&mut events, &name, ms(at), json!({ "open": running }));
             }
         }
     }
@@ -117,19 +131,23 @@ mod tests {
                 SpanRecord("rollout".to_owned(), None, 1.0, 2.0),
                 SpanRecord("update".to_owned(), Some("small".to_owned()), 3.0, 0.5),
             ],
+            samples: BTreeMap::from([("small".to_owned(), vec![WorkerSample(0.5, 90, 3, 8)])]),
         };
-        let turn = |turn, asked, ended| TurnTime(0, turn, Seat::only("a/b"), asked, ended);
-        let events = events(&[(row, vec![turn(0, 0, 250), turn(1, 100, 500)])]);
+        let turn =
+            |turn, asked, ended, began| TurnTime(0, turn, Seat::only("a/b"), asked, ended, began);
+        let events = events(&[(row, vec![turn(0, 0, 250, Some(50)), turn(1, 100, 500, None)])]);
         let of = |ph: &str| events.iter().filter(|event| event["ph"] == ph).collect::<Vec<_>>();
-        assert_eq!((of("b").len(), of("e").len(), of("C").len()), (4, 4, 4));
+        assert_eq!((of("b").len(), of("e").len(), of("C").len()), (5, 5, 6));
         for begin in of("b") {
             let ends = of("e");
             let end = ends.iter().find(|end| end["id"] == begin["id"]).map(|end| &end["ts"]);
             assert!(end.and_then(Value::as_f64) >= begin["ts"].as_f64(), "{begin}");
         }
         let running: Vec<i64> =
-            of("C").iter().filter_map(|event| event["args"]["running"].as_i64()).collect();
+            of("C").iter().filter_map(|event| event["args"]["open"].as_i64()).collect();
         assert_eq!(running, [1, 2, 1, 0]);
         assert_eq!(of("b")[2]["ts"], 1e6, "turns are counted from the start of the rollout");
+        assert_eq!((&of("C")[0]["args"]["used"], &of("C")[0]["ts"]), (&json!(3), &json!(1.5e6)));
+        assert_eq!(of("b")[3]["ts"], 1.05e6, "the request waited for 50 ms");
     }
 }

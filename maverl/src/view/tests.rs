@@ -15,7 +15,7 @@ use crate::model::{ModelFiles, ModelSource, Tokenizer};
 use crate::run_dir::tests::{episode, origin, write_step};
 use crate::run_dir::{
     EpisodeRow, EstimatorRecord, GroupRecord, Journal, Origin, RunDir, SampleRecord, SpanRecord,
-    SpanRow, StepSamples, TRAIN, TokenRecord, TurnTime,
+    SpanRow, StepSamples, TRAIN, TokenRecord, TurnTime, WorkerSample,
 };
 use crate::task::{Action, Score};
 use crate::trajectory::{
@@ -107,7 +107,8 @@ impl Written {
     /// Writes the times of a step of 2 s, of which its rollout takes 1.5.
     fn clock(&mut self, step: u64, episodes: &[Episode]) {
         let time = |n: usize, i: usize, seat: &Seat| {
-            TurnTime(n, i, seat.clone(), (100 * i) as u64, (100 * (i + 1) + 7 * n) as u64)
+            let (asked, ended) = (100 * i as u64, (100 * (i + 1) + 7 * n) as u64);
+            TurnTime(n, i, seat.clone(), asked, ended, Some(asked + 25))
         };
         let times: Vec<TurnTime> = episodes
             .iter()
@@ -127,7 +128,10 @@ impl Written {
             span("update", None, 1.625, 0.375),
             span("update", Some("tiny"), 1.625, 0.25),
         ];
-        self.journal.append_spans(&SpanRow { step, start: 2.0 * step as f64, spans }).unwrap();
+        let samples = vec![WorkerSample(0.0, 0, 0, 64), WorkerSample(0.5, 120, 48, 64)];
+        let samples = BTreeMap::from([("tiny".to_owned(), samples)]);
+        let start = 2.0 * step as f64;
+        self.journal.append_spans(&SpanRow { step, start, spans, samples }).unwrap();
     }
 
     fn index(&mut self, stage: &str, step: u64, episodes: &[Episode], places: &[[u64; 2]]) {
@@ -330,6 +334,33 @@ fn every_path_of_the_interface_answers_with_the_numbers_of_the_files() {
     let plain = get("api/runs/0/episodes/train/2/0");
     assert_eq!(plain["turns"][1]["saw"], json!([{ "turn": 0 }, { "act": 0 }]));
     assert!(plain["turns"][0]["tokens"]["prompt"].is_u64(), "no token arrays");
+    let team = get("api/runs/0/team");
+    let late = &team["late"];
+    let all: Vec<Episode> = (1..=3).flat_map(|s| (0..8).map(move |n| searched(s, n))).collect();
+    assert_eq!((&late["steps"], late["episodes"].as_u64()), (&json!([1, 3]), Some(24)));
+    let unsolved = all.iter().filter(|one| one.score().is_some_and(|score| !score.solved));
+    let failed = unsolved.filter(|one| one.turns[0].error.is_some()).count();
+    assert_eq!(late["seats"][SEATS[1]]["unsolved"]["failed"], failed);
+    let reward: f64 =
+        all.iter().filter(|o| o.score().unwrap().solved).map(|o| o.turn_reward(2).unwrap()).sum();
+    let sums = &late["seats"][SEATS[0]];
+    assert!((sums["solved"]["reward"].as_f64().unwrap() - reward).abs() < 1e-6, "{sums}");
+    assert!(team["times"]["seats"][SEATS[2]]["busy"].as_f64().unwrap() > 0.0, "{team}");
+    let step = get("api/runs/0/steps/3");
+    let before: f64 = all[..16].iter().map(|one| one.score().unwrap().reward).sum();
+    assert_eq!(
+        (&step["before"]["score"], &step["before"]["steps"]),
+        (&json!(before), &json!([1, 2]))
+    );
+    assert_eq!((step["known"]["tasks"].as_u64(), step["of"].as_u64()), (Some(2), Some(2)));
+    let largest = get("api/runs/0/groups");
+    let sums: Vec<f64> = largest["groups"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|g| g["advantages"].as_f64().unwrap())
+        .collect();
+    assert!(sums.len() == 18 && sums.is_sorted_by(|a, b| a >= b), "{sums:?}");
     let groups = get("api/runs/0/groups/2");
     assert_eq!(groups["groups"].as_array().unwrap().len(), 6);
     for id in 0..6 {
@@ -358,7 +389,7 @@ fn every_path_of_the_interface_answers_with_the_numbers_of_the_files() {
     assert_eq!(turn["clip"], json!([0.8, 1.2]), "the bounds of the preset");
     let spans = get("api/runs/0/spans?from=2");
     assert_eq!(spans["steps"][0]["spans"][1], json!(["rollout", null, 0.125, 1.5]));
-    assert_eq!(get("api/runs/0/clock/2")["turns"][1], json!([0, 1, SEATS[2], 100, 200]));
+    assert_eq!(get("api/runs/0/clock/2")["turns"][1], json!([0, 1, SEATS[2], 100, 200, 125]));
     assert!(get("api/runs/0/trace/2")["traceEvents"].as_array().unwrap().len() > 24 * 2);
     let found = get("api/runs/0/search?q=LARGEST+city&stage=train&step=1");
     let hits = found.as_array().unwrap().iter().filter(|line| line["row"].is_object()).count();
@@ -390,6 +421,8 @@ fn what_does_not_exist_is_refused_and_no_path_leaves_the_run() {
         "api/runs/0/trace/9",
         "api/runs/0/spans?from=x",
         "api/runs/0/groups/9",
+        "api/runs/0/steps/9",
+        "api/runs/0/steps/99999999999",
         "api/runs/0/search",
         "../../secret",
         "..%2f..%2fsecret",
@@ -476,16 +509,24 @@ fn a_run_without_rows_gets_them_from_its_files() {
     let expected = fs::read_to_string(path.join("episodes.jsonl")).unwrap();
     fs::remove_file(path.join("episodes.jsonl")).unwrap();
     fs::remove_dir_all(path.join("samples")).unwrap();
-    let viewer = Viewer::new(vec![home.path().to_owned()]).unwrap();
-    let start = Instant::now();
-    let rows = loop {
-        let (_, rows) = ask(&viewer, "api/runs/0/episodes?limit=500");
-        if rows["scanning"].is_null() {
-            break rows;
+    let cache = home.path().join("cache");
+    let listed = || {
+        let viewer = Viewer::new(vec![path.clone()]).unwrap();
+        let (viewer, start) = (viewer.keeping_rows(Some(cache.clone())), Instant::now());
+        loop {
+            let (_, rows) = ask(&viewer, "api/runs/0/episodes?limit=500");
+            if rows["scanning"].is_null() {
+                return (viewer, rows);
+            }
+            assert!(start.elapsed() < Duration::from_secs(60));
+            std::thread::sleep(Duration::from_millis(10));
         }
-        assert!(start.elapsed() < Duration::from_secs(60));
-        std::thread::sleep(Duration::from_millis(10));
     };
+    let (_, made) = listed();
+    let kept: Vec<_> = fs::read_dir(cache.join("rows")).unwrap().collect();
+    assert_eq!(kept.len(), 1, "a directory for the run");
+    let (viewer, rows) = listed();
+    assert_eq!(rows, made, "rows that were kept are those that were made");
     assert_eq!(rows["total"].as_u64(), Some(expected.lines().count() as u64));
     let (status, episode) = ask(&viewer, "api/runs/0/episodes/train/2/5");
     assert_eq!((status, episode["name"].as_str()), (200, Some("2/train-1/1")), "{episode}");
@@ -513,5 +554,7 @@ fn compared_runs_show_the_keys_that_differ_and_no_interval_for_other_tasks() {
     let keys: Vec<&str> =
         found["keys"].as_array().unwrap().iter().filter_map(|key| key["key"].as_str()).collect();
     assert_eq!(keys, ["seed"]);
+    assert_eq!(found["seeds"][0]["members"], json!([0, 1]), "{found}");
+    assert_eq!(same["seeds"][0]["interval"]["mean"], 0.75, "{same}");
     assert!(found["pairs"][0]["reason"].as_str().unwrap().contains("held out test"), "{found}");
 }

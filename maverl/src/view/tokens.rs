@@ -11,7 +11,9 @@ use super::http::Response;
 use super::run::Run;
 use crate::config::{Config, LossPlan, Ratio, SurrogatePlan};
 use crate::model::{Piece, Tokenizer};
-use crate::run_dir::{SampleRecord, TRAIN, read_tokenizer, read_tokens, tokenizer};
+use crate::run_dir::{
+    SampleRecord, TRAIN, TopTurn, read_tokenizer, read_tokens, read_top, tokenizer,
+};
 use crate::trajectory::{Episode, Seat, Tokens, Turn};
 
 /// Number of tokenizers in memory.
@@ -38,6 +40,10 @@ pub(super) fn answer(run: &Run, row: &Value, episode: &Episode, at: usize, whole
         true => quantities(run, step, (n, at), &mut completion)?,
         false => None,
     };
+    if let Some(top) = alternatives(run, (step, n, at), words.as_deref(), tokens.completion.len())?
+    {
+        completion["top"] = top;
+    }
     let held = run.now();
     api::bounded(&json!({
         "row": row,
@@ -91,6 +97,30 @@ fn quantities(
         }
     }
     Ok(Some(sample))
+}
+
+/// Returns the likeliest tokens at each token of a turn, if `maverl replay --top` has written them for the page:
+/// `[text, log-prob, id]` of each.
+fn alternatives(
+    run: &Run,
+    (step, n, turn): (u64, usize, usize),
+    words: Option<&Tokenizer>,
+    length: usize,
+) -> Result<Option<Value>, Response> {
+    let path = run.alternatives(step, n);
+    if !path.is_file() {
+        return Ok(None);
+    }
+    let record = read_top(&path).map_err(|error| Response::refusal(500, &error.to_string()))?;
+    let fits = |of: &&TopTurn| of.turn == turn && of.tokens.len() == length;
+    let Some(found) = record.turns.iter().find(fits) else { return Ok(None) };
+    let text = |id: u32| match words {
+        Some(words) => words.pieces(&[id]).into_iter().next().map(|piece| piece.text),
+        None => None,
+    };
+    let token = |&(id, logprob): &(u32, f32)| json!([text(id), logprob, id]);
+    let tokens = found.tokens.iter().map(|of| of.iter().map(token).collect::<Vec<Value>>());
+    Ok(Some(tokens.collect::<Vec<_>>().into()))
 }
 
 /// Returns ids with their texts: those of special tokens by index, and the bytes of tokens without text, as

@@ -21,6 +21,7 @@ mod programs;
 mod ranks;
 mod recipes;
 mod resolved;
+mod rollout_servers;
 mod schema;
 mod sharing;
 mod streaming;

@@ -1,6 +1,9 @@
 //! Results of runs: reproducible and correct.
 
-use maverl::trajectory::{Outcome, RewardOf, Turn};
+use std::fs;
+use std::path::Path;
+
+use maverl::trajectory::{Episode, Outcome, RewardOf, Turn};
 use maverl_tests::lab::{Ended, train_args};
 use serde_json::Value;
 
@@ -128,11 +131,37 @@ fn a_replayed_episode_has_the_tokens_that_were_recorded() {
         let replies = report["turns"].as_array().unwrap().iter().map(|turn| &turn["reply"]);
         let recorded = episode.turns.iter().map(|turn| &turn.reply);
         assert!(replies.eq(recorded), "{report:#}");
+        if step == 3 {
+            let top = ["--top", "3", "--out", "top.json"];
+            lab.run(&[&["replay", "run", &name][..], &top[..]].concat()).succeeded();
+            likeliest_tokens_are_those_of_the_turns(&lab.path("top.json"), episode);
+        }
     }
+    lab.run(&["replay", "run", "3", "--top", "3"]).failed().says(&["--out"]);
     let listed = lab.run(&["replay", "run", "2"]).succeeded().stdout;
     let names = run.episodes(2).into_iter().map(|e| format!("2/{}/{}", e.task.id, e.index));
     assert!(listed.lines().eq(names), "{listed}");
     lab.run(&["replay", "run", "9"]).failed().says(&["its steps are 1 to 4; step 1 has `1/"]);
+}
+
+/// Panics unless a record of likeliest tokens has each token's own log-prob to the bit, wherever it lists the token.
+fn likeliest_tokens_are_those_of_the_turns(path: &Path, episode: &Episode) {
+    let record: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
+    let mut listed = 0;
+    for (i, turn) in episode.turns.iter().enumerate() {
+        let tokens = turn.tokens.as_ref().unwrap();
+        let tops = record["turns"][i]["tokens"].as_array().unwrap();
+        assert_eq!(tops.len(), tokens.completion.len(), "turn {i}");
+        for (place, top) in tops.iter().enumerate() {
+            let top: Vec<(u32, f32)> = serde_json::from_value(top.clone()).unwrap();
+            assert!(top.len() == 3 && top.is_sorted_by(|a, b| a.1 >= b.1), "{top:?}");
+            let own = top.iter().find(|(id, _)| *id == tokens.completion[place]);
+            let Some((_, logprob)) = own else { continue };
+            assert_eq!(logprob.to_bits(), tokens.logprobs[place].to_bits(), "turn {i}, {place}");
+            listed += 1;
+        }
+    }
+    assert!(listed > 0, "some sampled token is likely");
 }
 
 #[test]

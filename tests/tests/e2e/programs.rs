@@ -263,3 +263,83 @@ fn a_program_that_asks_in_every_form_is_trained_on_exactly_what_was_sampled() {
     }
     assert_eq!(row["mismatch/tiny/logp_abs_max"], 0.0, "{row}");
 }
+
+/// A program whose prompts are no function of its episode.
+const RANDOM: &str = r#"
+import json, os, sys, urllib.request
+episode = json.loads(sys.stdin.readline())
+messages = [{"role": "user", "content": os.urandom(4).hex()}]
+for _ in range(2):
+    head = {"authorization": "Bearer " + episode["api_key"], "content-type": "application/json"}
+    body = json.dumps({"messages": messages, "max_tokens": 4}).encode()
+    request = urllib.request.Request(episode["base_url"] + "/chat/completions", body, head)
+    with urllib.request.urlopen(request) as answer:
+        messages.append(json.load(answer)["choices"][0]["message"])
+    messages.append({"role": "user", "content": "go on"})
+print(json.dumps({"reward": 0.5}))
+"#;
+
+#[test]
+fn turns_of_a_program_that_is_not_repeatable_are_sampled_again_to_the_bit() {
+    if without_python("turns of a program") {
+        return;
+    }
+    let lab = lab();
+    lab.write("random.py", RANDOM);
+    let config = "steps = 2\n[task]\ndata = \"builtin:arithmetic\"\ntasks_per_step = 1\ngroup_size = 4\n\
+                  [environment]\nname = \"reported\"\n[orchestra]\nname = \"program/run\"\n\
+                  command = [\"python3\", \"random.py\"]\nmodels = [\"a\"]\n[sampling]\nmax_tokens = 8\n\
+                  [models.tiny]\npath = \"builtin:tiny\"\n[eval]\nbefore_and_after = false\nevery = 0\n";
+    lab.write("random.toml", config);
+    lab.run(&["train", "random.toml", "--out", "random"]).succeeded();
+    let run = Run(lab.path("random"));
+    let episode = &run.episodes(2)[1];
+    assert_eq!(episode.turns.len(), 2);
+    let name = format!("2/{}/{}", episode.task.id, episode.index);
+    let again = lab.run(&["replay", "random", &name]);
+    assert_eq!(again.code, Some(1), "{again}");
+    assert!(again.stdout.contains("2 of 2 turns are not the same"), "{again}");
+    let turns = lab.run(&["replay", "random", &name, "--turns"]).succeeded();
+    assert!(turns.stdout.contains("identical; reward 0.5"), "{turns}");
+}
+
+/// A program that calls the tools of its environment over the Model Context Protocol.
+const CALLS: &str = r#"
+import json, sys, urllib.request
+episode = json.loads(sys.stdin.readline())
+def post(url, body):
+    head = {"authorization": "Bearer " + episode["api_key"], "content-type": "application/json"}
+    request = urllib.request.Request(url, json.dumps(body).encode(), head)
+    with urllib.request.urlopen(request) as answer:
+        return json.load(answer)
+def rpc(method, params):
+    message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+    return post(episode["base_url"].removesuffix("/v1") + "/mcp", message)["result"]
+question = episode["task"]["question"]
+post(episode["base_url"] + "/chat/completions", {"messages": [{"role": "user", "content": question}]})
+rpc("initialize", {"protocolVersion": "2025-06-18"})
+assert [tool["name"] for tool in rpc("tools/list", {})["tools"]] == ["calculator"]
+sum = question.removeprefix("What is ").removesuffix("?")
+called = rpc("tools/call", {"name": "calculator", "arguments": {"expression": sum}})
+print(json.dumps({"answer": called["content"][0]["text"]}))
+"#;
+
+#[test]
+fn a_program_calls_the_tools_of_its_environment_over_mcp() {
+    if without_python("a program with tools over MCP") {
+        return;
+    }
+    let lab = lab();
+    lab.write("calls.py", CALLS);
+    lab.write("sums.jsonl", "{\"id\": \"s\", \"question\": \"What is 20 + 22?\", \"answers\": [\"42\"], \"split\": \"train\"}\n");
+    let config = "steps = 1\n[task]\ndata = \"sums.jsonl\"\ntasks_per_step = 1\ngroup_size = 2\n\
+                  [environment]\nname = \"tools\"\ntools = [\"calculator\"]\n[orchestra]\nname = \"program/run\"\n\
+                  command = [\"python3\", \"calls.py\"]\nmodels = [\"a\"]\n[sampling]\nmax_tokens = 8\n\
+                  [models.tiny]\npath = \"builtin:tiny\"\n[eval]\nbefore_and_after = false\nevery = 0\n";
+    lab.write("calls.toml", config);
+    lab.run(&["train", "calls.toml", "--out", "calls"]).succeeded();
+    for episode in Run(lab.path("calls")).episodes(1) {
+        assert_eq!(episode.acts.len(), 1);
+        assert!(episode.score().unwrap().solved, "{:?}", episode.answer);
+    }
+}

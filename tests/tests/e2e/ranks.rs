@@ -73,7 +73,7 @@ impl Drop for Launched {
 }
 
 /// Trains on ranks, which succeed. Only rank 0 writes messages.
-fn train(lab: &Lab, out: &str, ranks: usize, set: &[&str]) -> Run {
+pub(crate) fn train(lab: &Lab, out: &str, ranks: usize, set: &[&str]) -> Run {
     let ended = Launched::start(lab, ranks, &train_args(out, set), |_, _| ()).end();
     for (rank, ended) in ended.into_iter().enumerate() {
         let ended = ended.succeeded();
@@ -87,7 +87,7 @@ fn set<'a>(more: &[&'a str]) -> Vec<&'a str> {
 }
 
 /// Panics unless the losses of two runs are equal to 1e-6, and all metrics to 1e-5.
-fn alike(one: &Run, other: &Run) {
+pub(crate) fn alike(one: &Run, other: &Run) {
     let (rows, others) = (one.rows(), other.rows());
     assert_eq!(rows.len(), others.len());
     for (row, other) in rows.iter().zip(&others) {

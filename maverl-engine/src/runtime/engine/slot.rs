@@ -141,7 +141,8 @@ impl Choice for Slot {
         let unfiltered = Filter { temperature, ..Filter::default() };
         let plain = self.filter() == unfiltered && self.sampling.repetition_penalty == 1.0;
         let draw = Draw { temperature, seed: self.seed, counter: self.sampled() as u64 };
-        (plain && self.watch.is_none()).then_some(draw)
+        let watched = self.watch.as_ref().is_some_and(Watch::sends_steps);
+        (plain && !watched).then_some(draw)
     }
 
     fn choose(&mut self, logits: &[f32]) -> Result<(), ModelError> {

@@ -11,7 +11,11 @@ use super::{BenchArgs, Dtype, Size};
 use crate::check::Sources;
 use crate::cli::{Failure, configured};
 use crate::model::blank::{SHAPES, blank_model};
+#[cfg(feature = "serve")]
+use crate::model::{Model, ModelFiles, Tokenizer};
 use crate::model::{ModelSource, StoredDtype, create};
+#[cfg(feature = "serve")]
+use crate::runtime::Host;
 use crate::runtime::{
     Batch, Completion, Objective, Policy, Request, Row, Runtime, RuntimeOptions, Sampling,
     WorkerSpec,
@@ -49,21 +53,11 @@ impl Size {
 impl BenchFixture {
     /// Starts a runtime with a model of the requested size, with additional settings.
     pub(super) fn start(args: &BenchArgs, set: &[&str]) -> Result<Self, Failure> {
-        let dir = std::env::temp_dir().join(format!("maverl-bench-{}", std::process::id()));
-        std::fs::create_dir_all(&dir)?;
-        let started = Self::start_in(&dir, args, set);
-        // The files are read, or not needed after an error.
-        drop(std::fs::remove_dir_all(&dir));
-        started
+        in_directory(|dir| Self::start_in(dir, args, set))
     }
 
     fn start_in(dir: &Path, args: &BenchArgs, set: &[&str]) -> Result<Self, Failure> {
-        let (size, stored) = match args.dtype {
-            Dtype::F32 => (args.size.shape(), StoredDtype::F32),
-            Dtype::Bf16 => (args.size.shape(), StoredDtype::Bf16),
-        };
-        let parameters = blank_model(dir, size, stored, 0)?;
-        without_stop_ids(dir)?;
+        let (size, parameters) = write_model(dir, args)?;
         let (worker, options) = specs(dir, args, set)?;
         let runtime = Runtime::start(&[worker], &options)?;
         let policy = runtime.policies()[0].clone();
@@ -78,8 +72,7 @@ impl BenchFixture {
 
     /// Returns random token ids.
     pub(super) fn ids(&self, seed: u64, len: usize) -> Vec<u32> {
-        let vocab = self.size.vocab_size as f64;
-        (0..len as u64).map(|i| (uniform(seed, i) * vocab) as u32).collect()
+        ids(seed, len, self.size.vocab_size)
     }
 
     /// Generates replies of exactly `len` tokens.
@@ -135,6 +128,44 @@ impl BenchFixture {
     fn attention_flop(&self, tokens: usize) -> f64 {
         4.0 * (self.size.num_hidden_layers * self.size.hidden_size) as f64 * tokens as f64 / 2.0
     }
+}
+
+/// Returns random token ids of a vocabulary.
+pub(super) fn ids(seed: u64, len: usize, vocab: usize) -> Vec<u32> {
+    (0..len as u64).map(|i| (uniform(seed, i) * vocab as f64) as u32).collect()
+}
+
+/// Starts a model of the requested size that is served, and returns it with the size of its vocabulary.
+#[cfg(feature = "serve")]
+pub(super) fn host(args: &BenchArgs) -> Result<(Host, usize), Failure> {
+    in_directory(|dir| {
+        let (size, _) = write_model(dir, args)?;
+        let (worker, options) = specs(dir, args, &[])?;
+        let files = ModelFiles::new(&worker.source);
+        let model = Model::load(&files)?.with_precision(worker.precision);
+        let tokenizer = Arc::new(Tokenizer::load(&files)?);
+        Ok((Host::start(MODEL, &model, &tokenizer, &options, 1)?, size.vocab_size))
+    })
+}
+
+/// Works in a directory of temporary files: they are read when the work is done, or not needed after an error.
+fn in_directory<T>(work: impl FnOnce(&Path) -> Result<T, Failure>) -> Result<T, Failure> {
+    let dir = std::env::temp_dir().join(format!("maverl-bench-{}", std::process::id()));
+    std::fs::create_dir_all(&dir)?;
+    let done = work(&dir);
+    drop(std::fs::remove_dir_all(&dir));
+    done
+}
+
+/// Writes the model of the arguments. Returns its shape and the number of its parameters.
+fn write_model(dir: &Path, args: &BenchArgs) -> Result<(create::Size, u64), Failure> {
+    let (size, stored) = match args.dtype {
+        Dtype::F32 => (args.size.shape(), StoredDtype::F32),
+        Dtype::Bf16 => (args.size.shape(), StoredDtype::Bf16),
+    };
+    let parameters = blank_model(dir, size, stored, 0)?;
+    without_stop_ids(dir)?;
+    Ok((size, parameters))
 }
 
 /// Returns a row for training.

@@ -34,6 +34,13 @@ pub(super) fn median(values: &[f64]) -> f64 {
     }
 }
 
+/// Returns the smallest of ascending values that `percent` of them do not exceed; 0 for none.
+#[cfg(feature = "serve")]
+pub(super) fn percentile(ascending: &[f64], percent: usize) -> f64 {
+    let place = (ascending.len() * percent).div_ceil(100).saturating_sub(1);
+    ascending.get(place).copied().unwrap_or_default()
+}
+
 /// Processor use during a measurement.
 pub(super) struct Watch {
     start: Instant,
@@ -101,6 +108,14 @@ mod tests {
         assert_eq!(median(&[3.0]), 3.0);
         assert_eq!(median(&[9.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(&[4.0, 1.0, 9.0, 2.0]), 3.0);
+    }
+
+    #[cfg(feature = "serve")]
+    #[test]
+    fn a_percentile_is_a_value_that_was_measured() {
+        let values: Vec<f64> = (1..=200).map(f64::from).collect();
+        assert_eq!([1, 50, 99, 100].map(|p| percentile(&values, p)), [2.0, 100.0, 198.0, 200.0]);
+        assert_eq!((percentile(&[7.0], 99), percentile(&[], 50)), (7.0, 0.0));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use futures::future::try_join_all;
 use tokio::net::TcpListener;
 
+use super::measure::percentile;
 use super::report::Figure;
 use super::{BenchArgs, Failure};
 use crate::config::TaskConfig;
@@ -78,17 +79,9 @@ async fn storm(client: &Arc<Retriever>, questions: &Arc<[String]>) -> Result<Vec
     Ok(latencies)
 }
 
-/// Returns the smallest of ascending values that `percent` of them do not exceed; 0 for none.
-fn percentile(ascending: &[f64], percent: usize) -> f64 {
-    let place = (ascending.len() * percent).div_ceil(100).saturating_sub(1);
-    ascending.get(place).copied().unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
-    use std::num::NonZeroUsize;
-
-    use super::super::{Dtype, Size};
+    use super::super::tests::once;
     use super::*;
 
     /// Prints the figures.
@@ -98,28 +91,11 @@ mod tests {
         let corpus = shared.map_or("builtin:facts".to_owned(), |shared| {
             Path::new(&shared).join("data/xquad.en.json").display().to_string()
         });
-        let args = BenchArgs {
-            parts: Vec::new(),
-            size: Size::S,
-            dtype: Dtype::F32,
-            threads: 0,
-            repeats: NonZeroUsize::MIN,
-            times: NonZeroUsize::MIN,
-            set: Vec::new(),
-            corpus,
-            json: false,
-        };
+        let args = BenchArgs { corpus, ..once() };
         let figures = retriever(&args).await.unwrap_or_else(|Failure(text)| panic!("{text}"));
         for Figure { what, unit, median, .. } in &figures {
             println!("{what}: {median:.2} {unit}");
         }
         assert!(figures[1].median <= figures[2].median);
-    }
-
-    #[test]
-    fn a_percentile_is_a_value_that_was_measured() {
-        let values: Vec<f64> = (1..=200).map(f64::from).collect();
-        assert_eq!([1, 50, 99, 100].map(|p| percentile(&values, p)), [2.0, 100.0, 198.0, 200.0]);
-        assert_eq!((percentile(&[7.0], 99), percentile(&[], 50)), (7.0, 0.0));
     }
 }

@@ -16,6 +16,10 @@ use crate::cli::{Failure, number};
 use crate::serve::{Guard, Health, Limits, Listener, Metrics, Ready, base, is_loopback};
 use crate::train::Interrupt;
 
+/// Number of files that a server opens beside its connections.
+#[cfg(unix)]
+const OTHER_FILES: u64 = 128;
+
 /// Options of a listener.
 #[derive(Args, Debug, Clone)]
 #[command(next_help_heading = "Server")]
@@ -69,6 +73,8 @@ impl ListenArgs {
         #[cfg(not(feature = "tls"))]
         let scheme = "http";
         self.exposed(&guard, scheme)?;
+        #[cfg(unix)]
+        files_for(self.max_connections.get());
         let socket = TcpListener::bind(&self.address)
             .await
             .map_err(|error| Failure(format!("cannot listen at {}: {error}", self.address)))?;
@@ -129,6 +135,25 @@ impl ListenArgs {
     }
 }
 
+/// Raises the limit of open files of this process as far as the connections need it, and warns if the system refuses.
+#[cfg(unix)]
+fn files_for(connections: usize) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let wanted = connections as u64 + OTHER_FILES;
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_none_or(|current| current >= wanted) {
+        return;
+    }
+    let current = limit.maximum.map_or(wanted, |most| most.min(wanted));
+    let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(current), ..limit });
+    if raised.is_err() || current < wanted {
+        eprintln!(
+            "warning: `--max-connections {connections}` needs {wanted} open files, and the system allows fewer (`ulimit -n`); \
+             further connections wait"
+        );
+    }
+}
+
 impl Server {
     /// Serves a router and the common routes until the first signal, then finishes the running requests.
     pub(super) async fn run(
@@ -138,8 +163,13 @@ impl Server {
         metrics: Metrics,
         interrupt: &Interrupt,
     ) {
+        let router = base(router, name, self.health.clone(), metrics);
+        self.run_as_is(router, interrupt).await;
+    }
+
+    /// Serves a router until the first signal, then finishes the running requests.
+    pub(super) async fn run_as_is(self, router: Router, interrupt: &Interrupt) {
         let health = self.health.clone();
-        let router = base(router, name, self.health, metrics);
         let stop = async {
             interrupt.or(std::future::pending::<()>()).await;
             health.enter(Ready::Draining);

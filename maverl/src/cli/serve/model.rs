@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 
 use super::listen::ListenArgs;
 use super::policies;
+use super::queue::QueueArgs;
 use crate::checkpoint::Which;
 use crate::cli::eval::which;
 use crate::cli::{Failure, block_on, models, number};
@@ -18,7 +19,7 @@ use crate::config::{Dtype, RuntimeConfig};
 use crate::model::{Model, ModelFiles, Tokenizer};
 use crate::runtime::Host;
 use crate::serve::Limits;
-use crate::serve::model::{Catalog, Entry, ModelServer, ModelSettings, QueueLimits};
+use crate::serve::model::{Catalog, Entry, ModelServer, ModelSettings};
 use crate::train::Interrupt;
 
 #[derive(Args)]
@@ -67,15 +68,8 @@ pub(super) struct RequestArgs {
     /// Most choices that are generated at once.
     #[arg(long, value_name = "N", default_value = "64", value_parser = number::from_1)]
     max_requests: NonZeroUsize,
-    /// Most requests that wait for it; further ones are answered 429.
-    #[arg(long, value_name = "N", default_value_t = 256, value_parser = number::from_0)]
-    max_waiting: usize,
-    /// Seconds after which a waiting request is answered 503.
-    #[arg(long, value_name = "S", default_value_t = 120, value_parser = number::seed)]
-    max_wait_s: u64,
-    /// Most requests of a key that run or wait; 0 is no limit.
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = number::from_0)]
-    max_requests_per_key: usize,
+    #[command(flatten)]
+    queue: QueueArgs,
     /// Seconds after which a running request is ended.
     #[arg(long, value_name = "S", default_value_t = 600, value_parser = number::seed)]
     timeout_s: u64,
@@ -123,12 +117,7 @@ impl RequestArgs {
             max_body: self.max_body_mib.max(1) << 20,
             timeout: Duration::from_secs(self.timeout_s),
             allow_adapters: None,
-            queue: QueueLimits {
-                running: self.max_requests,
-                waiting: self.max_waiting,
-                wait: Duration::from_secs(self.max_wait_s),
-                per_key: self.max_requests_per_key,
-            },
+            queue: self.queue.limits(self.max_requests),
         }
     }
 

@@ -8,10 +8,10 @@ use std::time::Duration;
 use clap::{ArgGroup, Args};
 
 use super::listen::ListenArgs;
+use super::queue::QueueArgs;
 use crate::cli::{Failure, block_on, number};
 use crate::registry::Registry;
 use crate::serve::Limits;
-use crate::serve::model::QueueLimits;
 use crate::serve::reward::{Grader, RewardServer, RewardSettings};
 use crate::train::Interrupt;
 
@@ -28,15 +28,8 @@ pub(in crate::cli) struct RewardArgs {
     /// Most requests that are scored at once.
     #[arg(long, value_name = "N", default_value = "16", value_parser = number::from_1)]
     max_requests: NonZeroUsize,
-    /// Most requests that wait for it; further ones are answered 429.
-    #[arg(long, value_name = "N", default_value_t = 256, value_parser = number::from_0)]
-    max_waiting: usize,
-    /// Seconds after which a waiting request is answered 503.
-    #[arg(long, value_name = "S", default_value_t = 120, value_parser = number::seed)]
-    max_wait_s: u64,
-    /// Most requests of a key that run or wait; 0 is no limit.
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = number::from_0)]
-    max_requests_per_key: usize,
+    #[command(flatten)]
+    queue: QueueArgs,
     /// Seconds after which a request that is scored is answered 503.
     #[arg(long, value_name = "S", default_value_t = 180, value_parser = number::seed)]
     timeout_s: u64,
@@ -52,12 +45,7 @@ impl RewardArgs {
         RewardSettings {
             max_body: self.max_body_mib.max(1) << 20,
             timeout: Duration::from_secs(self.timeout_s),
-            queue: QueueLimits {
-                running: self.max_requests,
-                waiting: self.max_waiting,
-                wait: Duration::from_secs(self.max_wait_s),
-                per_key: self.max_requests_per_key,
-            },
+            queue: self.queue.limits(self.max_requests),
         }
     }
 

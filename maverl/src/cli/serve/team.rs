@@ -3,11 +3,11 @@
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
 use super::listen::ListenArgs;
+use super::queue::QueueArgs;
 use crate::check::Purpose;
 use crate::checkpoint::{Checkpoints, Which};
 use crate::cli::eval::which;
@@ -16,7 +16,6 @@ use crate::registry::Registry;
 use crate::rollout::Rollout;
 use crate::runtime::Runtime;
 use crate::serve::Limits;
-use crate::serve::model::QueueLimits;
 use crate::serve::team::{History, ServedTeam, TeamServer, TeamSettings};
 use crate::train::Interrupt;
 
@@ -42,15 +41,8 @@ pub(in crate::cli) struct TeamArgs {
     /// Most episodes at once.
     #[arg(long, value_name = "N", default_value = "16", value_parser = number::from_1)]
     max_requests: NonZeroUsize,
-    /// Most requests that wait for it; further ones are answered 429.
-    #[arg(long, value_name = "N", default_value_t = 256, value_parser = number::from_0)]
-    max_waiting: usize,
-    /// Seconds after which a waiting request is answered 503.
-    #[arg(long, value_name = "S", default_value_t = 120, value_parser = number::seed)]
-    max_wait_s: u64,
-    /// Most requests of a key that run or wait; 0 is no limit.
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = number::from_0)]
-    max_requests_per_key: usize,
+    #[command(flatten)]
+    queue: QueueArgs,
     /// Largest body of a request in MiB.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = number::from_0)]
     max_body_mib: usize,
@@ -80,12 +72,7 @@ impl TeamArgs {
                 HistoryArg::Transcript => History::Transcript,
                 HistoryArg::Last => History::Last,
             },
-            queue: QueueLimits {
-                running: self.max_requests,
-                waiting: self.max_waiting,
-                wait: Duration::from_secs(self.max_wait_s),
-                per_key: self.max_requests_per_key,
-            },
+            queue: self.queue.limits(self.max_requests),
         }
     }
 

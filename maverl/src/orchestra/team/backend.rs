@@ -17,6 +17,15 @@ pub trait ChatBackend: Send + Sync {
         conversation: &'a mut Conversation,
         ask: Ask,
     ) -> BoxFuture<'a, Result<Response, Fault>>;
+
+    /// Samples recorded tokens again, from their prompt and their seed; `None` if the backend has no tokens.
+    fn sample_again<'a>(
+        &'a self,
+        recorded: &'a Tokens,
+    ) -> Option<BoxFuture<'a, Result<Tokens, Fault>>> {
+        let _ = recorded;
+        None
+    }
 }
 
 /// One request to a [`ChatBackend`].

@@ -25,10 +25,13 @@ impl EnvSession {
         Self { environment, session: tokio::sync::Mutex::default() }
     }
 
-    async fn open(&self, task: &Task, seed: u64) -> Result<(), EnvError> {
+    /// Opens the session. Returns the question of the episode, if it is not that of the task.
+    async fn open(&self, task: &Task, seed: u64) -> Result<Option<String>, EnvError> {
         let mut session = self.session.lock().await;
-        *session = Some(poll_blocking(self.environment.open(task, seed)).await?);
-        Ok(())
+        let opened = poll_blocking(self.environment.open(task, seed)).await?;
+        let question = self.environment.question(&opened);
+        *session = Some(opened);
+        Ok(question)
     }
 
     pub(super) async fn act(&self, action: Action) -> Result<Observation, EnvError> {
@@ -82,7 +85,10 @@ impl EpisodeState {
     ///
     /// The first failure of an environment.
     pub async fn open(&self) -> Result<(), EnvError> {
-        self.own.open(&self.task, self.seed).await?;
+        if let Some(question) = self.own.open(&self.task, self.seed).await? {
+            // A state is opened once.
+            let _ = self.opened.set(Task { question, ..self.task.clone() });
+        }
         for (name, beside) in &self.beside {
             beside.open(&self.task, self.seed).await.map_err(|error| of(name, &error))?;
         }
@@ -152,7 +158,7 @@ impl<O: ?Sized> Team<O> {
 
     /// Returns the tools that agents may call in this episode.
     pub fn tools(&self) -> Vec<Tool> {
-        self.table.own.environment.tools(&self.table.task)
+        self.table.own.environment.tools(self.table.task())
     }
 
     /// Acts in a further environment, by its name in `[environments]`. An orchestra declares the environments it acts

@@ -2,15 +2,15 @@
 //!
 //! Every form becomes a call. Its answer is made as a chat completion, and is then written in the form of the request.
 
-mod responses;
 mod text;
 
 use axum::http::StatusCode;
 use axum::response::Response;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::answer::chunks;
 use crate::serve::model::stream::events;
+use crate::serve::openai::responses::{self, message, refused};
 use crate::serve::refusal::json_response;
 use crate::serve::{Metrics, Refusal};
 
@@ -77,16 +77,6 @@ impl Dialect {
             events.done().await;
         })
     }
-}
-
-/// Returns the refusal of a field whose value has no effect here.
-fn refused(name: &str, what: &str) -> Refusal {
-    Refusal::invalid(name, format!("`{name}` {what}")).with_code("unsupported_parameter")
-}
-
-/// Returns a message of a role.
-fn message(role: &str, content: &Value) -> Value {
-    json!({"role": role, "content": content})
 }
 
 #[cfg(test)]

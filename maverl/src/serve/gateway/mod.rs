@@ -10,6 +10,7 @@ mod dialect;
 mod episodes;
 mod history;
 mod log;
+mod mcp;
 mod options;
 mod order;
 mod player;
@@ -148,6 +149,16 @@ impl Gateway {
             vec![(Vec::new(), open as f64)]
         });
         Ok(Self { shared, socket, server: Mutex::default() })
+    }
+
+    /// Returns the address that programs are told.
+    pub fn url(&self) -> &str {
+        &self.shared.url
+    }
+
+    /// Lets programs with this key claim episodes.
+    pub fn admit(&self, key: &str) {
+        self.shared.workers.admit(key);
     }
 
     /// Serves the bound socket, unless it is served already by a runtime that still runs.

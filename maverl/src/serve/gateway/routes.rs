@@ -12,20 +12,20 @@ use axum::routing::{get, post};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use super::Shared;
 use super::call::{Call, digest};
 use super::course::{Command, Reply};
 use super::dialect::Dialect;
 use super::episodes::{Found, Open, closed};
 use super::report::{Failure, Finish, Part};
 use super::workers::{Claimed, Worker};
+use super::{Shared, mcp};
 use crate::serve::openai::Fields;
 use crate::serve::refusal::json_response;
 use crate::serve::{Refusal, body};
 use crate::task::Action;
 
 /// Maximum size of a request in bytes.
-const MOST_BYTES: usize = 16 << 20;
+pub(super) const MOST_BYTES: usize = 16 << 20;
 /// Maximum number of episodes of a claim.
 const MOST_CLAIMED: i64 = 256;
 /// Maximum time in seconds that a claim waits.
@@ -45,6 +45,7 @@ pub(super) fn router(shared: Arc<Shared>) -> Router {
         .route("/episodes/{id}", get(state))
         .route("/episodes/{id}/tools", get(tools))
         .route("/episodes/{id}/act", post(act))
+        .route("/episodes/{id}/mcp", post(mcp::route))
         .route("/episodes/{id}/parts", post(parts))
         .route("/episodes/{id}/finish", post(finish))
         .route("/episodes/{id}/fail", post(fail))
@@ -229,7 +230,7 @@ async fn finished(shared: &Shared, request: Request) -> Result<Value, Refusal> {
 }
 
 /// Sends a request without a body to its episode.
-async fn asked(
+pub(super) async fn asked(
     open: Result<Arc<Open>, Refusal>,
     command: impl FnOnce(Reply) -> Command,
 ) -> Result<Value, Refusal> {
@@ -275,7 +276,7 @@ fn read_action(mut fields: Fields) -> Result<Action, Refusal> {
 }
 
 /// Returns the open episode of a request.
-fn open(shared: &Shared, uri: &Uri, headers: &HeaderMap) -> Result<Arc<Open>, Refusal> {
+pub(super) fn open(shared: &Shared, uri: &Uri, headers: &HeaderMap) -> Result<Arc<Open>, Refusal> {
     match shared.episodes.find(key(headers))? {
         Found::Closed(_) => Err(closed()),
         Found::Open(open) => {

@@ -24,7 +24,7 @@ use crate::serve::openai::{
 use crate::serve::refusal::json_response;
 
 /// A request that was read.
-struct Chat {
+pub(super) struct Chat {
     batch: Batch,
     choices: Choices,
     streaming: Streaming,
@@ -36,18 +36,37 @@ pub(super) async fn route(State(server): State<Arc<ModelServer>>, request: Reque
 
 async fn answer(server: &Arc<ModelServer>, asked: Asked) -> Result<Response, Refusal> {
     let Asked { fields, client, entry } = asked;
-    let reader = Arc::clone(server);
-    // Templates and tokenizers compute; other requests go on in the meantime.
-    let read = tokio::task::spawn_blocking(move || Chat::read(&reader, entry, fields)).await;
-    let chat = read.map_err(|error| Refusal::internal(error.to_string()))??;
-    let admitted = server.queue.admit(client, chat.batch.jobs.len()).await?;
+    let chat = Chat::read_aside(server, entry, fields).await?;
+    let admitted = server.queue.admit(client, chat.choices()).await?;
     if chat.streaming.stream {
         return Ok(chat.stream(server, admitted));
     }
-    attended(&server.metrics, chat.whole(server)).await
+    let answer = attended(&server.metrics, chat.answer(server)).await?;
+    Ok(json_response(StatusCode::OK, &answer))
 }
 
 impl Chat {
+    /// Reads a request on a thread for it: templates and tokenizers compute, and other requests go on in the meantime.
+    pub(super) async fn read_aside(
+        server: &Arc<ModelServer>,
+        entry: Arc<Entry>,
+        fields: Fields,
+    ) -> Result<Self, Refusal> {
+        let server = Arc::clone(server);
+        let read = tokio::task::spawn_blocking(move || Self::read(&server, entry, fields)).await;
+        read.map_err(|error| Refusal::internal(error.to_string()))?
+    }
+
+    /// Returns the number of choices.
+    pub(super) fn choices(&self) -> usize {
+        self.batch.jobs.len()
+    }
+
+    /// Returns true if the client asked for a stream.
+    pub(super) fn is_streamed(&self) -> bool {
+        self.streaming.stream
+    }
+
     fn read(server: &ModelServer, entry: Arc<Entry>, mut fields: Fields) -> Result<Self, Refusal> {
         let fields = &mut fields;
         let messages = messages(fields)?;
@@ -82,8 +101,8 @@ impl Chat {
         Ok(Self { batch, choices, streaming })
     }
 
-    /// Answers at the end.
-    async fn whole(&self, server: &ModelServer) -> Result<Response, Refusal> {
+    /// Returns the whole answer, at its end.
+    pub(super) async fn answer(&self, server: &ModelServer) -> Result<Value, Refusal> {
         let batch = &self.batch;
         let choices = whole(server, batch).await?;
         let header = Header::new("chatcmpl", "chat.completion", &batch.entry, self.choices.seed);
@@ -95,7 +114,7 @@ impl Chat {
         if batch.reported.ids {
             answer.insert("prompt_token_ids".to_owned(), batch.jobs[0].prompt.to_vec().into());
         }
-        Ok(json_response(StatusCode::OK, &answer.into()))
+        Ok(answer.into())
     }
 
     fn choice(&self, index: usize, choice: &Whole) -> Value {

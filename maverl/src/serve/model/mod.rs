@@ -9,6 +9,7 @@ mod completions;
 mod generate;
 mod list;
 pub(super) mod queue;
+mod responses;
 pub(super) mod stream;
 mod tokenize;
 
@@ -155,6 +156,7 @@ impl ModelServer {
             .route("/v1/models/{*name}", get(list::model))
             .route("/v1/chat/completions", post(chat::route))
             .route("/v1/completions", post(completions::route))
+            .route("/v1/responses", post(responses::route))
             .route("/tokenize", post(tokenize::tokenize))
             .route("/detokenize", post(tokenize::detokenize))
             .route("/inference/v1/generate", post(generate::route))
@@ -248,16 +250,8 @@ impl Outcome {
 
 async fn other_path(State(server): State<Arc<ModelServer>>, uri: Uri) -> Response {
     let path: String = uri.path().chars().take(80).collect();
-    let message = match path.as_str() {
-        "/v1/responses" => {
-            "`/v1/responses` is not served here; use `/v1/chat/completions` (with openai-agents: \
-                            `set_default_openai_api(\"chat_completions\")`)"
-                .to_owned()
-        }
-        _ => {
-            format!("there is nothing at `{path}`; chat completions are at `/v1/chat/completions`")
-        }
-    };
+    let message =
+        format!("there is nothing at `{path}`; chat completions are at `/v1/chat/completions`");
     let refusal = Refusal::new(StatusCode::NOT_FOUND, "not_found", message);
     Outcome::refused(refusal).counted(&server, "other")
 }

@@ -5,6 +5,7 @@ mod fields;
 mod ids;
 mod messages;
 mod options;
+pub(in crate::serve) mod responses;
 mod structured;
 mod text;
 mod tokens;

@@ -12,7 +12,7 @@ use super::*;
 fn extracted(home: &Path, part: Part, name: &str) -> std::path::PathBuf {
     let out = home.join(name);
     let format = Format::of(part, &out).unwrap();
-    extract(&home.join("a"), part, format, &out).unwrap();
+    extract(&home.join("a"), (part, format), "after", &out).unwrap();
     out
 }
 
@@ -78,6 +78,28 @@ fn extracted_episodes_and_turns_have_all_rows_and_csv_has_no_texts() {
     assert!(trace["traceEvents"].as_array().unwrap().len() > 3 * 24 * 2);
 }
 
+#[test]
+fn a_log_of_inspect_has_the_episodes_of_an_evaluation() {
+    let home = tempfile::tempdir().unwrap();
+    drop(run(&home.path().join("a")));
+    let log = fs::read(extracted(home.path(), Part::Inspect, "after.json")).unwrap();
+    let log: Value = serde_json::from_slice(&log).unwrap();
+    let samples = log["samples"].as_array().unwrap();
+    assert_eq!((samples.len(), &log["results"]["total_samples"]), (16, &json!(16)));
+    let solved = samples.iter().filter(|one| one["scores"]["solved"]["value"] == "C").count();
+    assert_eq!(solved, 12);
+    let accuracy = &log["results"]["scores"][0]["metrics"]["accuracy"]["value"];
+    assert_eq!(accuracy, &json!(0.75), "{}", log["results"]);
+    assert_eq!(samples[0]["events"][0]["output"]["usage"]["output_tokens"], 2);
+    let missing = extract(
+        &home.path().join("a"),
+        (Part::Inspect, Format::Json),
+        "step-000009",
+        &home.path().join("x.json"),
+    );
+    assert!(missing.unwrap_err().to_string().contains("no episodes of this evaluation"));
+}
+
 #[cfg(feature = "parquet")]
 #[test]
 fn a_parquet_file_has_the_rows_of_the_json_lines() {
@@ -124,7 +146,8 @@ fn a_page_without_a_server_holds_the_chosen_episodes_and_no_path() {
     drop(run(&home.path().join("a")));
     let viewer = Viewer::new(vec![home.path().join("a")]).unwrap();
     let out = home.path().join("out.html");
-    let summary = viewer.write_page(10, &out).unwrap();
+    let few = PageChoice { episodes: 10, steps: None };
+    let summary = viewer.write_page(&few, &out).unwrap();
     assert_eq!((summary.runs, summary.episodes, summary.of), (1, 8, 24 + 32));
     let page = fs::read_to_string(&out).unwrap();
     assert_eq!(page.len(), summary.bytes);
@@ -137,20 +160,34 @@ fn a_page_without_a_server_holds_the_chosen_episodes_and_no_path() {
     let rows = all["runs/0/episodes"]["rows"].as_array().unwrap();
     let steps: Vec<u64> = rows.iter().map(|row| row["step"].as_u64().unwrap()).collect();
     assert!(steps.iter().all(|step| [1, 3].contains(step)), "{steps:?}");
-    let none = viewer.write_page(0, &out).unwrap();
+    let none = viewer.write_page(&PageChoice { episodes: 0, ..few }, &out).unwrap();
     assert_eq!(none.episodes, 0);
+    let second = PageChoice { episodes: usize::MAX, steps: Some((2, 2)) };
+    assert_eq!(viewer.write_page(&second, &out).unwrap().episodes, 8);
+    let full = home.path().join("a");
+    let refused = viewer.write_page(&few, &full).unwrap_err().to_string();
+    assert!(refused.contains("not empty"), "{refused}");
 }
 
 #[test]
-fn a_page_without_a_server_works_from_a_file() {
+fn pages_without_a_server_work_from_a_file_and_from_a_directory() {
     let home = tempfile::tempdir().unwrap();
     for name in ["a", "b"] {
         drop(run(&home.path().join("runs").join(name)));
     }
-    let out = home.path().join("out.html");
-    Viewer::new(vec![home.path().join("runs")]).unwrap().write_page(100, &out).unwrap();
-    let url = format!("file://{}", out.display());
-    let Some(mut browser) = Browser::open(&url, 1200, 800) else { return };
+    let viewer = Viewer::new(vec![home.path().join("runs")]).unwrap();
+    let choice = PageChoice { episodes: 100, steps: None };
+    for (out, page) in [("out.html", "out.html"), ("out", "out/index.html")] {
+        viewer.write_page(&choice, &home.path().join(out)).unwrap();
+        // Requests of the pages stay below their place.
+        let place = format!("file://{}", home.path().join(out).display());
+        let Some(browser) = Browser::open(&place, 1200, 800) else { return };
+        all_pages(browser, &format!("file://{}", home.path().join(page).display()));
+    }
+}
+
+/// Visits every page of two runs.
+fn all_pages(mut browser: Browser, url: &str) {
     let mut go = |page: &str, wait: &str| {
         browser.visit("about:blank");
         browser.visit(&format!("{url}#/{page}"));
@@ -169,6 +206,8 @@ fn a_page_without_a_server_works_from_a_file() {
     go("r/0/tokens/train/3/0/1", "document.querySelectorAll('[role=option]').length > 3");
     go("r/0/groups?step=3", &format!("{list} === 6"));
     go("r/0/group/3/0", "document.querySelectorAll('td.sum').length === 4");
+    go("r/0/step?step=3", "document.querySelector('[data-step-score]') !== null");
+    go("r/0/groups?step=all", &format!("{list} === 18"));
     go("r/0/timeline", "document.querySelectorAll('[data-span]').length === 4");
     let absent = go("r/0/episode/train/2/0", "document.querySelector('.error') !== null");
     assert!(absent.contains("32 of 112 episodes"), "{absent}");

@@ -177,6 +177,21 @@ fn tokens_are_those_of_the_turn_and_colors_those_of_a_quantity() {
         let ratio = (0.125 * (i % 5) as f64 - 0.25).exp();
         assert!(facts.contains(&format!("ratio {ratio:.3}")), "{facts}");
     }
+    // The likeliest tokens are shown once `maverl replay --top` has written them.
+    let top = |i: usize| (tokens.completion[i], tokens.logprobs[i]);
+    let record = json!({
+        "episode": "2/train-0/0", "top": 1,
+        "turns": [{ "turn": 0, "tokens": (0..tokens.completion.len()).map(|i| [top(i)]).collect::<Vec<_>>() }],
+    });
+    let path = home.path().join("a/samples/step-000002.top-0.json");
+    fs::write(path, record.to_string()).unwrap();
+    at.go("r/0/tokens/train/2/0/0");
+    at.browser.wait("document.querySelectorAll('[role=option]').length > 0");
+    at.browser.value("document.querySelector('[role=listbox]').focus()");
+    at.browser.press("ArrowRight");
+    let likeliest = format!("{:.3}", f64::from(tokens.logprobs[0]).exp());
+    let shown = at.browser.text(".instead");
+    assert!(shown.contains("likeliest") && shown.contains(&likeliest), "{shown}: {likeliest}");
     at.browser.press("]");
     at.browser.wait("location.hash.includes('/tokens/train/2/0/1')");
     at.browser.assert_quiet();
@@ -190,9 +205,70 @@ fn the_parts_of_a_step_are_those_of_the_file() {
     at.browser.wait("document.querySelectorAll('[data-span]').length === 4");
     let row = at.browser.text("[data-part=rollout]");
     assert!(row.contains("1.500") && row.contains("75.0 %"), "{row}");
-    assert_eq!(at.browser.value("document.querySelectorAll('path.area').length"), 3);
+    assert_eq!(at.browser.value("document.querySelectorAll('path.area').length"), 5);
+    let cache = at.browser.text("[data-worker='tiny: cache']");
+    assert!(cache.contains("75.0 % of the cache"), "{cache}");
+    assert!(at.browser.text("#main").contains("240 tokens per second"), "120 tokens in 0.5 s");
     at.browser.press("[");
     at.browser.wait("location.hash.includes('step=2')");
+    at.browser.assert_quiet();
+}
+
+#[test]
+fn a_step_is_compared_with_those_before_and_the_team_by_outcome() {
+    let home = home();
+    let Some(mut at) = Visit::new(home.path(), 1200, 800) else { return };
+    let all: Vec<Episode> = (1..=3).flat_map(|s| (0..8).map(move |n| searched(s, n))).collect();
+    let mean = |of: &[Episode]| {
+        of.iter().map(|one| one.score().unwrap().reward).sum::<f64>() / of.len() as f64
+    };
+    at.go("r/0/step?step=3");
+    at.browser.wait("document.querySelector('[data-step-score]') !== null");
+    assert_eq!(at.browser.text("[data-step-score]"), format!("{:.3}", mean(&all[16..])));
+    let same = format!("scored {:.3} in earlier steps", mean(&all[..16]));
+    let text = at.browser.text("#main");
+    assert!(text.contains(&same), "{same}\n{text}");
+    at.browser.press("[");
+    at.browser.wait("location.hash.includes('step=2')");
+    at.go("r/0");
+    at.browser.wait("document.querySelectorAll('[data-team]').length === 3");
+    let unsolved = all.iter().filter(|one| !one.score().unwrap().solved);
+    let failed = unsolved.clone().filter(|one| one.turns[0].error.is_some()).count();
+    let expected = format!("{:.1} %", 100.0 * failed as f64 / unsolved.count() as f64);
+    let searcher = at.browser.text("[data-team='search/searcher']");
+    assert!(searcher.contains(&expected), "{expected}: {searcher}");
+    at.browser.assert_quiet();
+}
+
+#[test]
+fn groups_of_all_steps_are_listed_by_their_weight_in_the_updates() {
+    let home = home();
+    let Some(mut at) = Visit::new(home.path(), 1200, 800) else { return };
+    at.go("r/0/groups?step=all");
+    at.browser.wait("document.querySelectorAll('tbody tr.row').length === 18");
+    let weight = |step: u64, id: usize| {
+        let samples = samples(&(0..8).map(|n| searched(step, n)).collect::<Vec<_>>());
+        samples.of_group(id).map(|sample| sample.advantage.abs()).sum::<f64>()
+    };
+    let most = (1..=3).flat_map(|step| (0..6).map(move |id| (step, id)));
+    let most = most.map(|(step, id)| weight(step, id)).fold(0.0, f64::max);
+    let first = at.browser.text("tbody tr.row");
+    assert!(first.contains(&format!("{most:.2}")), "{first}: {most}");
+    at.browser.value("document.querySelector('[aria-pressed]').click()");
+    at.browser.wait("document.querySelectorAll('tbody tr.row').length === 6");
+    at.browser.assert_quiet();
+}
+
+#[test]
+fn runs_that_differ_in_the_seed_only_are_told_with_their_spread() {
+    let home = home();
+    drop(run(&home.path().join("b")));
+    let Some(mut at) = Visit::new(home.path(), 1200, 800) else { return };
+    at.go("compare?runs=0,1");
+    let seeds = "document.querySelector('[data-seeds=AB]')?.textContent ?? ''";
+    at.browser.wait(&format!("({seeds}).includes('differ in the seed only')"));
+    let text = at.browser.text("[data-seeds=AB]");
+    assert!(text.contains("mean 0.750") && text.contains("not distinguishable"), "{text}");
     at.browser.assert_quiet();
 }
 
@@ -266,6 +342,7 @@ fn hostile_texts_are_texts() {
 #[test]
 fn every_control_has_a_name_and_every_text_contrast_in_both_themes() {
     let home = home();
+    drop(run(&home.path().join("b")));
     let Some(mut at) = Visit::new(home.path(), 1200, 800) else { return };
     let pages = [
         "",
@@ -279,6 +356,9 @@ fn every_control_has_a_name_and_every_text_contrast_in_both_themes() {
         "r/0/tokens/train/2/0/0",
         "r/0/tokens/train/2/0/0?color=moved",
         "r/0/timeline",
+        "r/0/step?step=3",
+        "r/0/groups?step=all",
+        "compare?runs=0,1",
     ];
     for theme in ["light", "dark"] {
         at.browser.theme(theme);
@@ -300,44 +380,68 @@ fn every_control_has_a_name_and_every_text_contrast_in_both_themes() {
     at.browser.assert_quiet();
 }
 
-/// Pictures of the pages of a run: `MAVERL_RUN=DIR MAVERL_PICTURES=DIR cargo test --workspace --lib -- --ignored
-/// pictures_of_a_run`.
+/// Pictures of the pages of the first run in a directory, as the book shows them: `MAVERL_RUNS=DIR MAVERL_PICTURES=DIR
+/// cargo test --workspace --lib -- --ignored pictures_of_a_run`.
 #[test]
 #[ignore = "makes the pictures of the book"]
 fn pictures_of_a_run() {
     let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
-    let (Some(place), Some(out)) = (variable("MAVERL_RUN"), variable("MAVERL_PICTURES")) else {
-        panic!("MAVERL_RUN and MAVERL_PICTURES name directories");
+    let (Some(place), Some(out)) = (variable("MAVERL_RUNS"), variable("MAVERL_PICTURES")) else {
+        panic!("MAVERL_RUNS and MAVERL_PICTURES name directories");
     };
     let Some(mut at) = Visit::new(&place, 1200, 800) else { return };
     fs::create_dir_all(&out).unwrap();
-    let format = std::env::var("MAVERL_FORMAT").unwrap_or_else(|_| "webp".to_owned());
-    let step = std::env::var("MAVERL_STEP").unwrap_or_else(|_| "3".to_owned());
-    let episode = format!("r/0/episode/train/{step}/0");
-    let (groups, group) = (format!("r/0/groups?step={step}"), format!("r/0/group/{step}/0"));
-    let episodes = format!("r/0/episodes?stage=train&step={step}");
-    let (tokens, timeline) =
-        (format!("r/0/tokens/train/{step}/0/0"), format!("r/0/timeline?step={step}"));
-    let pages = [
-        ("runs", ""),
-        ("overview", "r/0"),
-        ("metrics", "r/0/metrics"),
-        ("episodes", episodes.as_str()),
-        ("episode", episode.as_str()),
-        ("groups", groups.as_str()),
-        ("group", group.as_str()),
-        ("config", "r/0/config"),
-        ("tokens", tokens.as_str()),
-        ("timeline", timeline.as_str()),
+    let text = |name: &str, default: &str| std::env::var(name).unwrap_or_else(|_| default.into());
+    let (format, step) = (text("MAVERL_FORMAT", "webp"), text("MAVERL_STEP", "10"));
+    let episode = text("MAVERL_EPISODE", "0");
+    // The name of the picture, the page, and the heading at its top.
+    let mut pages = vec![
+        ("overview", "r/0".to_owned(), ""),
+        ("team", "r/0".to_owned(), "Where it fails"),
+        ("step", format!("r/0/step?step={step}"), ""),
+        ("episode", format!("r/0/episode/train/{step}/{episode}"), ""),
+        ("tokens", format!("r/0/tokens/train/{step}/{episode}/0?color=entropy"), ""),
+        ("groups", "r/0/groups?step=all".to_owned(), ""),
+        ("group", format!("r/0/group/{step}/0"), ""),
+        ("timeline", format!("r/0/timeline?step={step}"), ""),
+        ("compare", "compare?runs=0,1".to_owned(), ""),
     ];
-    for (theme, width) in [("light", 1200), ("dark", 1200), ("light", 400)] {
-        at.browser.theme(theme);
-        at.browser.resize(width, 800);
-        for (name, page) in pages {
-            at.go(page);
-            at.browser.value("new Promise((done) => setTimeout(done, 400))");
-            let narrow = if width == 400 { "-narrow" } else { "" };
-            at.browser.picture(&out.join(format!("{name}-{theme}{narrow}.{format}")), &format);
+    // The others, to be looked at.
+    if std::env::var_os("MAVERL_ALL").is_some() {
+        pages.extend([
+            ("runs", String::new(), ""),
+            ("metrics", "r/0/metrics".to_owned(), ""),
+            ("episodes", format!("r/0/episodes?stage=train&step={step}"), ""),
+            ("config", "r/0/config".to_owned(), ""),
+        ]);
+        for (theme, width) in [("light", 400)] {
+            pictures(&mut at, &pages, &out, (theme, width), &format);
         }
+    }
+    for theme in ["light", "dark"] {
+        pictures(&mut at, &pages, &out, (theme, 1200), &format);
+    }
+}
+
+/// Writes a picture of each page.
+fn pictures(
+    at: &mut Visit,
+    pages: &[(&str, String, &str)],
+    out: &Path,
+    (theme, width): (&str, u32),
+    format: &str,
+) {
+    at.browser.theme(theme);
+    at.browser.resize(width, 800);
+    let narrow = if width < 1000 { "-narrow" } else { "" };
+    for (name, page, heading) in pages {
+        at.go(page);
+        let top = format!(
+            "[...document.querySelectorAll('h2')].find((h) => {heading:?} && h.textContent.startsWith({heading:?}))?.scrollIntoView()"
+        );
+        at.browser.value("new Promise((done) => setTimeout(done, 500))");
+        at.browser.value(&top);
+        at.browser.value("new Promise((done) => setTimeout(done, 200))");
+        at.browser.picture(&out.join(format!("{name}-{theme}{narrow}.{format}")), format);
     }
 }

@@ -10,7 +10,8 @@ import { short, fixed } from "./format.js";
  */
 
 /** What all charts of a page share. */
-export const view = { smooth: 0, log: false, /** @type {[number, number] | null} */ zoom: null };
+/** @type {{smooth: number, log: boolean, zoom: [number, number] | null}} */
+export const view = { smooth: 0, log: false, zoom: null };
 
 /** @type {Set<Chart>} */
 const charts = new Set();
@@ -50,6 +51,16 @@ export class Chart {
     this.width = 0;
     /** @type {number | null} */
     this.at = null;
+    /** @type {ReturnType<typeof shown>[]} What is drawn, and where. */
+    this.lines = [];
+    /** @type {(value: number) => number} */
+    this.x = () => 0;
+    /** @type {(value: number) => number} */
+    this.y = () => 0;
+    /** @type {SVGElement | null} */
+    this.cross = null;
+    /** @type {SVGElement[]} */
+    this.dots = [];
     this.legend = h("div", { class: "legend" });
     this.plot = h("div", { class: "plot" });
     this.table = h("div", { class: "chart-table", hidden: true });
@@ -131,7 +142,7 @@ export class Chart {
     this.lines = lines;
     const cross = svg("line", { class: "cross", y1: TOP, y2: HEIGHT - BOTTOM, visibility: "hidden" });
     const dots = lines.map((_, i) => svg("circle", { class: `dot c${i % 6}`, r: 3, visibility: "hidden" }));
-    Object.assign(this, { cross, dots });
+    [this.cross, this.dots] = [cross, dots];
     const clip = `clip-${this.spec.title.replace(/[^a-zA-Z0-9]/g, "-")}`;
     const drawn = svg(
       "svg",
@@ -169,7 +180,7 @@ export class Chart {
     const box = this.plot.getBoundingClientRect();
     const at = event.clientX - box.left;
     let best = null;
-    for (const step of this.lines?.[0]?.steps ?? []) {
+    for (const step of this.lines[0]?.steps ?? []) {
       if (best === null || Math.abs(this.x(step) - at) < Math.abs(this.x(best) - at)) best = step;
     }
     return best;
@@ -196,7 +207,7 @@ export class Chart {
 
   /** @param {KeyboardEvent} event */
   key(event) {
-    const steps = this.lines?.[0]?.steps ?? [];
+    const steps = this.lines[0]?.steps ?? [];
     const at = this.at === null ? -1 : steps.indexOf(this.at);
     const moves = { ArrowRight: at + 1, ArrowLeft: at === -1 ? steps.length - 1 : at - 1, Home: 0, End: steps.length - 1 };
     if (event.key === "Enter" && this.at !== null) return this.spec.onstep?.(this.at);
@@ -209,7 +220,7 @@ export class Chart {
   /** @param {number | null} step */
   mark(step) {
     this.at = step;
-    const lines = this.lines ?? [];
+    const lines = this.lines;
     const values = lines.map((line) => {
       const at = step === null ? -1 : line.steps.indexOf(step);
       return step === null ? last(line) : (line.raw[at] ?? null);
@@ -222,7 +233,7 @@ export class Chart {
       ),
       step !== null && h("span", { class: "entry muted" }, `step ${step}`),
     );
-    if (!this.cross || !this.x) return;
+    if (!this.cross) return;
     const visible = step !== null && lines.some((line) => line.steps.includes(step));
     this.cross.setAttribute("visibility", visible ? "visible" : "hidden");
     if (visible && step !== null) {

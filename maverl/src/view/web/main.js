@@ -6,6 +6,7 @@ import { clear } from "./chart.js";
 import * as runs from "./page_runs.js";
 import * as overview from "./page_overview.js";
 import * as metrics from "./page_metrics.js";
+import * as step from "./page_step.js";
 import * as episodes from "./page_episodes.js";
 import * as episode from "./page_episode.js";
 import * as tokens from "./page_tokens.js";
@@ -22,6 +23,7 @@ import * as compare from "./page_compare.js";
 /** Pages of a run: the part of the address, the label, and the module. */
 const PAGES = [
   ["", "overview", overview],
+  ["step", "step", step],
   ["episodes", "episodes", episodes],
   ["groups", "groups", group],
   ["metrics", "all metrics", metrics],
@@ -36,7 +38,7 @@ const KEYS = [
   ["[ ]", "previous and next step, episode of the group, or turn"],
   ["g", "group of the episode"],
   ["t", "tokens of the turn"],
-  ["← →", "move in a chart or among tokens; Enter opens the episodes of the step"],
+  ["← →", "move in a chart or among tokens; Enter opens the step"],
   ["drag", "zoom all charts; double click or Esc resets"],
   ["?", "this list"],
 ];

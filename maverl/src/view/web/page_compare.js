@@ -26,11 +26,12 @@ export async function page(root, at) {
   const value = (/** @type {any} */ of) => h("td", {}, of === null ? h("span", { class: "muted" }, "–") : foreign(typeof of === "string" ? of : JSON.stringify(of)));
   const table = (/** @type {any[]} */ rows, /** @type {string} */ first) => h("div", { class: "card scroll" }, h("table", {},
     h("thead", {}, h("tr", {}, h("th", {}, first), heads)), h("tbody", {}, rows.map((row) => h("tr", {}, h("td", { class: "mono" }, row.key), row.values.map(value))))));
+  const verdict = (/** @type {any} */ of) => (of.low > 0 ? "higher" : of.high < 0 ? "lower" : "not distinguishable");
   const pair = (/** @type {any} */ of, /** @type {number} */ i) => {
     const name = `${letter(i + 1)} − ${letter(0)}`;
     if (!of.difference) return h("tr", {}, h("td", {}, name), h("td", { colspan: 3, class: "muted" }, `no interval: ${of.reason}`));
     const { mean, low, high } = of.difference;
-    return h("tr", { "data-pair": i + 1 }, h("td", {}, name), h("td", {}, h("b", {}, signed(mean)), ` (${signed(low)} to ${signed(high)})`),
+    return h("tr", { "data-pair": i + 1 }, h("td", {}, name), h("td", {}, h("b", {}, signed(mean)), ` (${signed(low)} to ${signed(high)}), ${verdict(of.difference)}`),
       h("td", {}, `${of.better} better, ${of.worse} worse of ${plural(of.tasks, "task")}`),
       h("td", {}, h("details", {}, h("summary", {}, "tasks that differ"), of.changed.map((/** @type {any} */ task) => h("div", {}, h("span", { class: "mono" }, task.task), ` ${fixed(task.shares[0], 2)} → ${fixed(task.shares[1], 2)}`)))));
   };
@@ -44,9 +45,20 @@ export async function page(root, at) {
   });
   const differing = found.hashes.filter((/** @type {any} */ row) => !row.equal).map((/** @type {any} */ row) => ({ ...row, values: row.values.map((/** @type {any} */ hash) => hash?.slice(0, 12) ?? null) }));
   const equal = found.hashes.filter((/** @type {any} */ row) => row.equal).map((/** @type {any} */ row) => row.key);
+  const set = (/** @type {any} */ of) => {
+    const names = of.members.map(letter);
+    const known = of.after.filter((/** @type {number | null} */ after) => after !== null);
+    const [low, high] = [Math.min(...known), Math.max(...known)];
+    return h("div", { class: "card", "data-seeds": names.join("") },
+      h("p", {}, h("b", {}, names.join(", ")), " differ in the seed only. ",
+        of.interval ? [`After training ${fixed(low)} to ${fixed(high)}; mean `, h("b", {}, fixed(of.interval.mean)), h("span", { class: "muted" }, ` (${fixed(of.interval.low)} to ${fixed(of.interval.high)}, 95 % for the mean over seeds)`)] : "Fewer than two have a result."),
+      h("ul", { class: "reasons" }, of.pairs.map((/** @type {any} */ one, /** @type {number} */ i) => h("li", {}, `${names[i + 1]} − ${names[0]}: `,
+        one.difference ? [h("b", {}, `${signed(one.difference.mean)} (${signed(one.difference.low)} to ${signed(one.difference.high)})`), `, ${verdict(one.difference)} over ${plural(one.tasks, "task")}`] : `no interval: ${one.reason}`))));
+  };
   fill(root,
     h("h1", {}, "Compare"),
     h("p", { class: "line" }, found.runs.map((/** @type {any} */ run, /** @type {number} */ i) => h("span", {}, h("b", {}, letter(i)), " ", a(to(`r/${run.r}`), run.name), h("span", { class: "muted" }, ` after ${fixed(run.after?.mean)}`)))),
+    found.seeds.length > 0 && [h("h2", {}, "Seeds"), ...found.seeds.map(set)],
     h("h2", {}, "Held-out tasks after training, paired by task"),
     h("div", { class: "card scroll" }, h("table", {}, h("tbody", {}, found.pairs.map(pair)))),
     h("h2", {}, "Keys that differ"),

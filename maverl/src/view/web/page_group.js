@@ -2,7 +2,7 @@
 
 import { h, svg, fill, a, foreign } from "./dom.js";
 import { get, to } from "./data.js";
-import { fixed, minus, plural, signed, turnPath } from "./format.js";
+import { fixed, minus, percent, plural, signed, turnPath } from "./format.js";
 
 const BY = { task: "task (a unit is an episode)", task_turn: "task (a unit is a turn)", task_seat: "task and seat (a unit is a turn)" };
 
@@ -66,8 +66,8 @@ export function written(line, page) {
   if (record.anchor !== undefined) parts.push(` + ${estimator.anchor_weight} · ${term(record.anchor)} among equal prompts`);
   const text = [parts.join("")];
   if (estimator.whiten) text.push(` = ${fixed(record.unwhitened)}, whitened: (${term(record.unwhitened)} − ${term(estimator.whiten[0])}) / ${estimator.whiten[1].toFixed(3)}`);
-  const factor = record.factor === undefined ? null : [` · ${record.factor.toFixed(3)} of policies updated before = `, h("b", {}, signed(record.advantage * record.factor))];
-  return [...text, " = ", result, factor];
+  const factor = record.factor === undefined ? [] : [` · ${record.factor.toFixed(3)} of policies updated before = `, h("b", {}, signed(record.advantage * record.factor))];
+  return [...text, " = ", result, ...factor];
 }
 
 /** @param {any} estimator */
@@ -95,31 +95,37 @@ export async function page(root, at) {
  */
 async function list(root, at, run) {
   const r = at.run;
-  const step = Number(at.query.get("step") ?? run.run.step);
+  const every = at.query.get("step") === "all";
+  const step = every ? run.run.step : Number(at.query.get("step") ?? run.run.step);
   const sort = at.query.get("sort") ?? "advantages";
-  const field = /** @type {HTMLInputElement} */ (h("input", { type: "number", min: 1, max: run.run.step, value: step, onchange: () => go(Number(field.value)) }));
+  const field = /** @type {HTMLInputElement} */ (h("input", { type: "number", min: 1, max: run.run.step, value: every ? "" : step, onchange: () => go(Number(field.value)) }));
   const go = (/** @type {number} */ to_step) => (location.hash = to(`r/${r}/groups`, { step: Math.min(Math.max(to_step, 1), run.run.step), sort: at.query.get("sort") }));
   const body = h("div");
   fill(root, h("h1", {}, `Groups of ${run.run.name}`), h("div", { class: "bar" }, h("label", {}, "step", field),
-    h("button", { onclick: () => go(step - 1) }, "←"), h("button", { onclick: () => go(step + 1) }, "→")), body);
+    h("button", { onclick: () => go(step - 1), "aria-label": "previous step" }, "←"), h("button", { onclick: () => go(step + 1), "aria-label": "next step" }, "→"),
+    h("button", { "aria-pressed": String(every), onclick: () => (location.hash = to(`r/${r}/groups`, { step: every ? step : "all", sort: at.query.get("sort") })) }, "all steps")), body);
   const keys = { "[": () => go(step - 1), "]": () => go(step + 1) };
   const title = `Groups of ${run.run.name}`;
   try {
-    const found = await get(`runs/${r}/groups/${step}`);
+    const found = await get(every ? `runs/${r}/groups` : `runs/${r}/groups/${step}`);
     const value = (/** @type {any} */ of) => (sort === "reward" ? of.reward : sort === "deviation" ? of.group.deviation : sort === "size" ? of.group.size : of.advantages);
     const groups = found.groups.sort((/** @type {any} */ x, /** @type {any} */ y) => value(y) - value(x));
     const most = groups.reduce((/** @type {number} */ sum, /** @type {any} */ of) => Math.max(sum, of.advantages), 0);
     const head = (/** @type {string} */ key, /** @type {string} */ label) => h("th", { class: "n", "aria-sort": sort === key && "descending" },
-      h("button", { onclick: () => (location.hash = to(`r/${r}/groups`, { step, sort: key })) }, label, sort === key && " ↓"));
+      h("button", { onclick: () => (location.hash = to(`r/${r}/groups`, { step: every ? "all" : step, sort: key })) }, label, sort === key && " ↓"));
     const flat = groups.filter((/** @type {any} */ of) => !of.group.spread).length;
+    const about = every
+      ? groups.length > 0 && `The ${plural(groups.length, "group")} with the largest sums of |A| in steps ${found.steps[0]} to ${found.steps[1]}, of ${plural(found.samples, "sample")}. `
+      : `${plural(groups.length, "group")}, ${plural(found.samples, "sample")}; ${flat} with equal rewards. `;
     fill(body,
-      h("p", { class: "muted" }, `${plural(groups.length, "group")}, ${plural(found.samples, "sample")}; ${flat} with equal rewards. ${rule(found.estimator)}`),
+      h("p", { class: "muted" }, about || "The run has no record of samples. ", found.estimator && rule(found.estimator)),
       groups.length > 0 && h("div", { class: "card scroll" }, h("table", {},
-        h("thead", {}, h("tr", {}, h("th", {}, "task"), h("th", {}, "seat"), head("size", "size"), head("reward", "mean reward"), head("deviation", "deviation"), head("advantages", "sum of |A|"), h("th"))),
-        h("tbody", {}, groups.map((/** @type {any} */ of) => h("tr", { class: "row" },
-          h("td", {}, h("a", { class: "open", href: to(`r/${r}/group/${step}/${of.group.id}`) }, of.group.task)), h("td", {}, of.group.seat ?? "all"),
+        h("thead", {}, h("tr", {}, every && h("th", { class: "n" }, "step"), h("th", {}, "task"), h("th", {}, "seat"), head("size", "size"), head("reward", "mean reward"), head("deviation", "deviation"), head("advantages", "sum of |A|"), h("th", { class: "n" }, "of the step"), h("th"))),
+        h("tbody", {}, groups.map((/** @type {any} */ of) => h("tr", { class: "row" }, every && h("td", { class: "n" }, of.step),
+          h("td", {}, h("a", { class: "open", href: to(`r/${r}/group/${of.step}/${of.group.id}`) }, of.group.task)), h("td", {}, of.group.seat ?? "all"),
           h("td", { class: "n" }, of.group.size), h("td", { class: "n" }, fixed(of.reward)), h("td", { class: "n" }, fixed(of.group.deviation)),
-          h("td", { class: "n" }, fixed(of.advantages, 2)), h("td", {}, bar(of.advantages, most))))))));
+          h("td", { class: "n" }, fixed(of.advantages, 2)), h("td", { class: "n" }, percent(of.share)), h("td", {}, bar(of.advantages, most))))))),
+      groups.length > 0 && h("p", { class: "muted" }, "The sum of |A| is the weight of a group in the update, before clipping: a group with equal rewards has none."));
   } catch (error) {
     fill(body, h("p", { class: "empty" }, String(/** @type {Error} */ (error).message)));
   }

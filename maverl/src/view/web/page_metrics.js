@@ -21,7 +21,7 @@ export async function page(root, at) {
   let limit = SHOWN;
   /** @type {Map<string, Chart>} */
   let charts = new Map();
-  const onstep = (/** @type {number} */ step) => (location.hash = to(`r/${r}/episodes`, { stage: "train", step }));
+  const onstep = (/** @type {number} */ step) => (location.hash = to(`r/${r}/step`, { step }));
   const [grid, found] = [h("div", { class: "charts" }), h("span", { class: "muted", role: "status" })];
   const search = /** @type {HTMLInputElement} */ (h("input", { type: "search", placeholder: "filter names  ( / )", "aria-label": "filter names", value: at.query.get("q") ?? "" }));
   const line = (/** @type {string} */ name) => [{ name: "value", steps: series.steps, values: series.columns[name] }];

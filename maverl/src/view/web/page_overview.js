@@ -54,8 +54,10 @@ function sections(series) {
   ];
   const there = (/** @type {any} */ chart) => ({ ...chart, lines: chart.lines.filter((/** @type {any} */ of) => series.columns[of.column]?.some((v) => v !== null)) });
   const flat = (/** @type {any} */ chart) => chart.lines.every((/** @type {any} */ of) => series.columns[of.column].every((value) => !value));
-  return [["Quality", quality], ["Learning", [...learning, ...values]], ["Speed", speed]].map(([title, all]) => {
-    const charts = /** @type {any[]} */ (all).map(there).filter((chart) => chart.lines.length);
+  /** @type {[string, any[]][]} */
+  const all = [["Quality", quality], ["Learning", [...learning, ...values]], ["Speed", speed]];
+  return all.map(([title, its]) => {
+    const charts = its.map(there).filter((chart) => chart.lines.length);
     return { title, charts: charts.filter((chart) => !flat(chart)), zero: charts.filter(flat).map((chart) => chart.title) };
   });
 }
@@ -113,7 +115,7 @@ function notices(run, r) {
   if (run.notices.length === 0) return h("p", { class: "muted" }, "Nothing yet.");
   return h("ul", { class: "notices" }, run.notices.slice(0, 12).map((/** @type {any} */ notice) => {
     const [sign, name] = signs[/** @type {keyof typeof signs} */ (notice.level)];
-    const link = notice.link ?? (notice.step ? `episodes?step=${notice.step}` : null);
+    const link = notice.link ?? (notice.step ? `step?step=${notice.step}` : null);
     return h("li", {}, h("span", { class: `sign ${name}`, "aria-label": notice.level }, sign),
       h("span", {}, foreign(notice.text.slice(0, 400), "plain"), link && [" ", a(`#/r/${r}/${link}`, "look")]));
   }));
@@ -148,6 +150,50 @@ function agents(run, series, r) {
 }
 
 /**
+ * Who fails, who is rewarded without a solved task, and who the others wait for.
+ * @param {any} team
+ * @param {string[]} seats
+ * @param {string} r
+ */
+function weak(team, seats, r) {
+  const { late, early, times } = team;
+  if (!late || late.episodes === 0) return null;
+  const known = seats.filter((seat) => late.seats[seat]);
+  const share = (/** @type {number} */ part, /** @type {number} */ whole) => (whole > 0 ? part / whole : null);
+  const unsolved = late.episodes - late.solved;
+  const failed = (/** @type {string} */ seat) => share(late.seats[seat].unsolved.failed, unsolved);
+  const busy = (/** @type {string} */ seat) => (times ? share(times.seats[seat]?.alone ?? 0, times.seconds) : null);
+  const most = (/** @type {(seat: string) => number | null} */ of) => known.reduce((/** @type {string | null} */ best, seat) => ((of(seat) ?? 0) > (best === null ? 0 : (of(best) ?? 0)) ? seat : best), null);
+  const mean = (/** @type {any} */ sums, /** @type {string} */ name) => (sums ? share(sums[name], sums.turns) : null);
+  const [worst, slowest] = [most(failed), most(busy)];
+  const tokens = known.reduce((sum, seat) => sum + late.seats[seat].solved.tokens + late.seats[seat].unsolved.tokens, 0);
+  const cell = (/** @type {number | null} */ value, /** @type {(value: any) => string} */ text, strong = false) => h("td", { class: "n" }, strong ? h("b", { class: "bad" }, text(value)) : text(value));
+  const pair = (/** @type {any} */ sums, /** @type {any} */ before, /** @type {string} */ name) =>
+    h("td", { class: "n" }, fixed(mean(sums, name), 2), before && h("span", { class: "muted" }, ` (${fixed(mean(before, name), 2)})`));
+  const rows = known.map((seat) => {
+    const [sums, old] = [late.seats[seat], early?.seats[seat]];
+    return h("tr", { "data-team": seat }, h("td", {}, a(to(`r/${r}/episodes`, { stage: "train", step: late.steps.join(".."), seat, solved: 0, sort: "-reward" }), seat)),
+      cell(failed(seat), percent, seat === worst), pair(sums.solved, old?.solved, "reward"), pair(sums.unsolved, old?.unsolved, "reward"),
+      pair(sums.solved, old?.solved, "parts"), pair(sums.unsolved, old?.unsolved, "parts"),
+      cell(share(sums.solved.tokens + sums.unsolved.tokens, tokens), percent), times && cell(share(times.seats[seat]?.busy ?? 0, times.seconds), percent), times && cell(busy(seat), percent, seat === slowest), times && cell(share(times.seats[seat]?.waited ?? 0, times.seats[seat]?.open ?? 0), percent));
+  });
+  const says = [
+    worst && (failed(worst) ?? 0) > 0.05 && `${worst} has a malformed reply in ${percent(failed(worst))} of the unsolved episodes.`,
+    times && slowest && `Time: ${slowest} is asked alone in ${percent(busy(slowest))} of the rollout, while all others wait.`,
+    ...known.map((seat) => {
+      const [yes, no] = [mean(late.seats[seat].solved, "parts"), mean(late.seats[seat].unsolved, "parts")];
+      return yes !== null && no !== null && no > 0.05 && no >= yes - 0.02 && `${seat} earns as much from reward parts where the task is not solved (${fixed(no, 2)}) as where it is (${fixed(yes, 2)}).`;
+    }),
+  ].filter(Boolean);
+  return h("section", {}, h("h2", {}, "Where it fails, who is rewarded, who is waited for"), h("div", { class: "card scroll" },
+    says.length > 0 && h("ul", { class: "reasons" }, says.map((text) => h("li", {}, foreign(/** @type {string} */ (text), "plain")))),
+    h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "seat"), ["malformed in unsolved", "reward if solved", "if not", "parts if solved", "if not", "tokens", ...(times ? ["busy", "alone", "waited"] : [])].map((name) => h("th", { class: "n" }, name)))),
+      h("tbody", {}, rows))),
+  h("p", { class: "muted" }, `Steps ${late.steps.join(" to ")}`, early && `, in parentheses steps ${early.steps.join(" to ")}`,
+    ". Parts: rewards besides the score of the episode. Busy: share of the rollout in which a request of the seat is open; alone: only its requests; waited: share of the time of its requests before the engine began with them."));
+}
+
+/**
  * @param {HTMLElement} root
  * @param {any} at
  * @returns {Promise<any>}
@@ -156,8 +202,8 @@ export async function page(root, at) {
   const r = at.run;
   /** @type {[any, Series]} */
   let [run, series] = await Promise.all([get(`runs/${r}`), get(`runs/${r}/series`)]);
-  const [head, cards, team] = [h("div"), h("div", { class: "cols" }), h("div")];
-  const onstep = (/** @type {number} */ step) => (location.hash = to(`r/${r}/episodes`, { stage: "train", step }));
+  const [head, cards, team, sums] = [h("div"), h("div", { class: "cols" }), h("div"), h("div")];
+  const onstep = (/** @type {number} */ step) => (location.hash = to(`r/${r}/step`, { step }));
   /** @type {Map<string, Chart>} */
   let charts = new Map();
   const body = h("div");
@@ -174,8 +220,9 @@ export async function page(root, at) {
     fill(cards,
       h("section", { class: "card" }, h("h3", {}, "Outcome"), outcome(run)),
       h("section", { class: "card" }, h("h3", {}, "Look here first"), notices(run, r)));
-    fill(team, agents(run, series, r));
+    fill(team, agents(run, series, r), sums);
   };
+  const sum = async () => fill(sums, weak(await get(`runs/${r}/team`), run.seats, r));
   const build = () => {
     for (const chart of charts.values()) chart.remove();
     charts = new Map();
@@ -195,6 +242,7 @@ export async function page(root, at) {
   fill(root, head, cards, body);
   draw();
   build();
+  await sum();
   return {
     title: run.run.name,
     heard: async (/** @type {string} */ kind, /** @type {any} */ data) => {
@@ -209,6 +257,7 @@ export async function page(root, at) {
         for (const spec of specs) charts.get(spec.title)?.update(lines(series, spec));
       }
       draw();
+      await sum();
     },
   };
 }

@@ -4,6 +4,9 @@ import { h, fill, a, foreign } from "./dom.js";
 import { get, to } from "./data.js";
 import { fixed, plural } from "./format.js";
 
+/** Runs that can be compared at once. */
+const MOST = 12;
+
 /** What each state means. */
 const STATES = {
   running: ["●", "good", "running"],
@@ -44,6 +47,11 @@ export async function page(root) {
   /** @type {Set<number>} */
   const chosen = new Set();
   const compare = h("button", { disabled: true, onclick: () => (location.hash = to("compare", { runs: [...chosen].join(",") })) }, "compare");
+  const all = h("button", { onclick: () => {
+    for (const run of runs.slice(0, MOST)) chosen.add(run.r);
+    /** @type {HTMLButtonElement} */ (compare).disabled = chosen.size < 2;
+    draw();
+  } }, "choose all");
   const body = h("tbody");
   const table = h(
     "div",
@@ -80,7 +88,7 @@ export async function page(root) {
   const draw = () => fill(body, runs.map(row));
   fill(
     root,
-    h("div", { class: "bar" }, h("h1", {}, "Runs"), compare),
+    h("div", { class: "bar" }, h("h1", {}, "Runs"), compare, runs.length > 1 && runs.length <= MOST && all),
     runs.length ? table : h("p", { class: "empty" }, "No run yet. `maverl train` writes one; it appears here by itself."),
   );
   draw();

@@ -103,10 +103,40 @@ function requests(turns, start, x, top) {
     const base = top + (i + 1) * LANE - 3;
     const y = (/** @type {number} */ n) => base - (n / Math.max(most, 1)) * (LANE - 8);
     const path = points.map(([at, before, after]) => `L${x(start + at / 1e3).toFixed(1)} ${y(before).toFixed(1)}V${y(after).toFixed(1)}`).join("");
-    const waited = its.reduce((sum, [, , , asked, ended]) => sum + ended - asked, 0);
-    return { seat, turns: its.length, most, busy: busy / 1e3, sum: waited / 1e3, drawn: svg("path", { class: `area c${i % 6}`, d: `M${x(start).toFixed(1)} ${base}${path}V${base}Z` }) };
+    const open = its.reduce((sum, [, , , asked, ended]) => sum + ended - asked, 0);
+    const timed = its.filter((turn) => turn[5] !== undefined);
+    const waited = timed.length > 0 ? timed.reduce((sum, [, , , asked, , began]) => sum + began - asked, 0) / timed.length / 1e3 : null;
+    return { seat, turns: its.length, most, busy: busy / 1e3, sum: open / 1e3, waited, drawn: svg("path", { class: `area c${i % 6}`, d: `M${x(start).toFixed(1)} ${base}${path}V${base}Z` }) };
   });
   return { rows, height: seats.length * LANE };
+}
+
+/**
+ * Blocks of the cache that requests hold, and tokens per second, of each policy.
+ * @param {Record<string, number[][]>} samples
+ * @param {number} start
+ * @param {(at: number) => number} x
+ * @param {number} top
+ */
+function workers(samples, start, x, top) {
+  const lanes = Object.entries(samples).flatMap(([policy, its]) => {
+    const blocks = its.reduce((most, sample) => Math.max(most, sample[3]), 1);
+    const used = its.reduce((most, sample) => Math.max(most, sample[2]), 0);
+    const speeds = its.slice(1).map((sample, i) => [sample[0], (sample[1] - its[i][1]) / Math.max(sample[0] - its[i][0], 1e-3)]);
+    const fastest = speeds.reduce((most, [, speed]) => Math.max(most, speed), 0);
+    return [
+      { name: `${policy}: cache`, label: `at most ${percent(used / blocks)} of the cache`, points: its.map((sample) => [sample[0], sample[2] / blocks]) },
+      { name: `${policy}: tokens/s`, label: `at most ${count(Math.round(fastest))} tokens per second`, points: speeds.map(([time, speed]) => [time, speed / (fastest || 1)]) },
+    ].filter((lane) => lane.points.length > 1);
+  });
+  const drawn = lanes.map((lane, i) => {
+    const base = top + (i + 1) * LANE - 3;
+    const path = lane.points.map(([time, share]) => `L${x(start + time).toFixed(1)} ${(base - share * (LANE - 8)).toFixed(1)}`).join("");
+    const last = lane.points[lane.points.length - 1][0];
+    return svg("g", { "data-worker": lane.name }, svg("title", {}, `${lane.name}: ${lane.label}`),
+      svg("path", { class: `area c${i % 6}`, d: `M${x(start + lane.points[0][0]).toFixed(1)} ${base}${path}L${x(start + last).toFixed(1)} ${base}Z` }));
+  });
+  return { names: lanes.map((lane) => lane.name), labels: lanes.map((lane) => `${lane.name}: ${lane.label}`), drawn };
 }
 
 /**
@@ -134,11 +164,12 @@ export async function page(root, at) {
   const spans = lanes(step, seconds, x);
   const rollout = step.spans.find((/** @type {any} */ span) => span[0] === "rollout");
   const flight = clock && rollout ? requests(clock.turns, rollout[2], x, spans.height) : null;
-  const names = [...spans.names, ...(flight?.rows.map((row) => row.seat) ?? [])];
+  const machines = workers(step.samples ?? {}, rollout?.[2] ?? 0, x, spans.height + (flight?.height ?? 0));
+  const names = [...spans.names, ...(flight?.rows.map((row) => row.seat) ?? []), ...machines.names];
   const height = names.length * LANE + 18;
   const drawn = svg("svg", { class: "timeline", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `parts of step ${step.step}` },
     names.map((name, i) => svg("text", { class: "tick", x: 142, y: i * LANE + 16, "text-anchor": "end" }, name)),
-    ...spans.drawn, flight?.rows.map((row) => row.drawn) ?? [],
+    ...spans.drawn, flight?.rows.map((row) => row.drawn) ?? [], machines.drawn,
     [0, 0.25, 0.5, 0.75, 1].map((share) => svg("text", { class: "tick", x: x(share * seconds), y: height - 3, "text-anchor": share === 0 ? "start" : share === 1 ? "end" : "middle" }, duration(share * seconds))));
   const trace = h("a", { href: `api/runs/${r}/trace/${step.step}`, download: `step-${step.step}.trace.json` }, "save for Perfetto");
   fill(root,
@@ -149,13 +180,14 @@ export async function page(root, at) {
       h("button", { onclick: () => go(step.step - 1), "aria-label": "previous step" }, "←"), h("button", { onclick: () => go(step.step + 1), "aria-label": "next step" }, "→"),
       h("span", { class: "end" }, !isOffline() && trace)),
     h("div", { class: "card scroll" }, drawn),
+    machines.labels.length > 0 && h("p", { class: "muted" }, `${machines.labels.join("; ")}.`),
     h("div", { class: "cols" },
       h("div", { class: "card scroll" }, h("h3", {}, "Parts"), h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "part"), h("th", { class: "n" }, "seconds"), h("th", { class: "n" }, "share"))),
         h("tbody", {}, [...sums].map(([name, lasts]) => h("tr", { "data-part": name }, h("td", {}, name), h("td", { class: "n" }, fixed(lasts)), h("td", { class: "n" }, percent(lasts / (seconds || 1)))))))),
       flight && h("div", { class: "card scroll" }, h("h3", {}, "Seats in the rollout"), h("table", {},
-        h("thead", {}, h("tr", {}, h("th", {}, "seat"), ["turns", "mean s", "most at once", "busy"].map((name) => h("th", { class: "n" }, name)))),
-        h("tbody", {}, flight.rows.map((row) => h("tr", {}, h("td", {}, foreign(row.seat)), h("td", { class: "n" }, count(row.turns)), h("td", { class: "n" }, fixed(row.sum / row.turns)), h("td", { class: "n" }, row.most),
+        h("thead", {}, h("tr", {}, h("th", {}, "seat"), ["turns", "mean s", "waited s", "most at once", "busy"].map((name) => h("th", { class: "n" }, name)))),
+        h("tbody", {}, flight.rows.map((row) => h("tr", {}, h("td", {}, foreign(row.seat)), h("td", { class: "n" }, count(row.turns)), h("td", { class: "n" }, fixed(row.sum / row.turns)), h("td", { class: "n" }, fixed(row.waited)), h("td", { class: "n" }, row.most),
           h("td", { class: "n" }, percent(row.busy / (rollout[3] || 1))))))),
-        h("p", { class: "muted" }, "From the moment a seat is asked until its reply is there, waiting included; busy: the share of the rollout in which a request of the seat runs or waits."))));
+        h("p", { class: "muted" }, "From the moment a seat is asked until its reply is there, on average; waited: of it, until the engine began; busy: the share of the rollout in which a request of the seat runs or waits."))));
   return { title, keys: { "[": () => go(step.step - 1), "]": () => go(step.step + 1) } };
 }

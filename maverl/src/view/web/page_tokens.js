@@ -100,6 +100,8 @@ function describe(turn, i) {
     fact("reference", tiny(of.reference?.[i])),
     fact("A", advantage === undefined ? null : signed(advantage)),
     fact("ratio", ratio === null ? null : fixed(ratio) + (clipped ? ` (${clipped})` : "")),
+    of.top && h("span", { class: "instead" }, h("span", { class: "muted" }, "likeliest "), of.top[i].flatMap((/** @type {any} */ [text, logprob, id], /** @type {number} */ k) =>
+      [k > 0 && ", ", h("span", {}, "“", text ? foreign(text) : String(id), "” ", h("b", {}, Math.exp(logprob).toFixed(3)))])),
   ];
 }
 
@@ -199,7 +201,9 @@ export async function page(root, at) {
       h("span", { class: "muted" }, `${plural(of.ids.length, "token")}, sum of log-probs ${fixed(sum, 2)}, perplexity ${fixed(Math.exp(-sum / Math.max(of.ids.length, 1)), 2)}`),
       h("label", { class: "end" }, "color", choice)),
       h("p", { class: "line" }, legend, meaning), panel, list),
-    h("section", {}, h("h2", {}, "Least sure"), h("p", { class: "line" }, surprising.map(([value, i]) =>
+    stage === "train" && !of.top && h("p", { class: "muted" }, "The likeliest tokens beside the sampled ones: ",
+      h("code", {}, `maverl replay RUN ${turn.name} --top 5 --out RUN/samples/step-${step.padStart(6, "0")}.top-${n}.json`), ", then load this page again."),
+    h("section", {}, h("h2", {}, "Least sure"), h("p", { class: "line" }, surprising.map((/** @type {number[]} */ [value, i]) =>
       h("button", { onclick: () => { select(i); list.focus(); } }, word(of, i), ` ${fixed(value, 2)}`)))));
   color(shown);
   return {

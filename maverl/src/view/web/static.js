@@ -1,9 +1,42 @@
 // A page without a server: its answers are in the file, packed in blocks that are opened when they are needed.
 
+import { h } from "./dom.js";
 import { offline } from "./data.js";
 
 /** @type {Map<string, Promise<any>>} */
 const opened = new Map();
+
+/** Blocks that are files beside the page. */
+const files = new Set(/** @type {HTMLMetaElement | null} */ (document.querySelector("meta[name=blocks]"))?.content.split(" ") ?? []);
+
+/** @type {Map<string, (packed: string) => void>} */
+const waiting = new Map();
+
+/** @type {any} The only addresses of scripts that the page adds. */
+const addresses = files.size > 0 && /** @type {any} */ (globalThis).trustedTypes?.createPolicy("maverl", {
+  createScriptURL: (/** @type {string} */ name) => {
+    if (!/^data\/[a-z0-9-]+\.js$/.test(name)) throw new TypeError(`${name} is no block`);
+    return name;
+  },
+});
+
+/** Takes the content of a block from its file. */
+/** @type {any} */ (globalThis).maverlBlock = (/** @type {string} */ id, /** @type {string} */ packed) => waiting.get(id)?.(packed);
+
+/**
+ * Loads a block from its file.
+ * @param {string} id
+ * @returns {Promise<string>}
+ */
+function file(id) {
+  const name = `data/${id}.js`;
+  return new Promise((resolve, reject) => {
+    waiting.set(id, resolve);
+    const script = h("script", { onerror: () => reject(new Error(`${name} is missing beside this page`)) });
+    /** @type {HTMLScriptElement} */ (script).src = addresses ? addresses.createScriptURL(name) : name;
+    document.head.append(script);
+  });
+}
 
 /**
  * Opens a block: base64 of gzip of JSON.
@@ -14,7 +47,7 @@ function block(id) {
   const known = opened.get(id);
   if (known) return known;
   const open = async () => {
-    const packed = document.getElementById(`block-${id}`)?.textContent;
+    const packed = document.getElementById(`block-${id}`)?.textContent ?? (files.has(id) ? await file(id) : null);
     if (!packed) return {};
     const bytes = Uint8Array.from(atob(packed), (char) => char.charCodeAt(0));
     return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
@@ -29,7 +62,7 @@ function block(id) {
  * @param {string} path
  */
 function home(path) {
-  const step = path.match(/^runs\/(\d+)\/(?:episodes\/[^/]+|groups|clock)\/(\d+)/);
+  const step = path.match(/^runs\/(\d+)\/(?:episodes\/[^/]+|groups|clock|steps)\/(\d+)/);
   return step ? `${step[1]}-${step[2]}` : "all";
 }
 

@@ -1,4 +1,4 @@
-//! Requests in the forms of text completions and of responses.
+//! Requests in the forms of text completions, of responses, and of the Model Context Protocol.
 
 use super::*;
 
@@ -34,4 +34,25 @@ async fn a_response_continues_its_conversation_and_a_text_has_none() {
         episode.turn_reward(1).map(|reward| reward - episode.turn_reward(0).unwrap()),
         Some(0.5)
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_of_mcp_is_answered_and_its_notifications_are_accepted() {
+    let played = Played::start(options(&["a"])).await;
+    let rpc = async |method: &str, params: Value| {
+        let message = json!({"jsonrpc": "2.0", "id": 7, "method": method, "params": params});
+        let answer = played.post("/mcp", message).await;
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        answer.json()
+    };
+    let begun = rpc("initialize", json!({"protocolVersion": "2025-03-26"})).await;
+    assert_eq!(begun["result"]["protocolVersion"], "2025-03-26");
+    assert_eq!(rpc("ping", json!({})).await, json!({"jsonrpc": "2.0", "id": 7, "result": {}}));
+    assert_eq!(rpc("tools/list", json!({})).await["result"], json!({"tools": []}));
+    assert_eq!(rpc("resources/list", json!({})).await["error"]["code"], -32601);
+    assert_eq!(rpc("tools/call", json!({"arguments": {}})).await["error"]["code"], -32602);
+    let told = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+    assert_eq!(played.post("/mcp", told).await.status, 202);
+    assert_eq!(played.post("/mcp", json!([1])).await.status, 400);
+    assert!(played.finish("yes").await.score().unwrap().solved);
 }

@@ -192,3 +192,36 @@ async fn a_long_prompt_is_answered_in_the_words_that_clients_look_for() {
     let long = json!({"messages": [{"role": "user", "content": "city ".repeat(context + 1)}]});
     assert_eq!(served.chat(long).await.json()["error"]["code"], "context_length_exceeded");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_response_is_the_completion_of_its_conversation_whole_and_streamed() {
+    let served = Served::start(ModelSettings::default()).await;
+    let fields = json!({"max_tokens": 12, "seed": 3, "temperature": 1.3});
+    let chat = served.chat(fields).await.json();
+    let text = chat["choices"][0]["message"]["content"].as_str().unwrap().to_owned();
+    let mut body = json!({
+        "model": "tiny", "input": "Who wrote Magdor?", "max_output_tokens": 12, "seed": 3, "temperature": 1.3,
+        "store": false, "truncation": "disabled", "include": [],
+    });
+    let response = ask(served.address(), "/v1/responses", Some(&body)).await;
+    assert_eq!(response.status, 200, "{}", response.body);
+    let response = response.json();
+    assert_eq!(response["output"][0]["content"][0]["text"], text);
+    assert_eq!(response["usage"]["output_tokens"], chat["usage"]["completion_tokens"]);
+    body["stream"] = true.into();
+    let events = ask(served.address(), "/v1/responses", Some(&body)).await.events();
+    assert_eq!(events.last().unwrap(), "[DONE]");
+    let events: Vec<Value> = events[..events.len() - 1]
+        .iter()
+        .map(|event| serde_json::from_str(event).unwrap())
+        .collect();
+    let deltas = events.iter().filter(|event| event["type"] == "response.output_text.delta");
+    assert_eq!(deltas.filter_map(|event| event["delta"].as_str()).collect::<String>(), text);
+    assert_eq!(events.last().unwrap()["response"]["output"], response["output"]);
+    for (name, value) in [("previous_response_id", json!("resp_1")), ("n", json!(2))] {
+        let mut body = body.clone();
+        body[name] = value;
+        let refused = ask(served.address(), "/v1/responses", Some(&body)).await;
+        assert_eq!((refused.status, &refused.json()["error"]["param"]), (400, &json!(name)));
+    }
+}

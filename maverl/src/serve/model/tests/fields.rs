@@ -242,8 +242,8 @@ async fn paths_methods_models_and_bodies_that_are_not_there_are_answered_in_open
     );
     assert!(answer.message().contains("there is `tiny`"), "{}", answer.body);
     let answer = ask(address, "/v1/responses", Some(&json!({}))).await;
-    assert_eq!(answer.status, 404);
-    assert!(answer.message().contains("set_default_openai_api"), "{}", answer.body);
+    assert_eq!(answer.status, 400);
+    assert!(answer.message().contains("`input` is missing"), "{}", answer.body);
     assert_eq!(ask(address, "/v2/x", None).await.json()["error"]["type"], "not_found_error");
     let answer = ask(address, "/v1/chat/completions", None).await;
     assert_eq!(answer.status, 405);

@@ -2,7 +2,6 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{message, refused};
 use crate::serve::Refusal;
 
 /// Fields that have no effect here.
@@ -14,7 +13,9 @@ const STATEFUL: [&str; 4] = ["previous_response_id", "conversation", "background
 const RENAMED: [(&str, &str); 1] = [("max_output_tokens", "max_completion_tokens")];
 
 /// Returns the request for a chat completion.
-pub(super) fn request(mut map: Map<String, Value>) -> Result<Map<String, Value>, Refusal> {
+pub(in crate::serve) fn request(
+    mut map: Map<String, Value>,
+) -> Result<Map<String, Value>, Refusal> {
     for name in STATEFUL {
         if map.remove(name).is_some_and(|value| !value.is_null() && value != false) {
             return Err(refused(
@@ -22,6 +23,9 @@ pub(super) fn request(mut map: Map<String, Value>) -> Result<Map<String, Value>,
                 "is given; nothing is stored here, so send everything as `input`",
             ));
         }
+    }
+    if map.remove("n").is_some_and(|n| !n.is_null() && n != 1) {
+        return Err(refused("n", "is given; a response is one reply"));
     }
     WITHOUT_EFFECT.iter().for_each(|name| drop(map.remove(*name)));
     // The number of log-probs, which no answer here has.
@@ -139,12 +143,13 @@ fn response_format(format: &Value) -> Value {
 }
 
 /// Returns an answer in the form of responses.
-pub(super) fn answer(chat: &Value) -> Value {
+pub(in crate::serve) fn answer(chat: &Value) -> Value {
     let id = chat["id"].as_str().unwrap_or_default();
     let choice = &chat["choices"][0];
     let cut = choice["finish_reason"] == "length";
     let status = if cut { "incomplete" } else { "completed" };
     let usage = &chat["usage"];
+    let cached = usage["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap_or(0);
     let mut answer = json!({
         "id": id,
         "object": "response",
@@ -164,7 +169,7 @@ pub(super) fn answer(chat: &Value) -> Value {
         "metadata": {},
         "usage": {
             "input_tokens": usage["prompt_tokens"],
-            "input_tokens_details": {"cached_tokens": 0},
+            "input_tokens_details": {"cached_tokens": cached},
             "output_tokens": usage["completion_tokens"],
             "output_tokens_details": {"reasoning_tokens": 0},
             "total_tokens": usage["total_tokens"],
@@ -207,7 +212,7 @@ fn output(id: &str, reply: &Value, status: &str) -> Vec<Value> {
 }
 
 /// Returns the events of a streamed answer.
-pub(super) fn events(answer: &Value) -> Vec<Value> {
+pub(in crate::serve) fn events(answer: &Value) -> Vec<Value> {
     let mut begun = answer.clone();
     begun["status"] = "in_progress".into();
     begun["output"] = json!([]);
@@ -273,4 +278,14 @@ fn item_events(index: usize, item: &Value, events: &mut Vec<Value>) {
         _ => push("response.output_item.added", json!({"item": begun})),
     }
     push("response.output_item.done", json!({"item": item}));
+}
+
+/// Returns the refusal of a field whose value has no effect here.
+pub(in crate::serve) fn refused(name: &str, what: &str) -> Refusal {
+    Refusal::invalid(name, format!("`{name}` {what}")).with_code("unsupported_parameter")
+}
+
+/// Returns a message of a role.
+pub(in crate::serve) fn message(role: &str, content: &Value) -> Value {
+    json!({"role": role, "content": content})
 }

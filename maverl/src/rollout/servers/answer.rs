@@ -1,0 +1,135 @@
+//! Validation of a server's answer, whatever its protocol.
+
+use serde_json::Value;
+
+use super::{Asked, Problem};
+use crate::model::Tokenizer;
+use crate::runtime::{Completion, Finish};
+
+/// Largest log-prob above 0 that is rounding.
+const ROUNDING: f64 = 1e-3;
+
+/// Parts of an answer that every protocol has.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Answer {
+    pub(super) ids: Vec<u32>,
+    pub(super) logprobs: Vec<f32>,
+    /// Reason of its end, as the server named it.
+    pub(super) finish: String,
+}
+
+impl Answer {
+    /// Creates an answer of ids and log-probs as the server sent them.
+    pub(super) fn new(ids: &[Value], logprobs: &[Value], finish: &str) -> Result<Self, Problem> {
+        let n = ids.len();
+        if n == 0 {
+            return Err(Problem::Wrong("gave no token".to_owned()));
+        }
+        if logprobs.len() != n {
+            let found = logprobs.len();
+            return Err(Problem::Wrong(format!("gave {found} log-probs for {n} tokens")));
+        }
+        let id = |(at, id): (usize, &Value)| {
+            let found = id.as_u64().and_then(|id| u32::try_from(id).ok());
+            found.ok_or_else(|| Problem::Wrong(format!("gave {id} as token {} of {n}", at + 1)))
+        };
+        let logprob = |(at, logprob): (usize, &Value)| {
+            let found = logprob.as_f64().filter(|value| *value <= ROUNDING && value.is_finite());
+            let what = || format!("gave the log-prob {logprob} for token {} of {n}", at + 1);
+            found.map(|value| value.min(0.0) as f32).ok_or_else(|| {
+                Problem::Wrong(format!("{}; a log-prob is a number of at most 0", what()))
+            })
+        };
+        Ok(Self {
+            ids: ids.iter().enumerate().map(id).collect::<Result<_, _>>()?,
+            logprobs: logprobs.iter().enumerate().map(logprob).collect::<Result<_, _>>()?,
+            finish: finish.to_owned(),
+        })
+    }
+
+    /// Returns the completion, if the answer is one of the request. `vocabulary` is the number of rows of the embedding.
+    pub(super) fn completion(
+        self,
+        asked: &Asked<'_>,
+        tokenizer: &Tokenizer,
+        vocabulary: usize,
+    ) -> Result<Completion, Problem> {
+        let (n, most) = (self.ids.len(), asked.max_tokens);
+        let wrong = |text: String| Err(Problem::Wrong(text));
+        if n > most {
+            return wrong(format!("gave {n} tokens, and at most {most} were asked for"));
+        }
+        if let Some(id) = self.ids.iter().find(|id| **id as usize >= vocabulary) {
+            let last = vocabulary.saturating_sub(1);
+            return wrong(format!(
+                "gave the token id {id}, and the model has ids from 0 to {last}"
+            ));
+        }
+        let stops = |id: &u32| asked.stop_ids.contains(id);
+        if let Some(at) = self.ids[..n - 1].iter().position(stops) {
+            let id = self.ids[at];
+            return wrong(format!("went on after token {} of {n}, the stop id {id}", at + 1));
+        }
+        let finish = match self.finish.as_str() {
+            "stop" if self.ids.last().is_some_and(stops) || self.stopped(asked, tokenizer) => {
+                Finish::Stop
+            }
+            "stop" => {
+                let last = self.ids[n - 1];
+                let text = tokenizer.decode_raw(&[last]);
+                return wrong(format!(
+                    "stopped after the token id {last} ({text:?}), which ends no reply of this model: its \
+                     `generation_config.json` is another one"
+                ));
+            }
+            "length" if n == most => Finish::Length,
+            "length" => {
+                return wrong(format!(
+                    "ended for its length after {n} tokens, and {most} were asked for: its context is shorter"
+                ));
+            }
+            other => return wrong(format!("ended for the reason {other:?}")),
+        };
+        Ok(Completion::new(self.ids, self.logprobs, asked.weights.version, finish))
+    }
+
+    /// Returns true if the text has a stop string.
+    fn stopped(&self, asked: &Asked<'_>, tokenizer: &Tokenizer) -> bool {
+        let stop = &asked.sampling.stop;
+        !stop.is_empty() && {
+            let text = tokenizer.decode(&self.ids);
+            stop.iter().any(|stop| text.contains(stop.as_str()))
+        }
+    }
+}
+
+/// Returns a part of an answer, or the problem that it is missing.
+pub(super) fn part<'v>(answer: &'v Value, pointer: &str) -> Result<&'v Value, Problem> {
+    let found = answer.pointer(pointer).filter(|part| !part.is_null());
+    found.ok_or_else(|| {
+        let name = pointer.trim_start_matches('/').replace('/', ".");
+        let start = crate::client::start(&answer.to_string());
+        Problem::Wrong(format!("answered without `{name}`: {start}"))
+    })
+}
+
+/// Returns a list of an answer, or the problem that it is none.
+pub(super) fn list<'v>(answer: &'v Value, pointer: &str) -> Result<&'v [Value], Problem> {
+    let found = part(answer, pointer)?;
+    let items = found.as_array().map(Vec::as_slice);
+    items.ok_or_else(|| {
+        let name = pointer.trim_start_matches('/').replace('/', ".");
+        Problem::Wrong(format!("answered with `{name}` = {found}, no list"))
+    })
+}
+
+/// Returns an error if a count of prompt tokens is not that of the prompt.
+pub(super) fn same_prompt(found: &Value, asked: &Asked<'_>) -> Result<(), Problem> {
+    let sent = asked.prompt.len();
+    match found.as_u64() {
+        Some(found) if found != sent as u64 => {
+            Err(Problem::Wrong(format!("read a prompt of {found} tokens, and {sent} were sent")))
+        }
+        _ => Ok(()),
+    }
+}

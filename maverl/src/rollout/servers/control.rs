@@ -1,0 +1,161 @@
+//! Weights of policies on servers: full weights from a directory, and adapters under a new name for each version.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use maverl_engine::retry;
+use serde_json::{Value, json};
+
+use super::{Problem, Server, Servers, Weights, shortened};
+use crate::client::{Client, Failure};
+use crate::config::ServerKind;
+
+/// Number of versions of an adapter that a server keeps.
+const KEPT: usize = 2;
+
+/// Weights that a server was given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Loaded {
+    label: String,
+    /// True if it still has them; false after it lost them.
+    there: bool,
+}
+
+impl Servers {
+    /// Gives a server weights that it lacks. Other requests wait meanwhile, and fail with this one.
+    pub(super) async fn provide(
+        &self,
+        server: &Server,
+        weights: &Weights,
+        retries: u32,
+    ) -> Result<(), Problem> {
+        if weights.label.is_empty() {
+            return Ok(());
+        }
+        let refusals = || server.refusals.load(Ordering::Relaxed);
+        let before = refusals();
+        let mut loaded = server.loaded.lock().await;
+        if refusals() != before {
+            return Err(Problem::transient("it has just failed"));
+        }
+        if loaded.iter().any(|its| its.there && its.label == weights.label) {
+            return Ok(());
+        }
+        let (path, body) = load(self.kind, weights);
+        if let Err(problem) = self.control(server, (path, &body), retries).await {
+            server.refusals.fetch_add(1, Ordering::Relaxed);
+            let text =
+                format!("it did not load `{}` from {}: {problem}", weights.label, weights.dir);
+            return Err(match problem {
+                Problem::Transient(_, least) => Problem::Transient(text, least),
+                _ => Problem::Wrong(text),
+            });
+        }
+        loaded.retain(|its| its.label != weights.label);
+        loaded.push(Loaded { label: weights.label.clone(), there: true });
+        if !weights.adapter {
+            loaded.retain(|its| its.label == weights.label);
+        }
+        Ok(())
+    }
+
+    /// Removes versions of a policy's adapter from all servers but the newest ones. `older` are those before the current one.
+    pub(super) async fn retire(&self, older: &mut Vec<String>) {
+        let Some(last) = older.len().checked_sub(KEPT) else { return };
+        let retired: Vec<String> = older.drain(..=last).collect();
+        for server in &self.servers {
+            let mut loaded = server.loaded.lock().await;
+            for label in &retired {
+                let Some(at) = loaded.iter().position(|its| its.label == *label) else { continue };
+                let Loaded { there, .. } = loaded.remove(at);
+                let path = match self.kind {
+                    ServerKind::Sglang => "/unload_lora_adapter",
+                    ServerKind::Vllm => "/v1/unload_lora_adapter",
+                };
+                if there {
+                    // A server that does not unload it has an adapter more in its memory, which it evicts by itself.
+                    let body = json!({ "lora_name": label });
+                    drop(self.control(server, (path, &body), 0).await);
+                }
+            }
+        }
+    }
+
+    /// Notes that a server has lost weights.
+    pub(super) async fn forget(&self, server: &Server, weights: &Weights) {
+        let mut loaded = server.loaded.lock().await;
+        let its = loaded.iter_mut().filter(|its| its.label == weights.label);
+        its.for_each(|its| its.there = false);
+    }
+
+    /// Sends a command to a server, until it succeeds or fails for good. A directory that the server does not see yet is tried
+    /// again too: file systems that are shared may be late.
+    async fn control(
+        &self,
+        server: &Server,
+        (path, body): (&str, &Value),
+        retries: u32,
+    ) -> Result<(), Problem> {
+        let url = format!("{}{path}", server.url);
+        let client = Arc::new(Client::new(url, server.key.clone(), server.timeout, 0, 1));
+        let body = Arc::new(body.clone());
+        let mut pauses = retry::pauses(retries);
+        loop {
+            let done = client.post_once(&body).await;
+            let (problem, again) = match done {
+                Ok(text) => match accepted(self.kind, &text) {
+                    Ok(()) => return Ok(()),
+                    Err(problem) => (problem, false),
+                },
+                // An attempt without an answer may have succeeded.
+                Err(Failure::Refused(_, reason)) if reason.contains("already") => return Ok(()),
+                Err(Failure::Refused(404, reason)) => {
+                    (Problem::Wrong(format!("{path}: {reason}")), true)
+                }
+                Err(failure) => {
+                    let again = matches!(failure, Failure::Transient(..));
+                    let text = format!("{path}: {}", failure.reason());
+                    let problem =
+                        if again { Problem::transient(text) } else { Problem::Wrong(text) };
+                    (problem, again)
+                }
+            };
+            match pauses.next().filter(|_| again) {
+                Some(pause) => tokio::time::sleep(pause).await,
+                None => return Err(problem),
+            }
+        }
+    }
+}
+
+/// Returns the route and the body of the command that loads weights.
+fn load(kind: ServerKind, weights: &Weights) -> (&'static str, Value) {
+    let Weights { label, dir, adapter, .. } = weights;
+    match (kind, adapter) {
+        (ServerKind::Sglang, false) => {
+            let body = json!({ "model_path": dir, "weight_version": label, "flush_cache": true });
+            ("/update_weights_from_disk", body)
+        }
+        (ServerKind::Sglang, true) => {
+            ("/load_lora_adapter", json!({ "lora_name": label, "lora_path": dir }))
+        }
+        // `maverl check` refuses full weights for vLLM.
+        (ServerKind::Vllm, _) => {
+            ("/v1/load_lora_adapter", json!({ "lora_name": label, "lora_path": dir }))
+        }
+    }
+}
+
+/// Reads the answer of a command with status 200. SGLang answers `success`, vLLM a text.
+fn accepted(kind: ServerKind, text: &str) -> Result<(), Problem> {
+    if kind == ServerKind::Vllm {
+        return Ok(());
+    }
+    let answer: Value = serde_json::from_str(text).unwrap_or_default();
+    if answer["success"] == true {
+        return Ok(());
+    }
+    let reason = [&answer["message"], &answer["error_message"]];
+    let reason = reason.iter().find_map(|reason| reason.as_str()).unwrap_or(text);
+    Err(Problem::Wrong(shortened(&format!("{reason:?}"))))
+}

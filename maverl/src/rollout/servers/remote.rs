@@ -1,0 +1,263 @@
+//! A policy that servers sample for.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use futures::future::join_all;
+use maverl_engine::retry;
+
+use super::{Asked, Problem, Running, Server, Servers, Weights, shortened};
+use crate::model::Tokenizer;
+use crate::runtime::{Completion, Generating, Generator, Policy, Request, RuntimeError, Sampling};
+
+/// Text of the prompt of a probe.
+const PROBE: &str = "The quick brown fox jumps over the lazy dog. Then it";
+/// Seeds of the completions of a probe.
+const SEEDS: [u64; 4] = [2, 4, 6, 8];
+/// Maximum number of tokens of a completion of a probe.
+const PROBE_TOKENS: usize = 16;
+/// Temperature of a probe. Log-probs before and after the temperature differ clearly.
+const PROBE_TEMPERATURE: f32 = 0.6;
+
+/// A policy whose replies servers sample.
+pub struct RemotePolicy {
+    pub(super) policy: String,
+    pub(super) servers: Arc<Servers>,
+    pub(super) tokenizer: Arc<Tokenizer>,
+    pub(super) context: usize,
+    /// Number of rows of the embedding.
+    pub(super) vocabulary: usize,
+    /// True if it is an adapter.
+    pub(super) adapter: bool,
+    pub(super) weights: RwLock<Arc<Weights>>,
+    /// Labels that were published before, the oldest first.
+    pub(super) older: tokio::sync::Mutex<Vec<String>>,
+    /// Number of sampled tokens.
+    pub(super) sampled: AtomicU64,
+}
+
+/// Completion of a fixed prompt by one server.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Probe {
+    /// Token ids of the prompt.
+    pub prompt: Vec<u32>,
+    /// Sampled ids.
+    pub completion: Vec<u32>,
+    /// Their log-probs, as the server gave them.
+    pub logprobs: Vec<f32>,
+    /// Temperature of the log-probs.
+    pub temperature: f32,
+}
+
+impl RemotePolicy {
+    /// Creates a policy that is the base of the servers until weights are published. `vocabulary` is the number of rows of its
+    /// embedding.
+    pub fn new(policy: &Policy, servers: &Arc<Servers>, vocabulary: usize, adapter: bool) -> Self {
+        Self {
+            policy: policy.name().to_owned(),
+            servers: Arc::clone(servers),
+            tokenizer: Arc::clone(policy.tokenizer()),
+            context: policy.context(),
+            vocabulary,
+            adapter,
+            weights: RwLock::default(),
+            older: tokio::sync::Mutex::default(),
+            sampled: AtomicU64::new(0),
+        }
+    }
+
+    /// Returns the servers.
+    pub fn servers(&self) -> &Servers {
+        &self.servers
+    }
+
+    fn weights(&self) -> Arc<Weights> {
+        Arc::clone(&self.weights.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Makes the weights in a directory those that later requests are sampled with, and gives them to all servers that can be
+    /// reached. An empty label is the base as the servers started with it.
+    ///
+    /// # Errors
+    ///
+    /// If no server could be given the weights; each with its reason.
+    pub async fn publish(&self, label: &str, dir: &str, version: u64) -> Result<(), String> {
+        let weights = Weights {
+            label: label.to_owned(),
+            adapter: self.adapter && !label.is_empty(),
+            dir: dir.to_owned(),
+            version,
+        };
+        let weights = Arc::new(weights);
+        let before = std::mem::replace(
+            &mut *self.weights.write().unwrap_or_else(PoisonError::into_inner),
+            Arc::clone(&weights),
+        );
+        self.servers.forgive();
+        if !self.servers.leads {
+            return Ok(());
+        }
+        let given = self.servers.servers.iter().map(|server| {
+            let weights = Arc::clone(&weights);
+            async move {
+                let done = self.servers.provide(server, &weights, self.servers.retries).await;
+                done.map_err(|problem| shortened(&format!("{}: {problem}", server.url)))
+            }
+        });
+        let given = join_all(given).await;
+        if given.iter().all(Result::is_err) {
+            let reasons: Vec<String> = given.into_iter().filter_map(Result::err).collect();
+            return Err(reasons.join("; "));
+        }
+        if before.adapter && before.label != weights.label {
+            let mut older = self.older.lock().await;
+            older.push(before.label.clone());
+            self.servers.retire(&mut older).await;
+        }
+        Ok(())
+    }
+
+    /// Returns completions of a fixed prompt by each server, by its URL, or the reason why there are none.
+    pub async fn probe(&self) -> Vec<(String, Result<Vec<Probe>, String>)> {
+        let sampling = Sampling {
+            temperature: PROBE_TEMPERATURE,
+            max_tokens: PROBE_TOKENS,
+            ..Sampling::default()
+        };
+        let prompt = self.tokenizer.encode_plain(PROBE).unwrap_or_default();
+        let prompt = if prompt.is_empty() { vec![0] } else { prompt };
+        let room = self.context.saturating_sub(PROBE_TOKENS).max(1);
+        let prompt = prompt[..prompt.len().min(room)].to_vec();
+        let weights = self.weights();
+        let of_server = |at: usize| {
+            let (sampling, prompt, weights) = (&sampling, &prompt, &weights);
+            async move {
+                let server = &self.servers.servers[at];
+                let mut probes = Vec::new();
+                for seed in SEEDS {
+                    let asked =
+                        Asked { seed, ..self.asked(prompt, sampling, PROBE_TOKENS, weights) };
+                    let done = self.attempt(server, &asked).await;
+                    match done {
+                        Ok(Completion { ids, logprobs, .. }) => probes.push(Probe {
+                            prompt: prompt.clone(),
+                            completion: ids,
+                            logprobs,
+                            temperature: PROBE_TEMPERATURE,
+                        }),
+                        Err(problem) => return (server.url.clone(), Err(problem.to_string())),
+                    }
+                }
+                (server.url.clone(), Ok(probes))
+            }
+        };
+        join_all((0..self.servers.len()).map(of_server)).await
+    }
+
+    fn asked<'r>(
+        &'r self,
+        prompt: &'r [u32],
+        sampling: &'r Sampling,
+        max_tokens: usize,
+        weights: &'r Weights,
+    ) -> Asked<'r> {
+        let (stop_ids, base) = (self.tokenizer.stop_ids(), self.servers.base.as_str());
+        Asked { prompt, sampling, max_tokens, seed: 0, stop_ids, weights, base }
+    }
+
+    /// Makes an attempt at a server, counts it, and remembers if the server failed.
+    async fn attempt(&self, server: &Server, asked: &Asked<'_>) -> Result<Completion, Problem> {
+        let done = {
+            let _running = Running::new(&server.running);
+            self.servers.attempt(server, asked).await
+        };
+        let done =
+            done.and_then(|answer| answer.completion(asked, &self.tokenizer, self.vocabulary));
+        let failed = matches!(done, Err(Problem::Transient(..) | Problem::Missing(_)));
+        server.failed.store(failed, Ordering::Relaxed);
+        match &done {
+            Ok(completion) => {
+                let tokens = completion.ids.len() as u64;
+                self.sampled.fetch_add(tokens, Ordering::Relaxed);
+                self.servers.count(|usage| {
+                    usage.requests += 1;
+                    usage.tokens += tokens;
+                });
+            }
+            Err(problem) => {
+                self.servers.count(|usage| usage.failures += 1);
+                if matches!(problem, Problem::Missing(_)) {
+                    self.servers.forget(server, asked.weights).await;
+                }
+            }
+        }
+        done
+    }
+
+    async fn complete(&self, request: &Request) -> Result<Completion, RuntimeError> {
+        let Request { prompt, sampling, seed, .. } = request;
+        let room = self.context.saturating_sub(prompt.len());
+        if room == 0 {
+            let (prompt, context) = (prompt.len(), self.context);
+            return Err(RuntimeError::Overflow { prompt, context });
+        }
+        let weights = self.weights();
+        let stop_ids = [self.tokenizer.stop_ids(), &sampling.stop_ids].concat();
+        let max_tokens = sampling.max_tokens.min(room);
+        let asked = Asked {
+            seed: *seed,
+            stop_ids: &stop_ids,
+            ..self.asked(prompt, sampling, max_tokens, &weights)
+        };
+        self.anywhere(&asked).await.map_err(|problem| RuntimeError::Generator {
+            policy: self.policy.clone(),
+            problem: format!("rollout servers `{}`: {problem}", self.servers.name()),
+        })
+    }
+
+    /// Asks one server after the other, until one answers or the attempts are used up. An answer that is not what was asked
+    /// for ends the request at once.
+    async fn anywhere(&self, asked: &Asked<'_>) -> Result<Completion, String> {
+        let mut pauses = retry::pauses(self.servers.retries);
+        let mut failures = 0;
+        // Each server but the first is tried without a pause.
+        let mut others = self.servers.len().saturating_sub(1);
+        loop {
+            let Some(server) = self.servers.choose() else {
+                return Err("there is none".to_owned());
+            };
+            let done = self.attempt(server, asked).await;
+            let problem = match done {
+                Ok(completion) => return Ok(completion),
+                Err(problem) => problem,
+            };
+            failures += 1;
+            let least = match &problem {
+                Problem::Wrong(text) => return Err(format!("{}: {text}", server.url)),
+                Problem::Transient(_, least) => *least,
+                Problem::Missing(_) => Duration::ZERO,
+            };
+            if others > 0 {
+                others -= 1;
+                continue;
+            }
+            let Some(pause) = pauses.next() else {
+                let plural = if failures == 1 { "" } else { "s" };
+                let problem = shortened(&problem.to_string());
+                return Err(format!("{}: {problem} ({failures} attempt{plural})", server.url));
+            };
+            tokio::time::sleep(pause.max(least)).await;
+        }
+    }
+}
+
+impl Generator for RemotePolicy {
+    fn generate(&self, request: Request) -> Generating<'_> {
+        Box::pin(async move { self.complete(&request).await })
+    }
+
+    fn sampled(&self) -> u64 {
+        self.sampled.load(Ordering::Relaxed)
+    }
+}

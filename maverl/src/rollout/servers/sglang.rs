@@ -1,0 +1,76 @@
+//! Protocol of SGLang: `/generate`.
+
+use serde_json::{Value, json};
+
+use super::answer::{Answer, list, part, same_prompt};
+use super::{Asked, Problem};
+
+/// Route of generations.
+pub(super) const GENERATE: &str = "/generate";
+
+/// Returns the body of a request.
+pub(super) fn body(asked: &Asked<'_>) -> Value {
+    let sampling = asked.sampling;
+    let mut parameters = json!({
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_k": if sampling.top_k == 0 { -1 } else { i64::from(sampling.top_k) },
+        "min_p": sampling.min_p,
+        "repetition_penalty": sampling.repetition_penalty,
+        "max_new_tokens": asked.max_tokens,
+        "stop_token_ids": asked.stop_ids,
+        "skip_special_tokens": false,
+        "no_stop_trim": true,
+        // Servers expect signed integers.
+        "sampling_seed": asked.seed >> 1,
+    });
+    if !sampling.stop.is_empty() {
+        parameters["stop"] = json!(sampling.stop);
+    }
+    let mut body = json!({
+        "input_ids": asked.prompt,
+        "sampling_params": parameters,
+        "return_logprob": true,
+        "stream": false,
+    });
+    if asked.weights.adapter {
+        body["lora_path"] = json!(asked.weights.label);
+    }
+    body
+}
+
+/// Reads an answer with status 200.
+pub(super) fn read(answer: &Value, asked: &Asked<'_>) -> Result<Answer, Problem> {
+    let finish = part(answer, "/meta_info/finish_reason/type")?.as_str().unwrap_or_default();
+    if finish == "abort" {
+        let reason = &answer["meta_info"]["finish_reason"]["message"];
+        let reason = reason.as_str().unwrap_or("it gave no reason");
+        return Err(Problem::transient(format!("aborted the request: {reason}")));
+    }
+    let version = &answer["meta_info"]["weight_version"];
+    let weights = asked.weights;
+    // The version of SGLang is that of the base.
+    if !weights.adapter && !weights.label.is_empty() && *version != weights.label.as_str() {
+        let (found, wanted) = (version.to_string(), &weights.label);
+        return Err(Problem::Missing(format!(
+            "sampled with the weights {found}, and `{wanted}` were published"
+        )));
+    }
+    same_prompt(&answer["meta_info"]["prompt_tokens"], asked)?;
+    let pairs = list(answer, "/meta_info/output_token_logprobs")?;
+    let column = |column: usize| -> Vec<Value> {
+        pairs.iter().map(|pair| pair.get(column).cloned().unwrap_or_default()).collect()
+    };
+    let (logprobs, scored) = (column(0), column(1));
+    // Older servers have the ids beside the log-probs alone.
+    let ids = match answer.get("output_ids").and_then(Value::as_array) {
+        Some(ids) => ids.clone(),
+        None => scored.clone(),
+    };
+    if ids.len() == scored.len() && ids != scored {
+        return Err(Problem::Wrong(
+            "gave log-probs of other token ids than `output_ids`".to_owned(),
+        ));
+    }
+    Answer::new(&ids, &logprobs, finish)
+}

@@ -1,0 +1,549 @@
+#![allow(clippy::unwrap_used)]
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+
+use serde_json::json;
+
+use super::*;
+use crate::model::{ModelFiles, ModelSource, Tokenizer};
+use crate::runtime::{Completion, Finish, Generator as _, Request, RuntimeError};
+
+/// Prompt of every request.
+const PROMPT: [u32; 3] = [5, 6, 7];
+/// Label of the weights.
+const LABEL: &str = "p-run-1";
+
+/// A received request: its route and body.
+type Received = Arc<Mutex<Vec<(String, Value)>>>;
+
+/// Bytes that a server sends for a request, of which it knows the number, the route and the body; none to close the connection.
+type Behavior = Box<dyn FnMut(usize, &str, &Value) -> Vec<u8> + Send>;
+
+/// Returns an HTTP answer.
+fn http(status: u16, body: &str) -> Vec<u8> {
+    let head = format!(
+        "HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    [head.as_bytes(), body.as_bytes()].concat()
+}
+
+fn read(stream: &TcpStream) -> (String, Value) {
+    let mut reader = BufReader::new(stream);
+    let mut first = String::new();
+    reader.read_line(&mut first).unwrap();
+    let route = first.split(' ').nth(1).unwrap_or_default().to_owned();
+    let mut length = 0;
+    for line in reader.by_ref().lines().map_while(Result::ok) {
+        if let Some(n) = line.to_lowercase().strip_prefix("content-length:") {
+            length = n.trim().parse().unwrap();
+        }
+        if line.is_empty() {
+            break;
+        }
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).unwrap();
+    (route, serde_json::from_slice(&body).unwrap_or_default())
+}
+
+/// Starts a server. Returns its URL and what it received.
+fn server(mut behavior: Behavior) -> (String, Received) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let received = Received::default();
+    let seen = Arc::clone(&received);
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let (route, body) = read(&stream);
+            let number = seen.lock().unwrap().len();
+            let answer = behavior(number, &route, &body);
+            seen.lock().unwrap().push((route, body));
+            // The client may disconnect early.
+            let _ = stream.write_all(&answer);
+        }
+    });
+    (url, received)
+}
+
+fn tokenizer() -> Arc<Tokenizer> {
+    let files = ModelFiles::new(&ModelSource::Builtin("tiny".to_owned()));
+    Arc::new(Tokenizer::load(&files).unwrap())
+}
+
+/// Returns a policy on servers, with an adapter or without, that gives up after `retries`.
+fn remote(kind: ServerKind, urls: &[String], adapter: bool, retries: u32) -> RemotePolicy {
+    let config = RolloutServerConfig {
+        kind: Some(kind),
+        urls: urls.to_vec(),
+        model: Some("base".to_owned()),
+        timeout_s: 1.0,
+        retries,
+        ..RolloutServerConfig::default()
+    };
+    RemotePolicy {
+        policy: "p".to_owned(),
+        servers: Arc::new(Servers::new("fast", &config, true).unwrap()),
+        tokenizer: tokenizer(),
+        context: 64,
+        vocabulary: 512,
+        adapter,
+        weights: std::sync::RwLock::default(),
+        older: tokio::sync::Mutex::default(),
+        sampled: std::sync::atomic::AtomicU64::new(0),
+    }
+}
+
+fn request(max_tokens: usize) -> Request {
+    let sampling = Sampling { max_tokens, ..Sampling::default() };
+    Request::new(PROMPT.to_vec(), Arc::new(sampling), 9)
+}
+
+/// Returns the answer of a server to a generation, as it was recorded: three tokens, the last one ends the reply.
+fn recorded(kind: ServerKind) -> Value {
+    let stop = tokenizer().stop_ids()[0];
+    let text = match kind {
+        ServerKind::Sglang => {
+            r#"{"text":" a b","output_ids":[40,41,STOP],"meta_info":{"id":"5e1d3f","finish_reason":{"type":"stop","matched":STOP},"prompt_tokens":3,"weight_version":"p-run-1","num_retractions":0,"input_token_logprobs":[],"output_token_logprobs":[[-0.5,40,null],[-1.25,41,null],[-0.0078125,STOP,null]],"completion_tokens":3,"cached_tokens":0,"e2e_latency":0.031}}"#
+        }
+        ServerKind::Vllm => {
+            r#"{"id":"cmpl-7d","object":"text_completion","created":1760000000,"model":"p-run-1","choices":[{"index":0,"text":" a b","logprobs":{"text_offset":[0,2,4],"token_logprobs":[-0.5,-1.25,-0.0078125],"tokens":[" a"," b","<|im_end|>"],"top_logprobs":[{" a":-0.5},{" b":-1.25},{"<|im_end|>":-0.0078125}]},"finish_reason":"stop","stop_reason":null,"token_ids":[40,41,STOP],"prompt_logprobs":null,"prompt_token_ids":[5,6,7]}],"service_tier":null,"system_fingerprint":null,"usage":{"prompt_tokens":3,"total_tokens":6,"completion_tokens":3,"prompt_tokens_details":null},"kv_transfer_params":null}"#
+        }
+    };
+    serde_json::from_str(&text.replace("STOP", &stop.to_string())).unwrap()
+}
+
+/// Returns the answer of a server to the command that loads weights, as it was recorded.
+fn loads(route: &str, body: &Value) -> Option<Vec<u8>> {
+    let name = body["lora_name"].as_str().unwrap_or_default();
+    match route {
+        "/update_weights_from_disk" => Some(http(
+            200,
+            r#"{"success":true,"message":"Succeeded to update model weights. Weight version updated to p-run-1.","num_paused_requests":0}"#,
+        )),
+        "/load_lora_adapter" => Some(http(
+            200,
+            &format!(
+                r#"{{"rid":null,"success":true,"error_message":"","loaded_adapters":{{"{name}":"/w"}}}}"#
+            ),
+        )),
+        "/v1/load_lora_adapter" => {
+            Some(http(200, &format!("Success: LoRA adapter '{name}' added successfully.")))
+        }
+        "/unload_lora_adapter" => Some(http(200, r#"{"success":true,"loaded_adapters":{}}"#)),
+        "/v1/unload_lora_adapter" => {
+            Some(http(200, &format!("Success: LoRA adapter '{name}' removed successfully.")))
+        }
+        _ => None,
+    }
+}
+
+/// Publishes weights and asks for a completion. Generations are answered by `behavior`, commands as recorded.
+async fn ask(
+    (kind, adapter): (ServerKind, bool),
+    retries: u32,
+    mut behavior: impl FnMut(usize) -> Vec<u8> + Send + 'static,
+) -> (Result<Completion, String>, String, Received) {
+    let mut generations = 0;
+    let answer = move |_: usize, route: &str, body: &Value| {
+        loads(route, body).unwrap_or_else(|| {
+            generations += 1;
+            behavior(generations)
+        })
+    };
+    let (url, received) = server(Box::new(answer));
+    let remote = remote(kind, std::slice::from_ref(&url), adapter, retries);
+    remote.publish(LABEL, "/w", 3).await.unwrap();
+    let done = remote.generate(request(8)).await.map_err(|error| error.to_string());
+    (done, url, received)
+}
+
+const KINDS: [(ServerKind, bool); 3] =
+    [(ServerKind::Sglang, false), (ServerKind::Sglang, true), (ServerKind::Vllm, true)];
+
+#[tokio::test]
+async fn a_completion_has_the_ids_log_probs_and_version_of_the_server() {
+    for kind in KINDS {
+        let (done, _, received) =
+            ask(kind, 0, move |_| http(200, &recorded(kind.0).to_string())).await;
+        let done = done.unwrap();
+        let stop = tokenizer().stop_ids()[0];
+        assert_eq!(done.ids, [40, 41, stop]);
+        assert_eq!(done.logprobs, [-0.5, -1.25, -0.0078125]);
+        assert_eq!((done.version, done.finish), (3, Finish::Stop));
+        let received = received.lock().unwrap();
+        let (_, sent) = &received[1];
+        let prompt = if kind.0 == ServerKind::Vllm { "prompt" } else { "input_ids" };
+        assert_eq!(sent[prompt], json!(PROMPT));
+    }
+}
+
+#[tokio::test]
+async fn requests_and_commands_are_those_that_the_servers_document() {
+    let (_, _, received) =
+        ask(KINDS[0], 0, |_| http(200, &recorded(ServerKind::Sglang).to_string())).await;
+    let stop = tokenizer().stop_ids().to_vec();
+    let expected = [
+        (
+            "/update_weights_from_disk",
+            json!({"model_path": "/w", "weight_version": LABEL, "flush_cache": true}),
+        ),
+        (
+            "/generate",
+            json!({
+                "input_ids": PROMPT,
+                "sampling_params": {
+                    "temperature": 1.0, "top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0,
+                    "max_new_tokens": 8, "stop_token_ids": stop, "skip_special_tokens": false, "no_stop_trim": true,
+                    "sampling_seed": 4,
+                },
+                "return_logprob": true,
+                "stream": false,
+            }),
+        ),
+    ];
+    for (found, (route, body)) in received.lock().unwrap().iter().zip(&expected) {
+        assert_eq!((found.0.as_str(), &found.1), (*route, body));
+    }
+    let (_, _, received) =
+        ask(KINDS[2], 0, |_| http(200, &recorded(ServerKind::Vllm).to_string())).await;
+    let expected = [
+        ("/v1/load_lora_adapter", json!({"lora_name": LABEL, "lora_path": "/w"})),
+        (
+            "/v1/completions",
+            json!({
+                "model": LABEL, "prompt": PROMPT, "max_tokens": 8, "temperature": 1.0, "top_p": 1.0, "top_k": -1,
+                "min_p": 0.0, "repetition_penalty": 1.0, "n": 1, "logprobs": 0, "return_token_ids": true, "seed": 4,
+                "stop_token_ids": stop, "skip_special_tokens": false, "include_stop_str_in_output": true,
+                "stream": false,
+            }),
+        ),
+    ];
+    for (found, (route, body)) in received.lock().unwrap().iter().zip(&expected) {
+        assert_eq!((found.0.as_str(), &found.1), (*route, body));
+    }
+}
+
+/// A change of a recorded answer, and the error that it causes.
+type Case = (&'static str, Value, &'static str);
+
+/// Ways in which an answer of SGLang is wrong: a place, its value, the error.
+fn sglang_cases() -> Vec<Case> {
+    let pairs = "/meta_info/output_token_logprobs";
+    vec![
+        (pairs, json!([[-0.5, 40, null]]), "gave 1 log-probs for 3 tokens"),
+        (
+            pairs,
+            json!([[-0.5, 40, null], [-0.5, 41, null], [-0.1, 42, null], [-0.1, 43, null]]),
+            "gave 4 log-probs for 3 tokens",
+        ),
+        (pairs, Value::Null, "answered without `meta_info.output_token_logprobs`"),
+        (
+            pairs,
+            json!("none"),
+            "answered with `meta_info.output_token_logprobs` = \"none\", no list",
+        ),
+        (
+            "/meta_info/output_token_logprobs/1/0",
+            Value::Null,
+            "gave the log-prob null for token 2 of 3",
+        ),
+        (
+            "/meta_info/output_token_logprobs/1/0",
+            json!("NaN"),
+            "gave the log-prob \"NaN\" for token 2 of 3",
+        ),
+        (
+            "/meta_info/output_token_logprobs/2/0",
+            json!(0.5),
+            "gave the log-prob 0.5 for token 3 of 3",
+        ),
+        (
+            "/meta_info/output_token_logprobs/0/1",
+            json!(44),
+            "log-probs of other token ids than `output_ids`",
+        ),
+        ("/output_ids/0", json!(-1), "log-probs of other token ids"),
+        (
+            "/meta_info/weight_version",
+            json!("p-run-0"),
+            "sampled with the weights \"p-run-0\", and `p-run-1` were published",
+        ),
+        ("/meta_info/weight_version", Value::Null, "sampled with the weights null"),
+        ("/meta_info/prompt_tokens", json!(4), "read a prompt of 4 tokens, and 3 were sent"),
+        (
+            "/meta_info/finish_reason/type",
+            json!("length"),
+            "ended for its length after 3 tokens, and 8 were asked for",
+        ),
+        ("/meta_info/finish_reason/type", json!("other"), "ended for the reason \"other\""),
+        (
+            "/meta_info/finish_reason",
+            json!({"type": "abort", "message": "queue full"}),
+            "aborted the request: queue full",
+        ),
+        (
+            "/meta_info/finish_reason",
+            Value::Null,
+            "answered without `meta_info.finish_reason.type`",
+        ),
+    ]
+}
+
+/// Ways in which an answer of vLLM is wrong.
+fn vllm_cases() -> Vec<Case> {
+    let (ids, logprobs) = ("/choices/0/token_ids", "/choices/0/logprobs/token_logprobs");
+    vec![
+        (ids, Value::Null, "answered without `token_ids`: it is too old"),
+        (ids, json!([]), "gave no token"),
+        (ids, json!([40, 41]), "gave 3 log-probs for 2 tokens"),
+        (
+            "/choices/0/token_ids/1",
+            json!(900),
+            "gave the token id 900, and the model has ids from 0 to 511",
+        ),
+        ("/choices/0/token_ids/1", json!("b"), "gave \"b\" as token 2 of 3"),
+        ("/choices/0/token_ids/1", json!(1e12), "gave 1000000000000.0 as token 2 of 3"),
+        ("/choices/0/token_ids/2", json!(40), "stopped after the token id 40"),
+        ("/choices/0/logprobs", Value::Null, "answered without `logprobs.token_logprobs`"),
+        (logprobs, json!([-0.5, null, -0.1]), "gave the log-prob null for token 2 of 3"),
+        ("/model", json!("base"), "sampled with the model \"base\", not `p-run-1`"),
+        ("/choices", json!([]), "gave 0 completions, not 1"),
+        (
+            "/choices/0/prompt_token_ids",
+            json!([5, 6, 8]),
+            "read another prompt than the one that was sent",
+        ),
+        ("/usage/prompt_tokens", json!(2), "read a prompt of 2 tokens, and 3 were sent"),
+        ("/choices/0/finish_reason", json!("abort"), "aborted the request"),
+        (
+            "/choices/0/finish_reason",
+            json!("content_filter"),
+            "ended for the reason \"content_filter\"",
+        ),
+        ("", json!({"error": {"message": "no"}}), "answered without `model`"),
+    ]
+}
+
+#[tokio::test]
+async fn every_wrong_answer_is_an_error_that_names_the_server_and_what_is_wrong() {
+    let sglang = sglang_cases().into_iter().map(|case| (KINDS[0], case));
+    let vllm = vllm_cases().into_iter().map(|case| (KINDS[2], case));
+    for (kind, (place, value, wanted)) in sglang.chain(vllm) {
+        let mut answer = recorded(kind.0);
+        *answer.pointer_mut(place).unwrap() = value;
+        let (done, url, _) = ask(kind, 0, move |_| http(200, &answer.to_string())).await;
+        let error = done.unwrap_err();
+        let start = format!("policy `p`: rollout servers `fast`: {url}: ");
+        assert!(error.starts_with(&start) && error.contains(wanted), "{place}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn tokens_after_a_stop_id_or_beyond_the_limit_are_refused() {
+    let kind = KINDS[2];
+    let stop = tokenizer().stop_ids()[0];
+    for (ids, wanted) in [
+        (vec![40, stop, 41], format!("went on after token 2 of 3, the stop id {stop}")),
+        (vec![40; 9], "gave 9 tokens, and at most 8 were asked for".to_owned()),
+    ] {
+        let mut answer = recorded(kind.0);
+        answer["choices"][0]["logprobs"]["token_logprobs"] = json!(vec![-0.5; ids.len()]);
+        answer["choices"][0]["token_ids"] = json!(ids);
+        let (done, ..) = ask(kind, 0, move |_| http(200, &answer.to_string())).await;
+        let error = done.unwrap_err();
+        assert!(error.contains(&wanted), "{error}");
+    }
+    // As many as asked for.
+    let mut answer = recorded(kind.0);
+    answer["choices"][0]["logprobs"]["token_logprobs"] = json!(vec![-0.5; 8]);
+    answer["choices"][0]["token_ids"] = json!(vec![40; 8]);
+    answer["choices"][0]["finish_reason"] = json!("length");
+    let (done, ..) = ask(kind, 0, move |_| http(200, &answer.to_string())).await;
+    assert_eq!(done.unwrap().finish, Finish::Length);
+}
+
+#[tokio::test]
+async fn a_failing_server_is_tried_again_and_named_when_it_goes_on_failing() {
+    let good = |kind: ServerKind| http(200, &recorded(kind).to_string());
+    let cut = |kind: ServerKind| {
+        let text = recorded(kind).to_string();
+        http(200, &text[..text.len() / 2])
+    };
+    let short = |kind: ServerKind| {
+        let whole = good(kind);
+        whole[..whole.len() - 20].to_vec()
+    };
+    for kind in KINDS {
+        let failures: [(Vec<u8>, &str); 7] = [
+            (http(500, "Internal Server Error"), "status 500: \"Internal Server Error\""),
+            (http(503, "{}"), "status 503"),
+            (http(429, "slow"), "status 429"),
+            (Vec::new(), ""),
+            (short(kind.0), ""),
+            (cut(kind.0), "no JSON: EOF while parsing"),
+            (http(200, "<html>"), "answered \"<html>\", no JSON: expected value"),
+        ];
+        for (failure, wanted) in failures {
+            let (once, later) = (failure.clone(), good(kind.0));
+            let (done, ..) =
+                ask(kind, 1, move |n| if n == 1 { once.clone() } else { later.clone() }).await;
+            assert_eq!(done.unwrap().ids.len(), 3, "{wanted}");
+            let (done, url, _) = ask(kind, 1, move |_| failure.clone()).await;
+            let error = done.unwrap_err();
+            assert!(error.contains(&url) && error.contains(wanted), "{error}");
+            assert!(error.ends_with("(2 attempts)"), "{error}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn statuses_that_stay_are_not_tried_again() {
+    for (status, wanted) in
+        [(401, "status 401"), (302, "status 302, a redirect"), (413, "status 413")]
+    {
+        let (done, _, received) = ask(KINDS[2], 3, move |_| http(status, "{}")).await;
+        let error = done.unwrap_err();
+        assert!(error.contains(wanted), "{error}");
+        assert_eq!(received.lock().unwrap().len(), 2, "{status}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_answer_is_left_after_the_time_limit() {
+    let (url, _) = server(Box::new(|_, route, body| {
+        loads(route, body).unwrap_or_else(|| {
+            std::thread::sleep(Duration::from_millis(1500));
+            Vec::new()
+        })
+    }));
+    let remote = remote(ServerKind::Vllm, &[url], true, 0);
+    remote.publish(LABEL, "/w", 0).await.unwrap();
+    let error = remote.generate(request(8)).await.unwrap_err().to_string();
+    assert!(error.contains("no answer within 1 s (1 attempt)"), "{error}");
+}
+
+#[tokio::test]
+async fn a_lost_server_costs_nothing_while_another_one_answers() {
+    let (good, received) = server(Box::new(|_, route, body| {
+        loads(route, body).unwrap_or_else(|| http(200, &recorded(ServerKind::Vllm).to_string()))
+    }));
+    let gone = {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        format!("http://{}", listener.local_addr().unwrap())
+    };
+    let remote = remote(ServerKind::Vllm, &[gone.clone(), good], true, 0);
+    remote.publish(LABEL, "/w", 0).await.unwrap();
+    for _ in 0..4 {
+        remote.generate(request(8)).await.unwrap();
+    }
+    let generations =
+        received.lock().unwrap().iter().filter(|(route, _)| route == vllm::GENERATE).count();
+    assert_eq!(generations, 4);
+    let usage = remote.servers().take_usage();
+    assert_eq!((usage.requests, usage.tokens), (4, 12));
+    // The lost one is asked once, not for every request.
+    assert_eq!(usage.failures, 1);
+    let probes = remote.probe().await;
+    assert_eq!(probes[0].0, gone);
+    assert!(probes[0].1.is_err() && probes[1].1.is_ok());
+}
+
+#[tokio::test]
+async fn a_server_that_lost_its_adapter_gets_it_again() {
+    for (kind, lost) in [
+        (
+            ServerKind::Vllm,
+            http(
+                404,
+                r#"{"error":{"message":"The model `p-run-1` does not exist.","type":"NotFoundError","param":"model","code":404}}"#,
+            ),
+        ),
+        (
+            ServerKind::Sglang,
+            http(
+                400,
+                r#"{"error":{"message":"The following requested LoRA adapters are not loaded: {'p-run-1'}"}}"#,
+            ),
+        ),
+    ] {
+        let good = http(200, &recorded(kind).to_string());
+        let (done, _, received) =
+            ask((kind, true), 1, move |n| if n == 1 { lost.clone() } else { good.clone() }).await;
+        assert_eq!(done.unwrap().ids.len(), 3);
+        let received = received.lock().unwrap();
+        let routes: Vec<bool> =
+            received.iter().map(|(route, _)| route.ends_with("load_lora_adapter")).collect();
+        assert_eq!(routes, [true, false, true, false]);
+    }
+}
+
+#[tokio::test]
+async fn weights_that_no_server_loads_are_an_error_with_the_reason() {
+    for (kind, adapter, answer, wanted) in [
+        (
+            ServerKind::Sglang,
+            false,
+            http(
+                400,
+                r#"{"success":false,"message":"Failed to update weights: size mismatch","num_paused_requests":0}"#,
+            ),
+            "/update_weights_from_disk: status 400",
+        ),
+        (
+            ServerKind::Sglang,
+            true,
+            http(200, r#"{"success":false,"error_message":"LoRA is not enabled."}"#),
+            "LoRA is not enabled.",
+        ),
+        (
+            ServerKind::Vllm,
+            true,
+            http(404, r#"{"error":{"message":"No adapter found for /w"}}"#),
+            "/v1/load_lora_adapter: status 404",
+        ),
+    ] {
+        let (url, _) = server(Box::new(move |_, _, _| answer.clone()));
+        let remote = remote(kind, std::slice::from_ref(&url), adapter, 1);
+        let error = remote.publish(LABEL, "/w", 0).await.unwrap_err();
+        let start = format!("{url}: it did not load `p-run-1` from /w: ");
+        assert!(error.starts_with(&start) && error.contains(wanted), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_directory_that_a_server_sees_late_is_loaded_when_it_is_there() {
+    let missing = http(404, r#"{"error":{"message":"No adapter found for /w"}}"#);
+    let (url, received) =
+        server(Box::new(
+            move |n, route, body| {
+                if n == 0 { missing.clone() } else { loads(route, body).unwrap() }
+            },
+        ));
+    remote(ServerKind::Vllm, &[url], true, 2).publish(LABEL, "/w", 0).await.unwrap();
+    assert_eq!(received.lock().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn the_newest_two_versions_of_an_adapter_stay_on_a_server() {
+    let (url, received) = server(Box::new(|_, route, body| loads(route, body).unwrap()));
+    let remote = remote(ServerKind::Vllm, &[url], true, 0);
+    for version in 0..4 {
+        remote.publish(&format!("p-{version}"), "/w", version).await.unwrap();
+    }
+    let received = received.lock().unwrap();
+    let unloaded = received.iter().filter(|(route, _)| route == "/v1/unload_lora_adapter");
+    let unloaded: Vec<&str> =
+        unloaded.map(|(_, body)| body["lora_name"].as_str().unwrap()).collect();
+    assert_eq!(unloaded, ["p-0", "p-1"]);
+}
+
+#[tokio::test]
+async fn a_prompt_that_fills_the_context_is_an_overflow_and_no_request() {
+    let (url, received) = server(Box::new(|_, _, _| Vec::new()));
+    let remote = remote(ServerKind::Vllm, &[url], false, 0);
+    let error = remote.generate(Request { prompt: vec![1; 64], ..request(8) }).await.unwrap_err();
+    assert!(matches!(error, RuntimeError::Overflow { prompt: 64, context: 64 }), "{error}");
+    assert!(received.lock().unwrap().is_empty());
+}

@@ -1,0 +1,44 @@
+//! `POST /v1/responses`: a chat completion in the form of a response. Nothing is stored.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+
+use super::chat::Chat;
+use super::stream::{attended, events};
+use super::{Asked, ModelServer};
+use crate::serve::Refusal;
+use crate::serve::openai::responses;
+use crate::serve::refusal::json_response;
+
+pub(super) async fn route(State(server): State<Arc<ModelServer>>, request: Request) -> Response {
+    server.answer("responses", request, |asked| answer(&server, asked)).await
+}
+
+async fn answer(server: &Arc<ModelServer>, asked: Asked) -> Result<Response, Refusal> {
+    let Asked { fields, client, entry } = asked;
+    let fields = fields.converted(responses::request)?;
+    let chat = Chat::read_aside(server, entry, fields).await?;
+    let admitted = server.queue.admit(client, chat.choices()).await?;
+    if !chat.is_streamed() {
+        let answer = attended(&server.metrics, chat.answer(server)).await?;
+        return Ok(json_response(StatusCode::OK, &responses::answer(&answer)));
+    }
+    let of = Arc::clone(server);
+    Ok(events(&server.metrics, move |events| async move {
+        match chat.answer(&of).await {
+            Err(refusal) => events.fail(&refusal).await,
+            Ok(answer) => {
+                for event in responses::events(&responses::answer(&answer)) {
+                    if !events.send(&event).await {
+                        return;
+                    }
+                }
+                events.done().await;
+            }
+        }
+        drop(admitted);
+    }))
+}

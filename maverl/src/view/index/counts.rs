@@ -1,0 +1,185 @@
+//! Sums over the rows of steps: by seat, and by task.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::{Index, Row, SCORED, SOLVED};
+
+/// Sums over the scored episodes of some steps.
+#[derive(Debug, Default, Clone, PartialEq, Serialize)]
+pub(in crate::view) struct Team {
+    /// First and last step.
+    pub(in crate::view) steps: [u32; 2],
+    /// Number of scored episodes.
+    pub(in crate::view) episodes: usize,
+    /// Number of solved episodes.
+    pub(in crate::view) solved: usize,
+    /// Sum of scores.
+    pub(in crate::view) score: f64,
+    /// Sums of each seat, by name.
+    pub(in crate::view) seats: BTreeMap<String, SeatSums>,
+}
+
+/// Sums of a seat.
+#[derive(Debug, Default, Clone, PartialEq, Serialize)]
+pub(in crate::view) struct SeatSums {
+    /// Episodes that solved their task.
+    pub(in crate::view) solved: OutcomeSums,
+    /// Episodes that did not.
+    pub(in crate::view) unsolved: OutcomeSums,
+}
+
+/// Sums of a seat over the episodes of one outcome.
+#[derive(Debug, Default, Clone, PartialEq, Serialize)]
+pub(in crate::view) struct OutcomeSums {
+    /// Episodes in which the seat was asked.
+    pub(in crate::view) episodes: usize,
+    /// Episodes in which one of its replies was malformed.
+    pub(in crate::view) failed: usize,
+    pub(in crate::view) turns: u64,
+    pub(in crate::view) malformed: u64,
+    pub(in crate::view) truncated: u64,
+    pub(in crate::view) tokens: u64,
+    /// Sum of the rewards of its turns.
+    pub(in crate::view) reward: f64,
+    /// The same without the score of the episode: reward parts and penalties.
+    pub(in crate::view) parts: f64,
+}
+
+/// A task of a step, and the same task in earlier steps.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(in crate::view) struct TaskSums {
+    /// Source and id.
+    pub(in crate::view) task: String,
+    pub(in crate::view) now: Attempts,
+    /// Earlier steps; without episodes if the task is new.
+    pub(in crate::view) before: Attempts,
+}
+
+/// Scored episodes of a task.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Serialize)]
+pub(in crate::view) struct Attempts {
+    pub(in crate::view) episodes: usize,
+    pub(in crate::view) solved: usize,
+    /// Sum of scores.
+    pub(in crate::view) score: f64,
+}
+
+impl Attempts {
+    fn add(&mut self, row: &Row) {
+        self.episodes += 1;
+        self.solved += usize::from(row.flags & SOLVED != 0);
+        self.score += row.score;
+    }
+
+    /// Returns the mean score; 0 without episodes.
+    pub(in crate::view) fn mean(self) -> f64 {
+        self.score / self.episodes.max(1) as f64
+    }
+}
+
+impl Index {
+    /// Returns the scored rows of steps of a stage.
+    fn scored(&self, stage: &str, [first, last]: [u32; 2]) -> impl Iterator<Item = &Row> {
+        let stage = self.stages.find(stage);
+        self.rows.iter().filter(move |row| {
+            Some(u32::from(row.stage)) == stage
+                && (first..=last).contains(&row.step)
+                && row.flags & SCORED != 0
+        })
+    }
+
+    /// Returns the sums over steps of a stage.
+    pub(in crate::view) fn team(&self, stage: &str, steps: [u32; 2]) -> Team {
+        let mut team = Team { steps, ..Team::default() };
+        let mut seats = vec![SeatSums::default(); self.seats.names.len()];
+        for row in self.scored(stage, steps) {
+            let solved = row.flags & SOLVED != 0;
+            team.episodes += 1;
+            team.solved += usize::from(solved);
+            team.score += row.score;
+            for cell in self.cells_of(row) {
+                let sums = &mut seats[usize::from(cell.seat)];
+                let sums = if solved { &mut sums.solved } else { &mut sums.unsolved };
+                sums.episodes += 1;
+                sums.failed += usize::from(cell.malformed > 0);
+                sums.turns += u64::from(cell.turns);
+                sums.malformed += u64::from(cell.malformed);
+                sums.truncated += u64::from(cell.truncated);
+                sums.tokens += u64::from(cell.tokens);
+                sums.reward += f64::from(cell.reward);
+                sums.parts += f64::from(cell.reward) - f64::from(cell.turns) * row.score;
+            }
+        }
+        let asked = |sums: &SeatSums| sums.solved.episodes + sums.unsolved.episodes > 0;
+        let named = self.seats.names.iter().cloned().zip(seats);
+        team.seats = named.filter(|(_, sums)| asked(sums)).collect();
+        team
+    }
+
+    /// Returns the tasks of a step of a stage, those first whose scores fell most.
+    pub(in crate::view) fn tasks(&self, stage: &str, step: u32) -> Vec<TaskSums> {
+        let mut now: BTreeMap<u32, Attempts> = BTreeMap::new();
+        self.scored(stage, [step; 2]).for_each(|row| now.entry(row.task).or_default().add(row));
+        let mut before: BTreeMap<u32, Attempts> = BTreeMap::new();
+        for row in self.scored(stage, [0, step.saturating_sub(1)]) {
+            if now.contains_key(&row.task) {
+                before.entry(row.task).or_default().add(row);
+            }
+        }
+        let sums = |(task, now): (u32, Attempts)| TaskSums {
+            task: self.tasks.names[task as usize].clone(),
+            now,
+            before: before.get(&task).copied().unwrap_or_default(),
+        };
+        let mut tasks: Vec<TaskSums> = now.into_iter().map(sums).collect();
+        let change = |sums: &TaskSums| match sums.before.episodes {
+            0 => 0.0,
+            _ => sums.now.mean() - sums.before.mean(),
+        };
+        let key = |sums: &TaskSums| (change(sums), sums.now.mean());
+        tasks.sort_by(|a, b| {
+            let ((a, a_score), (b, b_score)) = (key(a), key(b));
+            a.total_cmp(&b).then(a_score.total_cmp(&b_score))
+        });
+        tasks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run_dir::tests::episode;
+    use crate::run_dir::{EpisodeRow, TRAIN};
+    use crate::trajectory::{RewardOf, RewardPart};
+
+    #[test]
+    fn sums_are_by_outcome_and_tasks_are_compared_with_earlier_steps() {
+        let mut index = Index::default();
+        // Task a is solved in step 1 and not in step 2; b is new in step 2.
+        for (step, n, task, solved) in
+            [(1, 0, "a", true), (1, 1, "a", true), (2, 0, "a", false), (2, 1, "b", true)]
+        {
+            let mut one = episode(task, n, solved, 2);
+            if !solved {
+                one.turns[1].error = Some("no block".into());
+                let (name, of) = ("invalid_reply".into(), RewardOf::Turn(1));
+                one.rewards.push(RewardPart { name, value: -0.5, of });
+            }
+            index.add_made(&EpisodeRow::new(TRAIN, step, u64::from(n), [0, 0], &one));
+        }
+        let team = index.team(TRAIN, [2, 2]);
+        assert_eq!((team.episodes, team.solved), (2, 1));
+        let seat = &team.seats["t/a"];
+        assert_eq!((seat.unsolved.failed, seat.unsolved.malformed, seat.solved.failed), (1, 1, 0));
+        assert_eq!((seat.unsolved.parts, seat.solved.parts), (-0.5, 0.0));
+        assert_eq!(index.team(TRAIN, [1, 2]).episodes, 4);
+        assert!(index.team("before", [0, 9]).seats.is_empty());
+        let tasks = index.tasks(TRAIN, 2);
+        let names: Vec<&str> = tasks.iter().map(|sums| sums.task.as_str()).collect();
+        assert_eq!(names, ["facts/a", "facts/b"], "the largest fall first");
+        assert_eq!((tasks[0].before.episodes, tasks[0].before.solved), (2, 2));
+        assert_eq!((tasks[0].now.solved, tasks[1].before.episodes), (0, 0));
+    }
+}

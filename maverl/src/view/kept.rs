@@ -1,0 +1,111 @@
+//! Rows of old runs in the user's cache directory, so that they are made once. The run itself is never written.
+//!
+//! A file of rows belongs to a file of episodes of one length and modification time. Files that cannot be read or
+//! written are as if they were not there.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
+
+use sha2::{Digest, Sha256};
+
+use crate::run_dir::EpisodeRow;
+use crate::run_dir::disk::{create_private_dir, name, write_atomic};
+
+/// Rows of the files of a run.
+pub(super) struct Kept(Option<PathBuf>);
+
+/// Rows of a file that are being made.
+pub(super) struct Draft {
+    path: PathBuf,
+    lines: zstd::Encoder<'static, Vec<u8>>,
+}
+
+impl Kept {
+    /// Returns the rows of a run below a cache directory.
+    pub(super) fn new(cache: Option<&Path>, run: &Path) -> Self {
+        let dir = |cache: &Path| {
+            let mut hash = Sha256::new();
+            hash.update(run.canonicalize().ok()?.to_string_lossy().as_bytes());
+            for file in ["provenance.json", "resolved.toml"] {
+                hash.update(std::fs::read(run.join(file)).unwrap_or_default());
+            }
+            let name: String =
+                hash.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+            Some(cache.join("rows").join(name))
+        };
+        Self(cache.and_then(dir))
+    }
+
+    /// Returns the path of the rows of a file of episodes.
+    fn path(&self, stage: &str, file: &Path) -> Option<PathBuf> {
+        let found = std::fs::metadata(file).ok()?;
+        let changed = found.modified().ok()?.duration_since(UNIX_EPOCH).ok()?.as_nanos();
+        let bytes = found.len();
+        let file = name(file);
+        let file = file.strip_suffix(".jsonl.zst").unwrap_or(&file);
+        Some(self.0.as_ref()?.join(format!("{stage}-{file}-{bytes}-{changed}.jsonl.zst")))
+    }
+
+    /// Returns the rows of a file of episodes; `None` if they are not there.
+    pub(super) fn read(&self, stage: &str, file: &Path) -> Option<Vec<EpisodeRow>> {
+        let rows = std::fs::File::open(self.path(stage, file)?).ok()?;
+        let lines = BufReader::new(zstd::Decoder::new(rows).ok()?).lines();
+        lines.map(|line| serde_json::from_str(&line.ok()?).ok()).collect()
+    }
+
+    /// Begins the rows of a file of episodes.
+    pub(super) fn draft(&self, stage: &str, file: &Path) -> Option<Draft> {
+        let mut lines = zstd::Encoder::new(Vec::new(), 3).ok()?;
+        lines.include_checksum(true).ok()?;
+        Some(Draft { path: self.path(stage, file)?, lines })
+    }
+}
+
+impl Draft {
+    /// Adds a row; `None` if it cannot be written.
+    pub(super) fn add(mut self, row: &EpisodeRow) -> Option<Self> {
+        serde_json::to_writer(&mut self.lines, row).ok()?;
+        self.lines.write_all(b"\n").ok()?;
+        Some(self)
+    }
+
+    /// Writes the rows; `None` if they cannot be written.
+    pub(super) fn write(self) -> Option<()> {
+        let Self { path, lines } = self;
+        create_private_dir(path.parent()?).ok()?;
+        write_atomic(&path, &lines.finish().ok()?).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::run_dir::TRAIN;
+    use crate::run_dir::tests::episode;
+
+    #[test]
+    fn rows_are_kept_for_a_file_as_it_is_and_a_damaged_file_of_rows_is_none() {
+        let home = tempfile::tempdir().unwrap();
+        let (run, cache) = (home.path().join("run"), home.path().join("cache"));
+        std::fs::create_dir(&run).unwrap();
+        let file = run.join("step-000001.jsonl.zst");
+        std::fs::write(&file, "one").unwrap();
+        let kept = Kept::new(Some(&cache), &run);
+        assert!(kept.read(TRAIN, &file).is_none());
+        let row = EpisodeRow::new(TRAIN, 1, 0, [0, 0], &episode("a", 0, true, 2));
+        let draft = kept.draft(TRAIN, &file).unwrap().add(&row).unwrap();
+        draft.write().unwrap();
+        assert_eq!(kept.read(TRAIN, &file), Some(vec![row]));
+        assert!(kept.read("before", &file).is_none(), "another stage");
+        let path = kept.path(TRAIN, &file).unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        std::fs::write(&path, &bytes[..bytes.len() - 6]).unwrap();
+        assert!(kept.read(TRAIN, &file).is_none(), "half a file");
+        std::fs::write(&file, "other").unwrap();
+        assert!(!kept.path(TRAIN, &file).unwrap().exists(), "another length");
+        assert!(Kept::new(None, &run).draft(TRAIN, &file).is_none());
+    }
+}

@@ -1,0 +1,306 @@
+//! An inference server on this machine that speaks the protocol of SGLang or of vLLM, over the models of this workspace: its
+//! log-probs are those of the trainer to the bit.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+
+use maverl::model::{Model, ModelFiles, ModelSource, Tokenizer};
+use maverl::runtime::{Completion, Finish, Request, Sampling, complete};
+use serde_json::{Value, json};
+
+/// Protocol of the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// `/generate`, `/update_weights_from_disk`, `/load_lora_adapter`.
+    Sglang,
+    /// `/v1/completions`, `/v1/load_lora_adapter`.
+    Vllm,
+}
+
+/// Behavior of the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Manner {
+    /// It says that it loads weights, and does not.
+    pub ignores_weights: bool,
+    /// After so many generations it closes every connection.
+    pub dies_after: Option<usize>,
+    /// After so many generations it forgets its adapters once, as after a restart.
+    pub forgets_after: Option<usize>,
+}
+
+struct State {
+    protocol: Protocol,
+    manner: Manner,
+    tokenizer: Arc<Tokenizer>,
+    base: Mutex<Model>,
+    version: Mutex<String>,
+    adapters: Mutex<BTreeMap<String, Model>>,
+    generations: AtomicUsize,
+    forgot: AtomicBool,
+    stop: AtomicBool,
+}
+
+/// A running server; it is stopped when dropped.
+pub struct InferenceServer {
+    url: String,
+    state: Arc<State>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Status and body of an answer; `None` to close the connection.
+type Answer = Option<(u16, String)>;
+
+impl InferenceServer {
+    /// Serves the model of a directory.
+    pub fn start(protocol: Protocol, dir: &Path, manner: Manner) -> Self {
+        let files = ModelFiles::new(&ModelSource::Directory(dir.to_owned()));
+        let state = Arc::new(State {
+            protocol,
+            manner,
+            tokenizer: Arc::new(Tokenizer::load(&files).expect("the model has a tokenizer")),
+            base: Mutex::new(Model::load(&files).expect("the directory holds a model")),
+            version: Mutex::new("default".to_owned()),
+            adapters: Mutex::default(),
+            generations: AtomicUsize::new(0),
+            forgot: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
+        });
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let url = format!("http://{}", listener.local_addr().expect("a bound address"));
+        let shared = Arc::clone(&state);
+        let thread = std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                if shared.stop.load(Ordering::SeqCst) {
+                    return;
+                }
+                let state = Arc::clone(&shared);
+                // Errors of a client that disconnects are ignored.
+                std::thread::spawn(move || drop(state.serve(stream)));
+            }
+        });
+        Self { url, state, thread: Some(thread) }
+    }
+
+    /// Returns the URL.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Returns the number of generations so far.
+    pub fn generations(&self) -> usize {
+        self.state.generations.load(Ordering::SeqCst)
+    }
+
+    /// Returns the names of its adapters.
+    pub fn adapters(&self) -> Vec<String> {
+        lock(&self.state.adapters).keys().cloned().collect()
+    }
+}
+
+impl Drop for InferenceServer {
+    fn drop(&mut self) {
+        self.state.stop.store(true, Ordering::SeqCst);
+        // Wakes the thread; if the connection fails, it has ended.
+        let _ = TcpStream::connect(self.url.trim_start_matches("http://"));
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("no thread panics with the lock")
+}
+
+impl State {
+    fn serve(&self, mut stream: TcpStream) -> std::io::Result<()> {
+        let mut reader = BufReader::new(stream.try_clone()?);
+        let mut first = String::new();
+        reader.read_line(&mut first)?;
+        let route = first.split(' ').nth(1).unwrap_or_default().to_owned();
+        let mut length = 0;
+        loop {
+            let mut line = String::new();
+            reader.read_line(&mut line)?;
+            let line = line.trim().to_lowercase();
+            if line.is_empty() {
+                break;
+            }
+            if let Some(n) = line.strip_prefix("content-length:") {
+                length = n.trim().parse().unwrap_or(0);
+            }
+        }
+        let mut body = vec![0; length];
+        reader.read_exact(&mut body)?;
+        let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let Some((status, text)) = self.answer(&route, &body) else { return Ok(()) };
+        write!(
+            stream,
+            "HTTP/1.1 {status} X\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{text}",
+            text.len()
+        )
+    }
+
+    fn answer(&self, route: &str, body: &Value) -> Answer {
+        let done = self.generations.load(Ordering::SeqCst);
+        if self.manner.dies_after.is_some_and(|after| done >= after) {
+            return None;
+        }
+        let forgets = self.manner.forgets_after.is_some_and(|after| done >= after);
+        if forgets && !self.forgot.swap(true, Ordering::SeqCst) {
+            lock(&self.adapters).clear();
+        }
+        let text = |part: &str| body[part].as_str().unwrap_or_default().to_owned();
+        match (self.protocol, route) {
+            (Protocol::Sglang, "/generate") => Some(self.sglang(body)),
+            (Protocol::Sglang, "/update_weights_from_disk") => {
+                let (dir, version) = (text("model_path"), text("weight_version"));
+                self.load_base(Path::new(&dir));
+                lock(&self.version).clone_from(&version);
+                let message = format!(
+                    "Succeeded to update model weights. Weight version updated to {version}."
+                );
+                let answer =
+                    json!({ "success": true, "message": message, "num_paused_requests": 0 });
+                Some((200, answer.to_string()))
+            }
+            (Protocol::Sglang, "/load_lora_adapter") => {
+                let done = self.load_adapter(&text("lora_name"), &text("lora_path"));
+                let status = if done.is_ok() { 200 } else { 400 };
+                let answer = json!({
+                    "success": done.is_ok(),
+                    "error_message": done.err().unwrap_or_default(),
+                    "loaded_adapters": {},
+                });
+                Some((status, answer.to_string()))
+            }
+            (Protocol::Vllm, "/v1/completions") => Some(self.vllm(body)),
+            (Protocol::Vllm, "/v1/load_lora_adapter") => {
+                let name = text("lora_name");
+                Some(match self.load_adapter(&name, &text("lora_path")) {
+                    Ok(()) => (200, format!("Success: LoRA adapter '{name}' added successfully.")),
+                    Err(error) => (400, json!({ "error": { "message": error } }).to_string()),
+                })
+            }
+            (Protocol::Sglang, "/unload_lora_adapter")
+            | (Protocol::Vllm, "/v1/unload_lora_adapter") => {
+                let name = text("lora_name");
+                lock(&self.adapters).remove(&name);
+                Some((200, format!("Success: LoRA adapter '{name}' removed successfully.")))
+            }
+            _ => Some((404, json!({ "detail": "Not Found" }).to_string())),
+        }
+    }
+
+    fn load_base(&self, dir: &Path) {
+        if !self.manner.ignores_weights {
+            let files = ModelFiles::new(&ModelSource::Directory(dir.to_owned()));
+            *lock(&self.base) = Model::load(&files).expect("a published directory is whole");
+        }
+    }
+
+    fn load_adapter(&self, name: &str, dir: &str) -> Result<(), String> {
+        let base = lock(&self.base).clone();
+        let mut adapters = lock(&self.adapters);
+        if adapters.contains_key(name) {
+            return Err(format!("The lora adapter '{name}' has already been loaded."));
+        }
+        let model = match self.manner.ignores_weights {
+            true => base,
+            false => base.load_adapter(Path::new(dir)).map_err(|error| error.to_string())?,
+        };
+        adapters.insert(name.to_owned(), model);
+        Ok(())
+    }
+
+    /// Returns the model of a name: an adapter, or the base.
+    fn model(&self, name: &Value) -> Option<Model> {
+        match name.as_str() {
+            None | Some("base") => Some(lock(&self.base).clone()),
+            Some(name) => lock(&self.adapters).get(name).cloned(),
+        }
+    }
+
+    fn complete(&self, model: &Model, prompt: &Value, parameters: &Value) -> Completion {
+        self.generations.fetch_add(1, Ordering::SeqCst);
+        let ids = |list: &Value| -> Vec<u32> {
+            let ids = list.as_array().into_iter().flatten();
+            ids.filter_map(Value::as_u64).map(|id| id as u32).collect()
+        };
+        let number = |one: &str, other: &str| {
+            parameters[one].as_u64().or_else(|| parameters[other].as_u64()).unwrap_or(0)
+        };
+        let sampling = Sampling {
+            temperature: parameters["temperature"].as_f64().unwrap_or(1.0) as f32,
+            max_tokens: number("max_tokens", "max_new_tokens") as usize,
+            stop_ids: ids(&parameters["stop_token_ids"]),
+            ..Sampling::default()
+        };
+        let seed = number("seed", "sampling_seed");
+        let request = Request { seed, ..Request::new(ids(prompt), Arc::new(sampling), 0) };
+        complete(model, &self.tokenizer, request, |_| ()).expect("a request that fits")
+    }
+
+    fn sglang(&self, body: &Value) -> (u16, String) {
+        let Some(model) = self.model(&body["lora_path"]) else {
+            let message = "The following requested LoRA adapters are not loaded";
+            return (400, json!({ "error": { "message": message } }).to_string());
+        };
+        let version = lock(&self.version).clone();
+        let done = self.complete(&model, &body["input_ids"], &body["sampling_params"]);
+        let pairs: Vec<Value> =
+            done.ids.iter().zip(&done.logprobs).map(|(id, p)| json!([p, id, null])).collect();
+        let answer = json!({
+            "text": self.tokenizer.decode(&done.ids),
+            "output_ids": done.ids,
+            "meta_info": {
+                "id": "5e1d3f",
+                "finish_reason": { "type": finish(&done) },
+                "prompt_tokens": body["input_ids"].as_array().map_or(0, Vec::len),
+                "weight_version": version,
+                "output_token_logprobs": pairs,
+                "completion_tokens": done.ids.len(),
+                "cached_tokens": 0,
+            },
+        });
+        (200, answer.to_string())
+    }
+
+    fn vllm(&self, body: &Value) -> (u16, String) {
+        let Some(model) = self.model(&body["model"]) else {
+            let message = format!("The model `{}` does not exist.", body["model"]);
+            let error = json!({ "message": message, "type": "NotFoundError", "code": 404 });
+            return (404, json!({ "error": error }).to_string());
+        };
+        let done = self.complete(&model, &body["prompt"], body);
+        let prompt = body["prompt"].as_array().map_or(0, Vec::len);
+        let answer = json!({
+            "id": "cmpl-7d",
+            "object": "text_completion",
+            "model": body["model"],
+            "choices": [{
+                "index": 0,
+                "text": self.tokenizer.decode(&done.ids),
+                "logprobs": { "token_logprobs": done.logprobs, "text_offset": [], "tokens": [] },
+                "finish_reason": finish(&done),
+                "stop_reason": null,
+                "token_ids": done.ids,
+                "prompt_token_ids": body["prompt"],
+            }],
+            "usage": { "prompt_tokens": prompt, "completion_tokens": done.ids.len() },
+        });
+        (200, answer.to_string())
+    }
+}
+
+fn finish(done: &Completion) -> &'static str {
+    match done.finish {
+        Finish::Stop => "stop",
+        Finish::Length => "length",
+    }
+}

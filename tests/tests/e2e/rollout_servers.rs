@@ -1,0 +1,168 @@
+//! Runs whose replies inference servers sample.
+
+use maverl_tests::inference::{InferenceServer, Manner, Protocol};
+use maverl_tests::lab::{Lab, Run};
+use serde_json::Value;
+
+use crate::lab;
+
+const LORA: &str = "models.tiny.lora.rank=4";
+
+/// Returns the settings of a run over servers.
+fn over(kind: &str, servers: &[&InferenceServer]) -> Vec<String> {
+    let urls: Vec<&str> = servers.iter().map(|server| server.url()).collect();
+    [
+        "steps=2".to_owned(),
+        "eval.tasks=2".to_owned(),
+        "models.tiny.rollout_servers=\"fast\"".to_owned(),
+        format!("rollout_servers.fast.kind={kind:?}"),
+        format!("rollout_servers.fast.urls={urls:?}"),
+        "rollout_servers.fast.weights_dir=\"weights\"".to_owned(),
+        "rollout_servers.fast.retries=1".to_owned(),
+    ]
+    .into()
+}
+
+fn serve(lab: &Lab, protocol: Protocol, manner: Manner) -> InferenceServer {
+    InferenceServer::start(protocol, &lab.path("model"), manner)
+}
+
+fn train(lab: &Lab, out: &str, set: &[String], more: &[&str]) -> Run {
+    let set: Vec<&str> = set.iter().map(String::as_str).chain(more.iter().copied()).collect();
+    lab.train(out, &set)
+}
+
+/// Panics unless the log-probs of every step are those of the trainer, and the weights of every step were used.
+fn exact(run: &Run) {
+    let steps = run.steps();
+    assert_eq!(steps.len(), 2);
+    for (at, row) in steps.iter().enumerate() {
+        assert_eq!(row["mismatch/tiny/logp_abs_max"], 0.0, "{row}");
+        assert_eq!(row["rollout/unscored"], 0.0);
+        assert!(row["policy/tiny/grad_norm"].as_f64() > Some(0.0));
+        let episodes = run.episodes(at as u64 + 1);
+        let versions = episodes.iter().flat_map(|episode| &episode.turns);
+        for turn in versions {
+            assert_eq!(turn.tokens.as_ref().unwrap().version, at as u64);
+        }
+    }
+}
+
+#[test]
+fn replies_of_servers_have_the_log_probs_of_the_trainer_in_every_step() {
+    let lab = lab();
+    let sglang = serve(&lab, Protocol::Sglang, Manner::default());
+    let whole = train(&lab, "whole", &over("sglang", &[&sglang]), &[]);
+    exact(&whole);
+    let timing = String::from_utf8(whole.bytes("timing.jsonl")).unwrap();
+    let row: Value = timing
+        .lines()
+        .filter_map(|row| serde_json::from_str(row).ok())
+        .find(|row: &Value| row.get("rollout_server/fast/requests").is_some())
+        .unwrap();
+    assert!(row["rollout_server/fast/tokens"].as_f64() > Some(0.0));
+    assert_eq!(row["rollout_server/fast/failures"], 0.0);
+
+    // An adapter has the same episodes over either protocol.
+    let sglang = serve(&lab, Protocol::Sglang, Manner::default());
+    let vllm = serve(&lab, Protocol::Vllm, Manner::default());
+    let one = train(&lab, "sglang", &over("sglang", &[&sglang]), &[LORA]);
+    let other = train(&lab, "vllm", &over("vllm", &[&vllm]), &[LORA]);
+    exact(&one);
+    other.equals(&one);
+    // The current version and the one before.
+    assert_eq!([sglang.adapters().len(), vllm.adapters().len()], [2, 2]);
+    // Weights for the servers are removed at the end.
+    assert_eq!(std::fs::read_dir(lab.path("weights")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_server_that_is_lost_or_restarts_changes_no_result() {
+    let lab = lab();
+    let good = serve(&lab, Protocol::Vllm, Manner::default());
+    let whole = train(&lab, "whole", &over("vllm", &[&good]), &[LORA]);
+    let dies = serve(&lab, Protocol::Vllm, Manner { dies_after: Some(12), ..Manner::default() });
+    let lost = train(&lab, "lost", &over("vllm", &[&good, &dies]), &[LORA]);
+    assert!((12..20).contains(&dies.generations()));
+    lost.equals(&whole);
+    let manner = Manner { forgets_after: Some(14), ..Manner::default() };
+    let restarts = serve(&lab, Protocol::Vllm, manner);
+    train(&lab, "restarted", &over("vllm", &[&restarts]), &[LORA]).equals(&whole);
+}
+
+#[test]
+fn ranks_share_servers_and_have_the_losses_of_one() {
+    let lab = lab();
+    let server = serve(&lab, Protocol::Sglang, Manner::default());
+    let set = over("sglang", &[&server]);
+    let more = ["eval.before_and_after=false", "runtime.threads=1"];
+    let one = train(&lab, "one", &set, &more);
+    let server = serve(&lab, Protocol::Sglang, Manner::default());
+    let set = over("sglang", &[&server]);
+    let set: Vec<&str> = set.iter().map(String::as_str).chain(more).collect();
+    let two = crate::ranks::train(&lab, "two", 2, &set);
+    exact(&two);
+    crate::ranks::alike(&one, &two);
+    assert_eq!(one.episodes(1), two.episodes(1));
+    assert_eq!(two.json("provenance.json")["ranks"], 2);
+}
+
+#[test]
+fn a_run_that_loses_all_servers_ends_with_their_names_and_resumes_with_others() {
+    let lab = lab();
+    let good = serve(&lab, Protocol::Vllm, Manner::default());
+    let short =
+        ["eval.before_and_after=false", "checkpoint.every=1", "rollout.max_unscored=0", LORA];
+    let whole = train(&lab, "whole", &over("vllm", &[&good]), &short);
+    let dies = serve(&lab, Protocol::Vllm, Manner { dies_after: Some(23), ..Manner::default() });
+    let set = over("vllm", &[&dies]);
+    let set: Vec<&str> = set.iter().map(String::as_str).chain(short).collect();
+    lab.fails("run", &set).says(&["rollout servers `fast`", dies.url()]);
+    let urls = format!("rollout_servers.fast.urls=[{:?}]", good.url());
+    lab.run(&["train", "--resume", "run", "--set", &urls]).succeeded();
+    Run(lab.path("run")).equals(&whole);
+}
+
+#[test]
+fn servers_with_another_model_or_that_ignore_weights_are_refused_before_the_first_episode() {
+    let lab = lab();
+    let ignores =
+        serve(&lab, Protocol::Vllm, Manner { ignores_weights: true, ..Manner::default() });
+    let set = over("vllm", &[&ignores]);
+    let set: Vec<&str> = set.iter().map(String::as_str).chain([LORA]).collect();
+    let parts = ["rollout servers `fast`", "it does not use the weights that it is given"];
+    lab.fails("run", &set).says(&parts);
+    assert!(!lab.path("run").join("rollouts").join("step-000001.jsonl.zst").exists());
+    let ignores =
+        serve(&lab, Protocol::Sglang, Manner { ignores_weights: true, ..Manner::default() });
+    let set = over("sglang", &[&ignores]);
+    let set: Vec<&str> = set.iter().map(String::as_str).collect();
+    lab.fails("full", &set).says(&["it does not use the weights that it is given"]);
+    let set = over("vllm", &[&ignores]);
+    let set: Vec<&str> = set.iter().map(String::as_str).chain([LORA]).collect();
+    lab.fails("kind", &set).says(&["/v1/load_lora_adapter: status 404"]);
+}
+
+#[test]
+fn settings_of_servers_are_checked_with_all_problems_at_once() {
+    let lab = lab();
+    let set = [
+        "models.tiny.rollout_servers=\"fats\"",
+        "rollout_servers.fast.urls=[\"ftp://a\", \"http://b/v1\"]",
+        "rollout_servers.fast.key_env=\"NO_SUCH_KEY\"",
+    ];
+    lab.fails("run", &set).says(&[
+        "no table `[rollout_servers.fats]`",
+        "did you mean `fast`?",
+        "rollout servers `fast` have no `kind`",
+        "begins with http:// or https://",
+        "which has a path",
+        "`NO_SUCH_KEY` is not set",
+    ]);
+    let set = [
+        "models.tiny.rollout_servers=\"fast\"",
+        "rollout_servers.fast.kind=\"vllm\"",
+        "rollout_servers.fast.urls=[\"http://a\"]",
+    ];
+    lab.fails("run", &set).says(&["is trained in full", "have no `weights_dir`"]);
+}
