@@ -81,11 +81,11 @@ pub struct GroupPlan {
     /// Units that are compared: the episodes of a task, all turns on a task, or the turns of a seat on a task.
     #[setting(default = GroupBy::TaskSeat)]
     pub by: GroupBy,
-    /// Units that the deviation is taken over; as `by` unless set.
+    /// Units that the standard deviation is computed over; as `by` unless set.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(example = "\"task\"")]
     pub deviation_by: Option<GroupBy>,
-    /// Reward of the group that others are compared with.
+    /// Reward that a unit is compared with: the mean of its group, the mean of the other units, or (for the best unit only) the second-best reward.
     pub baseline: GroupBaseline,
     /// Divide by the group's standard deviation.
     #[setting(default = true)]
@@ -93,9 +93,9 @@ pub struct GroupPlan {
     /// Added to the standard deviation.
     #[setting(default = 1e-6, range = 0.0..)]
     pub eps: f64,
-    /// Advantage of a group of one.
+    /// Advantage in a group of one unit: 0, or its reward.
     pub singleton: Singleton,
-    /// GiGPO: advantages among turns with the same or a similar prompt, which are added.
+    /// GiGPO: adds advantages among turns with the same or a similar prompt.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(inner, example = "{ weight = 1.0, similarity = 0.9, discount = 0.95 }")]
     pub anchor: Option<AnchorPlan>,
@@ -114,7 +114,7 @@ macro_rules! ungrouped {
             /// Unit of reward: with `task`, all turns of an episode have its mean reward; otherwise each turn has its own.
             #[setting(default = GroupBy::TaskSeat)]
             pub by: GroupBy,
-            /// GiGPO: advantages among turns with the same or a similar prompt, which are added.
+            /// GiGPO: adds advantages among turns with the same or a similar prompt.
             #[serde(skip_serializing_if = "Option::is_none")]
             #[setting(inner, example = "{ weight = 1.0, similarity = 0.9, discount = 0.95 }")]
             pub anchor: Option<AnchorPlan>,

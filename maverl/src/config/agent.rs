@@ -45,24 +45,23 @@ pub struct Sampling {
 #[serde(default, deny_unknown_fields)]
 #[settings(level = "policy")]
 pub struct AgentConfig {
-    /// Name of `[models]`; may be left out where there is only one.
+    /// Name of a table in `[models]`; optional if there is only one model.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(example = "\"tiny\"")]
     pub model: Option<String>,
-    /// Name of `[endpoints]`, which answers instead of a model and is never trained.
+    /// Name of a table in `[endpoints]`: this endpoint answers instead of a model, and the agent is not trained.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(level = "agent", example = "\"expert\"")]
     pub endpoint: Option<String>,
-    /// Name of a copy of the weights, which agents with the same model and worker group share; the model's name unless set.
+    /// Name of a copy of the model's weights: agents with the same model and worker group share the copy; the model's name unless set.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(example = "\"tiny\"")]
     pub worker_group: Option<String>,
-    /// Name (not a directory) of an adapter, which agents with the same model, worker group and adapter share; the worker
-    /// group's name unless set, where the model has `lora`.
+    /// Name (not a directory) of an adapter: agents with the same model, worker group and adapter share it; if the model has `lora`, the worker group's name unless set.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(example = "\"tiny\"")]
     pub adapter: Option<String>,
-    /// Keys of `lora`: allowed only where every agent of the policy agrees.
+    /// Keys of `lora`; all agents of the policy must have the same values.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(table, example = "{ rank = 4 }")]
     pub lora: Option<LoraConfig>,
@@ -70,7 +69,7 @@ pub struct AgentConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(level = "agent", example = "false")]
     pub frozen: Option<bool>,
-    /// Keys of `optim`: allowed only where every agent of the policy agrees.
+    /// Keys of `optim`; all agents of the policy must have the same values.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(table, example = "{ lr = 1e-5 }")]
     pub optim: Option<OptimConfig>,

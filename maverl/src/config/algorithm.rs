@@ -17,7 +17,7 @@ use crate::settings::Settings;
 #[derive(Debug, Clone, PartialEq, Serialize, Settings)]
 #[settings(partial = "AlgorithmConfig", level = "team", by_hand)]
 pub struct AlgorithmPlan {
-    /// Preset: `maverl explain algorithm` lists them and the parts they set.
+    /// Preset; `maverl explain algorithm` lists all presets, and `maverl explain algorithm NAME` prints the keys that one sets.
     #[setting(always, key = "name")]
     pub preset: Preset,
     /// Estimator of advantages.
@@ -26,10 +26,10 @@ pub struct AlgorithmPlan {
     /// Shaping of a turn's reward by the rewards of earlier rounds.
     #[setting(table, idle_when = "name = ['sft', 'dpo', 'spin', 'verifier']")]
     pub shaping: Shaping,
-    /// Normalize the advantages of a step's tokens to mean 0 and standard deviation 1.
+    /// Normalize the advantages of all tokens of a step to mean 0 and standard deviation 1.
     #[setting(default = false, idle_when = "name = ['sft', 'dpo', 'spin', 'verifier']")]
     pub whiten: bool,
-    /// Dynamic sampling (DAPO): maximum number of times that tasks whose episodes all have the same reward are replaced by other tasks.
+    /// Dynamic sampling (DAPO): maximum number of times that tasks whose episodes all have the same score are replaced by other tasks.
     #[setting(default = 0, idle_when = "name = ['sft', 'dpo', 'spin', 'verifier']")]
     pub resample: u32,
     /// Defaults of every agent's `loss`.
@@ -147,8 +147,7 @@ impl UpdateOrder {
 #[serde(default, deny_unknown_fields)]
 #[settings(level = "team")]
 pub struct SequencePlan {
-    /// HAPPO factor: product of the probability ratios of the policies updated before; `length` takes the geometric mean over
-    /// tokens.
+    /// Factor of the advantages (HAPPO): product of the probability ratios of the policies that were updated before; `length` takes their geometric mean over tokens.
     pub factor: HappoFactor,
     /// Largest distance of the factor from 1; without it, the factor is not clipped.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -206,7 +205,7 @@ pub enum TrainOn {
 #[serde(default, deny_unknown_fields)]
 #[settings(level = "team")]
 pub struct ObservationPlan {
-    /// Weight of the tokens of observations; those of replies have `1 - observation_weight`.
+    /// Weight of tokens in observations; tokens in replies have `1 - observation_weight`.
     #[setting(default = 0.5, range = 0.0..=1.0)]
     pub observation_weight: f64,
 }
@@ -236,7 +235,7 @@ pub struct AdaptiveKlPlan {
     /// Target of the KL to the reference, to which `kl_coef` is adapted; 0 keeps it constant.
     #[setting(default = 0.0, range = 0.0..)]
     pub target: f64,
-    /// Rows over which `kl_coef` may change by 20 %.
+    /// Number of rows over which `kl_coef` may change by about 20 %.
     #[setting(default = 10_000.0, range = above(0.0).., idle_when = "target = 0")]
     pub horizon: f64,
 }

@@ -22,9 +22,9 @@ macro_rules! with_critics {
             #[serde(skip_serializing_if = "Option::is_none")]
             #[setting(inner, example = "{ rank = 8 }")]
             pub lora: Option<LoraConfig>,
-            /// Text that values are predicted from: the prompt of the agent, or all messages of the episode before it.
+            /// Text that values are predicted from: the agent's prompt, or this prompt after all earlier messages of the episode.
             pub input: CriticInput,
-            /// Owner of a critic.
+            /// Sharing of critics: one for each trained policy, or one for the team.
             pub scope: CriticScope,
             /// Largest change of a value in an update (PPO's value clipping); 0 disables it.
             #[setting(default = 0.2, range = 0.0..)]
@@ -32,7 +32,7 @@ macro_rules! with_critics {
             /// Threshold of the Huber loss of values; 0 is the squared error.
             #[setting(default = 0.0, range = 0.0..)]
             pub huber: f64,
-            /// Warm-up: number of first steps that update critics (and the mixer) only.
+            /// Warm-up: number of steps at the start that update only critics (and the mixer).
             pub warmup_steps: u64,
             /// Optimizer of critics (and of the mixer): any key of `optim`.
             #[setting(inner, default = optim(), example = "{ lr = 1e-5 }")]
@@ -45,11 +45,11 @@ with_critics! {
     /// Advantages from the values of critics: GAE.
     #[maverl::advantage(name = "critic")]
     CriticPlan {
-        /// Trunk under the value head.
+        /// Trunk under the value head: a copy of the model, an adapter on the policy's base, or the policy itself.
         pub trunk: Trunk,
-        /// Granularity of values.
+        /// Unit that gets a value.
         pub granularity: Granularity,
-        /// End of the sums of GAE, with a value of 0 after it: the end of the turn, of the seat's last turn, or of the team's last turn.
+        /// End of the sum of GAE, with a value of 0 after it: the end of the turn, of the seat's last turn, or of the team's last turn.
         pub bootstrap: Bootstrap,
         /// Discount from token to token, or from turn to turn with `granularity = "turn"`.
         #[setting(default = 1.0, range = 0.0..=1.0)]
@@ -57,7 +57,7 @@ with_critics! {
         /// GAE lambda: 0 is the one-step advantage, 1 the Monte Carlo advantage.
         #[setting(default = 0.95, range = 0.0..=1.0)]
         pub lambda: f64,
-        /// Coefficient of the value loss in the trunk, with `trunk = "shared"`; with 0, it trains the head only.
+        /// Coefficient of the value loss in the gradient of the trunk; 0 trains the head only; only with `trunk = "shared"`.
         #[setting(default = 0.1, range = 0.0.., idle_unless = "trunk = 'shared'")]
         pub value_coef: f64,
         /// Normalization of value targets.
@@ -68,14 +68,14 @@ with_critics! {
 with_critics! {
     /// Shares of the advantage of the team, whose value a mixer makes of those of the agents.
     MixerPlan {
-        /// Mixer of the agents' values into a value of the team.
+        /// Function from the agents' values to the value of the team: their sum, or a monotone network.
         pub network: MixerNetwork,
         /// Hidden units of the mixing network; only with `network = "monotone"`.
         #[setting(default = 32, range = 1..=WIDTH, idle_unless = "network = 'monotone'")]
         pub width: NonZeroUsize,
-        /// Credit of an agent, its part in the advantage of the team (docs/src/algorithms/mixers.md).
+        /// Computation of an agent's advantage from the advantage of the team (docs/src/algorithms/mixers.md).
         pub credit: Credit,
-        /// Trunk under the value heads.
+        /// Trunk under the value heads: a copy of the model, or an adapter on the policy's base.
         pub trunk: MixerTrunk,
         /// Discount from token to token; only with `credit = "tokens"`.
         #[setting(default = 1.0, range = 0.0..=1.0, idle_unless = "credit = 'tokens'")]

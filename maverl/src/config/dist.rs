@@ -17,7 +17,7 @@ pub struct DistConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(example = "\"node-0:29500\"")]
     pub address: Option<String>,
-    /// Seconds within which the loss of a rank ends all others.
+    /// Seconds within which the failure of a rank ends the other ranks.
     #[setting(default = 60.0, range = 0.5..=WEEK)]
     pub timeout_s: f64,
     /// Seconds within which all ranks must have started.

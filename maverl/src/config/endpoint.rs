@@ -21,7 +21,7 @@ pub struct EndpointConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(level = "team", example = "\"Qwen/Qwen2.5-7B-Instruct\"")]
     pub model: Option<String>,
-    /// Environment variable that holds the server's key, which is written nowhere.
+    /// Environment variable that holds the API key of the server; the key is never written to a file.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(example = "\"OPENAI_API_KEY\"")]
     pub key_env: Option<String>,
@@ -33,16 +33,16 @@ pub struct EndpointConfig {
     /// Timeout of an attempt, in seconds.
     #[setting(default = 60.0, range = above(0.0)..=1e9)]
     pub timeout_s: f64,
-    /// Retries if the server is busy, fails or is unreachable.
+    /// Maximum number of retries if the server is busy, fails or is unreachable.
     #[setting(default = 3)]
     pub retries: u32,
     /// Maximum number of concurrent requests.
     #[setting(default = 16, range = 1..=MANY)]
     pub max_requests: NonZeroUsize,
-    /// Price of a million prompt tokens.
+    /// Price of a million prompt tokens, in any currency.
     #[setting(range = 0.0..=1e9)]
     pub prompt_price: f64,
-    /// Price of a million completion tokens.
+    /// Price of a million completion tokens, in the same currency.
     #[setting(range = 0.0..=1e9)]
     pub completion_price: f64,
 }

@@ -41,7 +41,7 @@ pub struct LossPlan {
     /// Penalty on the reward of a turn whose reply is malformed or truncated.
     #[setting(default = 0.1, range = 0.0..)]
     pub invalid_reply_penalty: f64,
-    /// Soft overlong penalty (DAPO): the last share of `max_tokens`, in which the penalty grows linearly; 0 disables it.
+    /// Soft overlong penalty (DAPO): share of `max_tokens`, at its end, over which the penalty grows linearly; 0 disables it.
     #[setting(default = 0.0, range = 0.0..=1.0)]
     pub overlong_buffer: f64,
     /// Penalty of a reply with `max_tokens` tokens.

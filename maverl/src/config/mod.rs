@@ -156,16 +156,16 @@ pub struct Named {
 #[serde(default, deny_unknown_fields)]
 #[settings(level = "team")]
 pub struct TaskConfig {
-    /// `builtin:facts`, `builtin:arithmetic`, `builtin:nli`, `builtin:code`, `builtin:tools`, or a file relative to the one that names it.
+    /// `builtin:facts`, `builtin:arithmetic`, `builtin:nli`, `builtin:code`, `builtin:tools`, or the path of a file.
     #[setting(default = "builtin:facts")]
     pub data: String,
-    /// Format of the file, `auto` by its content.
+    /// Format of the file; `auto` detects it from the content.
     pub format: DataFormat,
-    /// Renamed fields of the rows: `{ NAME = "name in the file" }`; `a.b` is a nested field.
+    /// Fields with another name in the file: `{ question = "query" }` reads the question from `query`; `a.b` is a nested field.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[setting(example = "{ question = \"query\" }")]
     pub keys: BTreeMap<String, String>,
-    /// Source of task ids: the id of the row (its number, if it has none), or always the number of its line.
+    /// Source of task ids: `file` is the id in the row, or the number of a row without one; `line` is always the number of the line.
     pub ids: Ids,
     /// Maximum size of an unpacked data file in MiB.
     #[setting(default = 1024, range = 1..=LARGE, level = "run")]
@@ -173,13 +173,13 @@ pub struct TaskConfig {
     /// Maximum size of a row in MiB.
     #[setting(default = 16, range = 1..=LARGE, level = "run")]
     pub max_row_mib: NonZeroU64,
-    /// Training split, where the data has splits.
+    /// Split of the data that is trained on, if the data has splits.
     #[setting(default = "train")]
     pub split: String,
     /// Tasks per step.
     #[setting(default = 16, range = 1..=MANY)]
     pub tasks_per_step: NonZeroUsize,
-    /// Episodes per task; group-relative advantages compare them.
+    /// Episodes per task in a step; group-relative advantages compare their rewards.
     #[setting(default = 8, range = 1..=GROUP)]
     pub group_size: NonZeroU32,
     /// Shuffle tasks in each epoch; otherwise they are in file order.
@@ -188,7 +188,7 @@ pub struct TaskConfig {
     /// Maximum number of tasks; the first ones are used.
     #[setting(example = "1000")]
     pub limit: Option<NonZeroUsize>,
-    /// Highest `level` of the tasks that are used, in training and for held-out tasks of the same data.
+    /// Highest `level` of the tasks that are used, in training and in evaluations on the same data.
     #[setting(example = "2")]
     pub max_level: Option<u64>,
     /// Curriculum: training starts with the lowest `level` and adds the next one every so many steps; 0 uses all levels from the start.
@@ -261,10 +261,10 @@ pub struct RolloutConfig {
     /// Time limit of an episode in seconds; after it, the episode ends unscored.
     #[setting(default = 600.0, range = above(0.0).., level = "team")]
     pub timeout_s: f64,
-    /// Behavior when a prompt does not fit the context.
+    /// If a prompt does not fit the context: the episode ends unscored, or observations are shortened.
     #[setting(level = "team")]
     pub overflow: Overflow,
-    /// Share of unscored episodes in a step above which the run stops.
+    /// Share of unscored episodes, in a step or in an evaluation, above which the run stops.
     #[setting(default = 0.5, range = 0.0..=1.0)]
     pub max_unscored: f64,
 }
@@ -286,7 +286,7 @@ pub enum Overflow {
 #[serde(default, deny_unknown_fields)]
 #[settings(level = "run")]
 pub struct CheckpointConfig {
-    /// Steps between checkpoints; 0 writes one at the end only.
+    /// Steps between checkpoints, beside those at the start, at the end and after a new best validation; 0 writes only these.
     #[setting(default = 10)]
     pub every: u64,
     /// Number of checkpoints that are kept, the newest ones.
@@ -305,8 +305,7 @@ pub struct RecordConfig {
     /// Record every trained turn with the terms of its advantage.
     #[setting(default = true)]
     pub samples: bool,
-    /// Record quantities of every trained token in step 1 and in every step that is a multiple of this; 0 disables it. Needs
-    /// `samples`.
+    /// Record numbers of every trained token in step 1 and in every step that is a multiple of this; 0 disables it. Needs `samples`.
     #[setting(default = 10)]
     pub tokens_every: u64,
     /// Record the episodes of evaluations.
@@ -341,11 +340,10 @@ pub struct RuntimeConfig {
     /// Maximum number of concurrent requests of a worker group.
     #[setting(default = 512, range = 1..=MANY)]
     pub max_requests: NonZeroUsize,
-    /// Prompt tokens computed between two decode steps.
+    /// Maximum number of prompt tokens in a forward pass of rollout.
     #[setting(default = 4096, range = 1..=LARGE)]
     pub prefill_tokens: NonZeroUsize,
-    /// MiB of the KV cache of a worker group. If it is full, requests wait or are preempted and recomputed; results do not
-    /// depend on it.
+    /// Maximum size of the KV cache of a worker group in MiB. If it is full, requests wait or are preempted and recomputed; results do not depend on it.
     #[setting(default = 4096, range = 1..=LARGE)]
     pub kv_mib: NonZeroUsize,
     /// Compute the keys and values of a common prefix of prompts once. Results do not depend on it.

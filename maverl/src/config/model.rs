@@ -23,7 +23,7 @@ pub struct ModelConfig {
     #[serde(default)]
     #[setting(table)]
     pub optim: OptimConfig,
-    /// Never update it.
+    /// Never update this model.
     #[serde(default)]
     pub frozen: bool,
     /// Precision of matrix products. `bf16` is faster on processors with bf16 instructions. Weights,
@@ -43,7 +43,7 @@ pub struct ModelConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[setting(example = "\"adapters/search\"")]
     pub adapter: Option<String>,
-    /// Name of `[rollout_servers]` that sample for the policies of this model, instead of this process.
+    /// Name of a table in `[rollout_servers]`: these servers sample for the policies of this model, instead of this process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[setting(level = "team", example = "\"fast\"")]
     pub rollout_servers: Option<String>,
@@ -86,7 +86,7 @@ pub struct LoraPlan {
     /// Dropout probability of the inputs of A in training; rollout has no dropout.
     #[setting(default = 0.0, range = 0.0..1.0)]
     pub dropout: f32,
-    /// Linear layers with an adapter, or a list: ["q_proj", "v_proj"].
+    /// Linear layers that get an adapter: `all-linear`, or a list such as ["q_proj", "v_proj"].
     pub target_modules: TargetModules,
     /// Use the scale `alpha / sqrt(rank)` (rsLoRA).
     #[setting(default = false)]
@@ -177,7 +177,7 @@ pub struct OptimPlan {
     /// Decoupled weight decay.
     #[setting(default = 0.01, range = 0.0..)]
     pub weight_decay: f64,
-    /// Global gradient norm is clipped to this.
+    /// Maximum of the global gradient norm; larger gradients are scaled down to it.
     #[setting(default = 1.0, range = above(0.0)..)]
     pub grad_clip: f64,
     /// Learning rate schedule over `steps`.

@@ -35,25 +35,25 @@ pub struct RewardConfig {
 #[serde(default, deny_unknown_fields)]
 #[settings(level = "team")]
 pub struct RewardServerConfig {
-    /// Address that answers `POST`.
+    /// URL to which requests are sent by `POST`.
     #[setting(default = "http://127.0.0.1:8501/v1/score", level = "run")]
     pub url: String,
-    /// Messages of the server: those of maverl, or those of MAPoRL, OpenRLHF or slime.
+    /// Format of the messages: that of maverl, MAPoRL, OpenRLHF or slime.
     pub protocol: RewardProtocol,
     /// Unit that gets a value: each turn, or the answer of the episode.
     pub of: RewardUnit,
     /// Seats whose turns are scored (`debate/debater#0`), or agents, for all of their seats; empty scores all.
     pub seats: Vec<String>,
-    /// Maximum number of items of a request.
+    /// Maximum number of units in a request.
     #[setting(default = 32, range = 1..=256, level = "run")]
     pub batch: NonZeroUsize,
-    /// Milliseconds that items wait for others before they are sent.
+    /// Milliseconds that a unit waits for others before the request is sent.
     #[setting(default = 5, level = "run")]
     pub wait_ms: u64,
     /// Timeout of an attempt, in seconds.
     #[setting(default = 30.0, range = above(0.0)..=1e9, level = "run")]
     pub timeout_s: f64,
-    /// Retries if the server is busy, fails or is unreachable.
+    /// Maximum number of retries if the server is busy, fails or is unreachable.
     #[setting(default = 3, level = "run")]
     pub retries: u32,
     /// Maximum number of concurrent requests.
@@ -62,13 +62,13 @@ pub struct RewardServerConfig {
     /// Failed requests in a row after which, for ten seconds, requests fail without being sent.
     #[setting(default = 5, range = 1..=MANY, level = "run")]
     pub give_up_after: NonZeroU32,
-    /// Environment variable that holds the server's key, which is written nowhere.
+    /// Environment variable that holds the API key of the server; the key is never written to a file.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(level = "run", example = "\"REWARD_KEY\"")]
     pub key_env: Option<String>,
-    /// Keys of the task's data that are sent with an item; references leave the process only if they are named here.
+    /// Keys of the task's data that are sent with a unit; reference answers leave the process only if they are named here.
     pub send: Vec<String>,
-    /// If the server does not score an item: the episode is unscored, or this part of its reward is left out.
+    /// If the server does not score a unit: the episode is unscored, or this part of the reward is left out.
     pub on_error: OnRewardError,
 }
 

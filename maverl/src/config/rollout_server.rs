@@ -30,7 +30,7 @@ pub struct RolloutServerConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(example = "\"Qwen/Qwen2.5-3B\"")]
     pub model: Option<String>,
-    /// Environment variable that holds the key of the servers, which is written nowhere.
+    /// Environment variable that holds the API key of the servers; the key is never written to a file.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(example = "\"VLLM_API_KEY\"")]
     pub key_env: Option<String>,

@@ -14,7 +14,7 @@ use crate::settings::Settings;
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Settings)]
 #[settings(partial = "VerifierConfig", level = "team")]
 pub struct VerifierPlan {
-    /// Tokens whose logit is trained: only the scored one (the last of the prompt for a next reply), or every token of the reply too.
+    /// Tokens whose logits are trained: only the last token of the row, which gives the score, or every token of the reply too.
     pub loss: VerifierLoss,
     /// Targets: right or wrong, or the recorded score as a probability.
     pub labels: VerifierLabels,
@@ -31,13 +31,13 @@ pub struct VerifierPlan {
     pub lr: f64,
     /// Schedule of the learning rate.
     pub schedule: Schedule,
-    /// Steps over which the learning rate rises to its value.
+    /// Steps over which the learning rate rises to `lr`.
     #[setting(default = 0)]
     pub warmup_steps: u64,
     /// Decoupled weight decay.
     #[setting(default = 0.01, range = 0.0..)]
     pub weight_decay: f64,
-    /// Share of the tasks that are not trained on: the temperature of the logits is fitted to them.
+    /// Share of the tasks that are not trained on, but used to fit the temperature of the logits.
     #[setting(default = 0.1, range = 0.0..1.0)]
     pub validation: f64,
 }
