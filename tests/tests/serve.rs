@@ -117,8 +117,9 @@ fn python(package: &str) -> Option<String> {
         beside.is_file().then(|| beside.display().to_string())
     });
     let has = |python: &String| {
-        let imported = Command::new(python).args(["-c", &format!("import {package}")]).output();
-        imported.is_ok_and(|output| output.status.success())
+        let program = "import importlib.util, sys; sys.exit(importlib.util.find_spec(sys.argv[1]) is None)";
+        let found = Command::new(python).args(["-c", program, package]).output();
+        found.is_ok_and(|output| output.status.success())
     };
     let found = python.filter(has);
     if found.is_none() {
