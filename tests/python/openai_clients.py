@@ -150,10 +150,10 @@ def with_agents():
         return query
 
     agents.set_tracing_disabled(True)
-    settings = agents.ModelSettings(temperature=1.0, include_usage=True)
-    agent = agents.Agent(name="a", instructions="Be brief.", model="tiny", model_settings=settings, tools=[search])
 
-    async def both():
+    async def both(seed):
+        settings = agents.ModelSettings(temperature=1.0, max_tokens=64, include_usage=True, extra_body={"seed": seed})
+        agent = agents.Agent(name="a", instructions="Be brief.", model="tiny", model_settings=settings, tools=[search])
         done = await agents.Runner.run(agent, ASK[0]["content"], max_turns=3)
         assert isinstance(done.final_output, str)
         assert done.context_wrapper.usage.output_tokens > 0
@@ -165,8 +165,15 @@ def with_agents():
     # A client of asyncio belongs to one loop.
     for api in ["responses", "chat_completions"]:
         agents.set_default_openai_api(api)
-        agents.set_default_openai_client(openai.AsyncOpenAI(), use_for_tracing=False)
-        asyncio.run(both())
+        for seed in range(50):
+            agents.set_default_openai_client(openai.AsyncOpenAI(), use_for_tracing=False)
+            try:
+                asyncio.run(both(seed))
+                break
+            except agents.ModelBehaviorError as error:  # with responses, a reply that was truncated raises
+                assert "max_output_tokens" in str(error), error
+        else:
+            raise AssertionError("no reply ends by itself")
 
 
 def metrics():

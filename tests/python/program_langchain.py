@@ -1,6 +1,7 @@
 """A program with LangChain, which asks twice in one conversation."""
 
 import json
+import os
 import sys
 
 from langchain_openai import ChatOpenAI
@@ -10,4 +11,5 @@ model = ChatOpenAI(model="solver")
 messages = [("system", "Answer briefly."), ("user", episode["task"]["question"])]
 first = model.invoke(messages)
 second = model.invoke([*messages, first, ("user", "Are you sure?")])
-print(json.dumps({"answer": second.content}))
+assert isinstance(second.content, str)
+print(json.dumps({"reward": int(os.environ["MAVERL_SEED"]) % 2}))

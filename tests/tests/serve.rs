@@ -117,8 +117,10 @@ fn python(package: &str) -> Option<String> {
         beside.is_file().then(|| beside.display().to_string())
     });
     let has = |python: &String| {
-        let imported = Command::new(python).args(["-c", &format!("import {package}")]).output();
-        imported.is_ok_and(|output| output.status.success())
+        let program =
+            "import importlib.util, sys; sys.exit(importlib.util.find_spec(sys.argv[1]) is None)";
+        let found = Command::new(python).args(["-c", program, package]).output();
+        found.is_ok_and(|output| output.status.success())
     };
     let found = python.filter(has);
     if found.is_none() {
@@ -659,7 +661,7 @@ fn programs_of_frameworks_continue_their_conversations_with_what_was_sampled() {
         let command = [&[python.as_str(), path.as_str()], &arguments[1..]].concat();
         let config = format!(
             "seed = 3\nsteps = 1\n[task]\ndata = \"builtin:arithmetic\"\ntasks_per_step = 2\ngroup_size = 3\n\
-             [environment]\nname = \"math\"\n[orchestra]\nname = \"program/run\"\ncommand = {command:?}\n\
+             [environment]\nname = \"reported\"\n[orchestra]\nname = \"program/run\"\ncommand = {command:?}\n\
              models = [\"solver\"]\n[sampling]\nmax_tokens = 64\n[models.tiny]\npath = \"builtin:generalist\"\n\
              [eval]\nbefore_and_after = false\nevery = 0\n"
         );
