@@ -101,6 +101,7 @@ pub fn check(
     tagged::check(&mut config, registry, &mut problems);
     values::check(&config, &mut problems);
     counts::check(&config, &mut problems);
+    rollout_servers::check(&config, &mut problems);
     if config.models.is_empty() {
         config.models.insert("tiny".to_owned(), ModelConfig::default());
     }
@@ -109,6 +110,7 @@ pub fn check(
     let base = sources.base(config.base.as_deref());
     let mut plan = plan(config, &base, registry, purpose, &mut problems);
     if let Some(plan) = &mut plan {
+        rollout_servers::policies(plan, &mut problems);
         device::check(plan, &mut problems);
         device::plan_memory(plan, &mut problems);
         // The memory of a GPU is not that of the machine.
@@ -157,10 +159,8 @@ fn plan(
     let seats = team::seats(&config, &orchestra.name, &members, registry, problems);
     endpoint::check(&config, base, problems);
     let (members, endpoints) = endpoint::take(&config, seats?, problems);
-    warnings.extend(rollout_servers::check(&config, problems));
     let assigned = policy::assign(&config, &members, &models, purpose, problems);
     let (mut seats, mut policies, workers) = assigned?;
-    rollout_servers::policies(&config, &policies, &workers, problems);
     if policy::samples(&config, purpose) {
         prompts::fit(&seats, (&policies, &workers), &models, &loaded.tasks, problems);
     }

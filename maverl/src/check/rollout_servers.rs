@@ -4,11 +4,10 @@ use std::collections::BTreeSet;
 
 use super::diagnostic::{Problems, path, suggestion, within};
 use crate::config::{Config, RolloutServerConfig, ServerKind};
-use crate::plan::{PolicyPlan, WorkerPlan};
+use crate::plan::{Plan, PolicyPlan};
 
-/// Reports servers with invalid settings, and models with servers that are not there. Returns warnings about servers that no
-/// model names.
-pub(super) fn check(config: &Config, problems: &mut Problems<'_>) -> Vec<String> {
+/// Reports servers with invalid settings, and models with servers that are not there.
+pub(super) fn check(config: &Config, problems: &mut Problems<'_>) {
     for (name, servers) in &config.rollout_servers {
         table(name, servers, problems);
     }
@@ -26,42 +25,25 @@ pub(super) fn check(config: &Config, problems: &mut Problems<'_>) -> Vec<String>
             problems.value(&at, message, help);
         }
     }
-    let unused = config.rollout_servers.keys().filter(|name| !used.contains(name.as_str()));
-    let warning = |name: &String| {
-        format!(
-            "`[rollout_servers.{name}]` has no effect: no model has `rollout_servers = \"{name}\"`"
-        )
-    };
-    unused.map(warning).collect()
 }
 
 fn table(name: &str, servers: &RolloutServerConfig, problems: &mut Problems<'_>) {
     let table = path(["rollout_servers", name]);
     if servers.kind.is_none() {
         let message = format!("rollout servers `{name}` have no `kind`");
-        problems.key(&table, message, "write `kind = \"sglang\"` or `kind = \"vllm\"`".to_owned());
+        let at = within(&table, "kind");
+        problems.key(&at, message, "write `kind = \"sglang\"` or `kind = \"vllm\"`".to_owned());
     }
-    let urls = within(&table, "urls");
     if servers.urls.is_empty() {
         let message = format!("rollout servers `{name}` have no `urls`");
-        problems.key(&table, message, "write `urls = [\"http://HOST:PORT\"]`".to_owned());
+        let at = within(&table, "urls");
+        problems.key(&at, message, "write `urls = [\"http://HOST:PORT\"]`".to_owned());
     }
-    let mut seen = BTreeSet::new();
-    for url in &servers.urls {
-        if !(url.starts_with("http://") || url.starts_with("https://")) {
-            let message = format!(
-                "`rollout_servers.{name}.urls` has {url:?}; a URL begins with http:// or https://"
-            );
-            problems.value(&urls, message, None);
-        } else if ["/v1", "/generate"].iter().any(|end| url.trim_end_matches('/').ends_with(end)) {
-            let message = format!("`rollout_servers.{name}.urls` has {url:?}, which has a path");
-            let help = "write the URL of the server alone, as `http://HOST:PORT`".to_owned();
-            problems.value(&urls, message, help);
-        }
-        if !seen.insert(url.trim_end_matches('/')) {
-            let message = format!("`rollout_servers.{name}.urls` has {url:?} twice");
-            problems.value(&urls, message, "remove one of them".to_owned());
-        }
+    let wrong = wrong_urls(&servers.urls);
+    if !wrong.is_empty() {
+        let message = format!("`rollout_servers.{name}.urls` has {}", wrong.join("; "));
+        let help = "write the URL of each server once, without a path, as `http://HOST:PORT`";
+        problems.value(&within(&table, "urls"), message, help.to_owned());
     }
     let unset = |name: &&String| std::env::var_os(name).is_none_or(|key| key.is_empty());
     if let Some(variable) = servers.key_env.as_ref().filter(unset) {
@@ -70,65 +52,94 @@ fn table(name: &str, servers: &RolloutServerConfig, problems: &mut Problems<'_>)
     }
 }
 
-/// Reports policies whose weights their servers cannot be given.
-pub(super) fn policies(
-    config: &Config,
-    policies: &[PolicyPlan],
-    workers: &[WorkerPlan],
-    problems: &mut Problems<'_>,
-) {
+/// Returns URLs that are no addresses of servers, each with the reason.
+fn wrong_urls(urls: &[String]) -> Vec<String> {
+    let mut seen = BTreeSet::new();
+    let reason = |url: &String| {
+        let url = url.trim_end_matches('/');
+        let address = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
+        let reason = match address {
+            None => "which does not begin with http:// or https://",
+            Some("") => "which has no host",
+            Some(address) if address.contains(['/', '?', '#']) => "which has a path",
+            Some(_) if !seen.insert(url.to_owned()) => "which is there twice",
+            Some(_) => return None,
+        };
+        Some(format!("{url:?}, {reason}"))
+    };
+    urls.iter().filter_map(reason).collect()
+}
+
+/// Reports policies whose weights their servers cannot be given. Servers that no model names are warned about.
+pub(super) fn policies(plan: &mut Plan, problems: &mut Problems<'_>) {
+    let Plan { config, policies, workers, .. } = &*plan;
+    let named = |name: &&String| {
+        config.models.values().any(|model| model.rollout_servers.as_ref() == Some(name))
+    };
+    let unused = config.rollout_servers.keys().filter(|name| !named(name));
+    let warning = |name: &String| {
+        format!(
+            "`[rollout_servers.{name}]` has no effect: no model has `rollout_servers = \"{name}\"`"
+        )
+    };
+    let warnings: Vec<String> = unused.map(warning).collect();
     for (name, model) in &config.models {
         let servers = model.rollout_servers.as_ref();
-        let Some((table, servers)) =
-            servers.and_then(|servers| config.rollout_servers.get_key_value(servers))
-        else {
-            continue;
-        };
-        let its: Vec<&PolicyPlan> =
-            policies.iter().filter(|policy| workers[policy.worker].model == *name).collect();
-        let given: Vec<&PolicyPlan> = its.iter().copied().filter(|policy| gives(policy)).collect();
-        let whole: Vec<&str> = given
-            .iter()
-            .filter(|policy| policy.adapter.is_none())
-            .map(|policy| policy.name.as_str())
-            .collect();
-        let at = path(["models", name, "rollout_servers"]);
-        if let (Some(ServerKind::Vllm), Some(policy)) = (servers.kind, whole.first()) {
-            let message = format!(
-                "policy `{policy}` is trained in full, and vLLM servers are given adapters alone"
-            );
-            let help = format!(
-                "write `lora = {{ rank = 16 }}` in `[models.{name}]`, or use SGLang servers"
-            );
-            problems.value(&at, message, help);
+        let servers = servers.and_then(|servers| config.rollout_servers.get_key_value(servers));
+        if let Some(servers) = servers {
+            let its = policies.iter().filter(|policy| workers[policy.worker].model == *name);
+            of_model(name, servers, &its.collect::<Vec<_>>(), problems);
         }
-        if let [first, second, ..] = whole[..] {
-            let message = format!(
-                "policies `{first}` and `{second}` are trained in full, and servers hold one of them"
-            );
-            let help =
-                "train adapters (`lora`), or give each policy a model and servers of its own";
-            problems.value(&at, message, help.to_owned());
-        }
-        if let Some(policy) = given.first().filter(|_| servers.weights_dir.is_none()) {
-            let message = format!(
-                "rollout servers `{table}` have no `weights_dir`, and policy `{}` has weights to give them",
-                policy.name
-            );
-            let help = "write a directory that the servers see under the same path".to_owned();
-            problems.key(&path(["rollout_servers", table]), message, help);
-        }
-        let base = its.iter().find(|policy| policy.adapter.is_none() && !gives(policy));
-        let unnamed = servers.kind == Some(ServerKind::Vllm) && servers.model.is_none();
-        if let Some(policy) = base.filter(|_| unnamed) {
-            let message = format!(
-                "rollout servers `{table}` have no `model`, and policy `{}` has no adapter",
-                policy.name
-            );
-            let help =
-                "write the name of the base on the servers (`--served-model-name`)".to_owned();
-            problems.key(&path(["rollout_servers", table]), message, help);
-        }
+    }
+    plan.warnings.extend(warnings);
+}
+
+/// Reports policies of a model whose weights its servers cannot be given.
+fn of_model(
+    name: &str,
+    (table, servers): (&String, &RolloutServerConfig),
+    its: &[&PolicyPlan],
+    problems: &mut Problems<'_>,
+) {
+    let given: Vec<&PolicyPlan> = its.iter().copied().filter(|policy| gives(policy)).collect();
+    let whole: Vec<&str> = given
+        .iter()
+        .filter(|policy| policy.adapter.is_none())
+        .map(|policy| policy.name.as_str())
+        .collect();
+    let at = path(["models", name, "rollout_servers"]);
+    if let (Some(ServerKind::Vllm), Some(policy)) = (servers.kind, whole.first()) {
+        let message = format!(
+            "policy `{policy}` is trained in full, and vLLM servers are given adapters alone"
+        );
+        let help =
+            format!("write `lora = {{ rank = 16 }}` in `[models.{name}]`, or use SGLang servers");
+        problems.value(&at, message, help);
+    }
+    if let [first, second, ..] = whole[..] {
+        let message = format!(
+            "policies `{first}` and `{second}` are trained in full, and servers hold one of them"
+        );
+        let help = "train adapters (`lora`), or give each policy a model and servers of its own";
+        problems.value(&at, message, help.to_owned());
+    }
+    if let Some(policy) = given.first().filter(|_| servers.weights_dir.is_none()) {
+        let message = format!(
+            "rollout servers `{table}` have no `weights_dir`, and policy `{}` has weights to give them",
+            policy.name
+        );
+        let help = "write a directory that the servers see under the same path".to_owned();
+        problems.key(&path(["rollout_servers", table, "weights_dir"]), message, help);
+    }
+    let base = its.iter().find(|policy| policy.adapter.is_none() && !gives(policy));
+    let unnamed = servers.kind == Some(ServerKind::Vllm) && servers.model.is_none();
+    if let Some(policy) = base.filter(|_| unnamed) {
+        let message = format!(
+            "rollout servers `{table}` have no `model`, and policy `{}` has no adapter",
+            policy.name
+        );
+        let help = "write the name of the base on the servers (`--served-model-name`)".to_owned();
+        problems.key(&path(["rollout_servers", table, "model"]), message, help);
     }
 }
 

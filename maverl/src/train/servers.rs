@@ -332,7 +332,9 @@ enum Written {
 fn problems(found: &[Difference], moved: Option<&[Difference]>, allowed: f64) -> Vec<String> {
     let mut problems = Vec::new();
     for Difference { url, mean, .. } in found {
-        if !(*mean <= allowed) {
+        // A mean that is no number is none that agrees.
+        let agrees = *mean <= allowed;
+        if !agrees {
             problems.push(format!(
                 "{url}: its log-probs differ from the trainer's by {mean:.3} on average, and `max_mismatch` is {allowed}; it has \
                  another model, or gives log-probs before the temperature (vLLM: `--logprobs-mode processed_logprobs`)"
@@ -341,7 +343,8 @@ fn problems(found: &[Difference], moved: Option<&[Difference]>, allowed: f64) ->
     }
     for Difference { url, mean: moved, .. } in moved.into_iter().flatten() {
         let at_rest = found.iter().find(|its| its.url == *url).map_or(0.0, |its| its.mean);
-        if !(*moved > CLEARLY * at_rest + MOVED) {
+        let uses = *moved > CLEARLY * at_rest + MOVED;
+        if !uses {
             problems.push(format!(
                 "{url}: under clearly different weights its log-probs changed by {moved:.3} on average: it does not use the \
                  weights that it is given"

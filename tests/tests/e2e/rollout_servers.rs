@@ -155,7 +155,7 @@ fn settings_of_servers_are_checked_with_all_problems_at_once() {
         "no table `[rollout_servers.fats]`",
         "did you mean `fast`?",
         "rollout servers `fast` have no `kind`",
-        "begins with http:// or https://",
+        "which does not begin with http:// or https://",
         "which has a path",
         "`NO_SUCH_KEY` is not set",
     ]);
