@@ -73,7 +73,11 @@ impl Draft {
     /// Writes the rows; `None` if they cannot be written.
     pub(super) fn write(self) -> Option<()> {
         let Self { path, lines } = self;
-        create_private_dir(path.parent()?).ok()?;
+        let dir = path.parent()?;
+        if !dir.is_dir() {
+            std::fs::create_dir_all(dir.parent()?).ok()?;
+            create_private_dir(dir).ok()?;
+        }
         write_atomic(&path, &lines.finish().ok()?).ok()
     }
 }

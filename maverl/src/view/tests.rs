@@ -128,7 +128,11 @@ impl Written {
             span("update", None, 1.625, 0.375),
             span("update", Some("tiny"), 1.625, 0.25),
         ];
-        let samples = vec![WorkerSample(0.0, 0, 0, 64), WorkerSample(0.5, 120, 48, 64)];
+        let samples = vec![
+            WorkerSample(0.0, 0, 0, 64),
+            WorkerSample(0.5, 120, 48, 64),
+            WorkerSample(1.0, 300, 16, 64),
+        ];
         let samples = BTreeMap::from([("tiny".to_owned(), samples)]);
         let start = 2.0 * step as f64;
         self.journal.append_spans(&SpanRow { step, start, spans, samples }).unwrap();

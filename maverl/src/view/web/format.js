@@ -2,7 +2,7 @@
 
 /** @param {number | null | undefined} value @param {number} [digits] */
 export function fixed(value, digits = 3) {
-  return value === null || value === undefined || Number.isNaN(value) ? "–" : minus(value.toFixed(digits));
+  return value === null || value === undefined || Number.isNaN(value) ? "–" : minus(value.toFixed(digits).replace(/^-(?=[0.]*$)/, ""));
 }
 
 /** @param {number | null | undefined} value @param {number} [digits] */

@@ -108,8 +108,10 @@ async function list(root, at, run) {
   const title = `Groups of ${run.run.name}`;
   try {
     const found = await get(every ? `runs/${r}/groups` : `runs/${r}/groups/${step}`);
-    const value = (/** @type {any} */ of) => (sort === "reward" ? of.reward : sort === "deviation" ? of.group.deviation : sort === "size" ? of.group.size : of.advantages);
-    const groups = found.groups.sort((/** @type {any} */ x, /** @type {any} */ y) => value(y) - value(x));
+    const value = (/** @type {any} */ of) => (sort === "reward" ? of.reward : sort === "deviation" ? of.group.deviation : sort === "size" ? of.group.size : sort === "share" ? of.share : of.advantages);
+    // Groups of equal size and equal shares of solved episodes have equal sums: those of a quieter step come first.
+    const rounded = (/** @type {any} */ of) => Math.round(value(of) * 1e6);
+    const groups = found.groups.sort((/** @type {any} */ x, /** @type {any} */ y) => rounded(y) - rounded(x) || y.share - x.share);
     const most = groups.reduce((/** @type {number} */ sum, /** @type {any} */ of) => Math.max(sum, of.advantages), 0);
     const head = (/** @type {string} */ key, /** @type {string} */ label) => h("th", { class: "n", "aria-sort": sort === key && "descending" },
       h("button", { onclick: () => (location.hash = to(`r/${r}/groups`, { step: every ? "all" : step, sort: key })) }, label, sort === key && " ↓"));
@@ -120,7 +122,7 @@ async function list(root, at, run) {
     fill(body,
       h("p", { class: "muted" }, about || "The run has no record of samples. ", found.estimator && rule(found.estimator)),
       groups.length > 0 && h("div", { class: "card scroll" }, h("table", {},
-        h("thead", {}, h("tr", {}, every && h("th", { class: "n" }, "step"), h("th", {}, "task"), h("th", {}, "seat"), head("size", "size"), head("reward", "mean reward"), head("deviation", "deviation"), head("advantages", "sum of |A|"), h("th", { class: "n" }, "of the step"), h("th"))),
+        h("thead", {}, h("tr", {}, every && h("th", { class: "n" }, "step"), h("th", {}, "task"), h("th", {}, "seat"), head("size", "size"), head("reward", "mean reward"), head("deviation", "deviation"), head("advantages", "sum of |A|"), head("share", "of the step"), h("th"))),
         h("tbody", {}, groups.map((/** @type {any} */ of) => h("tr", { class: "row" }, every && h("td", { class: "n" }, of.step),
           h("td", {}, h("a", { class: "open", href: to(`r/${r}/group/${of.step}/${of.group.id}`) }, of.group.task)), h("td", {}, of.group.seat ?? "all"),
           h("td", { class: "n" }, of.group.size), h("td", { class: "n" }, fixed(of.reward)), h("td", { class: "n" }, fixed(of.group.deviation)),
