@@ -171,6 +171,8 @@ async fn speak(mut stream: Stream, mut commands: mpsc::Receiver<Command>) {
     }
     let _ = stream.send(Message::Text("{\"type\":\"close\"}".into())).await;
     let _ = stream.close(None).await;
+    // The session has ended when the server ends the connection.
+    while let Some(Ok(_)) = stream.next().await {}
 }
 
 async fn exchange(stream: &mut Stream, message: String) -> Result<Utf8Bytes, String> {

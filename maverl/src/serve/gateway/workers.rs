@@ -21,6 +21,8 @@ pub(super) struct Workers {
     table: Mutex<Table>,
     /// A permit for each episode that a waiting claim could take.
     places: Semaphore,
+    /// Number of places that episodes have taken of claims which ended without them.
+    owed: AtomicUsize,
     offered: Notify,
     /// True once the run is over.
     over: watch::Sender<bool>,
@@ -149,14 +151,19 @@ struct Places<'w> {
 impl<'w> Places<'w> {
     fn offer(workers: &'w Workers, worker: &'w Worker, count: usize) -> Self {
         worker.claims.fetch_add(1, Ordering::Relaxed);
-        workers.places.add_permits(count);
+        let owed = |owed: usize| Some(owed.saturating_sub(count));
+        let before = workers.owed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, owed);
+        let paid = before.unwrap_or_default().min(count);
+        workers.places.add_permits(count - paid);
         Self { workers, worker, count }
     }
 }
 
 impl Drop for Places<'_> {
     fn drop(&mut self) {
-        self.workers.places.forget_permits(self.count);
+        // Places that episodes have taken meanwhile cannot be taken back.
+        let forgotten = self.workers.places.forget_permits(self.count);
+        self.workers.owed.fetch_add(self.count - forgotten, Ordering::Relaxed);
         self.worker.hear();
         self.worker.claims.fetch_sub(1, Ordering::Relaxed);
     }
@@ -167,6 +174,7 @@ impl Default for Workers {
         Self {
             table: Mutex::default(),
             places: Semaphore::new(0),
+            owed: AtomicUsize::new(0),
             offered: Notify::new(),
             over: watch::Sender::new(false),
             broken: watch::Sender::new(None),
@@ -235,12 +243,14 @@ impl Workers {
         if *over.borrow_and_update() {
             return Claimed::Over;
         }
-        // Episodes that wait already have taken a place of an earlier claim.
+        // An episode that waits already has taken the place of an earlier claim, which may still wait: this claim's place is for
+        // that one's next episode.
+        let mut places = Places::offer(self, worker, most);
         let taken = self.take(worker, most);
         if !taken.is_empty() {
+            places.count -= taken.len();
             return Claimed::Episodes(taken);
         }
-        let mut places = Places::offer(self, worker, most);
         let until = Instant::now() + wait;
         loop {
             tokio::select! {

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
+use serde_json::Value;
 
 use super::chat::Chat;
 use super::stream::{attended, events};
 use super::{Asked, ModelServer};
 use crate::serve::Refusal;
-use crate::serve::openai::responses;
+use crate::serve::openai::{new_id, responses};
 use crate::serve::refusal::json_response;
 
 pub(super) async fn route(State(server): State<Arc<ModelServer>>, request: Request) -> Response {
@@ -23,15 +24,15 @@ async fn answer(server: &Arc<ModelServer>, asked: Asked) -> Result<Response, Ref
     let chat = Chat::read_aside(server, entry, fields).await?;
     let admitted = server.queue.admit(client, chat.choices()).await?;
     if !chat.is_streamed() {
-        let answer = attended(&server.metrics, chat.answer(server)).await?;
-        return Ok(json_response(StatusCode::OK, &responses::answer(&answer)));
+        let answer = attended(&server.metrics, whole(&chat, server)).await?;
+        return Ok(json_response(StatusCode::OK, &answer));
     }
     let of = Arc::clone(server);
     Ok(events(&server.metrics, move |events| async move {
-        match chat.answer(&of).await {
+        match whole(&chat, &of).await {
             Err(refusal) => events.fail(&refusal).await,
             Ok(answer) => {
-                for event in responses::events(&responses::answer(&answer)) {
+                for event in responses::events(&answer) {
                     if !events.send(&event).await {
                         return;
                     }
@@ -41,4 +42,11 @@ async fn answer(server: &Arc<ModelServer>, asked: Asked) -> Result<Response, Ref
         }
         drop(admitted);
     }))
+}
+
+/// Returns the whole answer in the form of a response.
+async fn whole(chat: &Chat, server: &ModelServer) -> Result<Value, Refusal> {
+    let mut answer = chat.answer(server).await?;
+    answer["id"] = new_id("resp").into();
+    Ok(responses::answer(&answer))
 }
