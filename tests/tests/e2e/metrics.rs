@@ -4,10 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
+use maverl_tests::inference::{InferenceServer, Manner, Protocol};
 use maverl_tests::lab::{Lab, Run};
 use serde_json::{Value, json};
 
 use crate::lab;
+use crate::rollout_servers::over;
 
 /// A name in a table, with the full names that it stands for; `<..>` is any text.
 struct Row {
@@ -159,6 +161,10 @@ fn every_metric_is_in_the_tables_and_every_row_of_the_tables_is_a_metric() {
     for (out, set) in settings() {
         found.extend(names(&lab.train(out, &set)));
     }
+    let server = InferenceServer::start(Protocol::Sglang, &lab.path("model"), Manner::default());
+    let set = over("sglang", &[&server]);
+    let set: Vec<&str> = set.iter().map(String::as_str).collect();
+    found.extend(names(&lab.train("servers", &set)));
     for example in ["two_environments", "search_orchestra"] {
         let config = format!("{}/../examples/{example}.toml", env!("CARGO_MANIFEST_DIR"));
         lab.run(&["train", &config, "--quick", "--out", example]).succeeded();

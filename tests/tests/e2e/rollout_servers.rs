@@ -9,7 +9,7 @@ use crate::lab;
 const LORA: &str = "models.tiny.lora.rank=4";
 
 /// Returns the settings of a run over servers.
-fn over(kind: &str, servers: &[&InferenceServer]) -> Vec<String> {
+pub(crate) fn over(kind: &str, servers: &[&InferenceServer]) -> Vec<String> {
     let urls: Vec<&str> = servers.iter().map(|server| server.url()).collect();
     [
         "steps=2".to_owned(),
