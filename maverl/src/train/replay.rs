@@ -174,7 +174,9 @@ pub async fn replay(
         let rollout = training.rollout_of(recorded.step.saturating_sub(1), &recorded.episode);
         let replayed = rollout::replay(&rollout, &recorded.episode).await;
         let top = match top {
-            Some(top) => Some(alternatives(&runtime, recorded, top).await?),
+            Some(top) => {
+                Some(alternatives(&runtime, (recorded.name(), &recorded.episode), top).await?)
+            }
             None => None,
         };
         Ok((replayed, top))
