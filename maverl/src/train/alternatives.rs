@@ -4,23 +4,22 @@ use std::sync::Arc;
 
 use crate::run_dir::{TopRecord, TopTurn};
 use crate::runtime::{Policy, Request, Runtime, RuntimeError, Sampling, Watch};
-use crate::train::replay::Recorded;
-use crate::trajectory::Tokens;
+use crate::trajectory::{Episode, Tokens};
 
-/// Returns the `top` likeliest tokens at each sampled token of an episode. Turns without tokens are left out.
+/// Returns the `top` likeliest tokens at each sampled token of an episode of a name. Turns without tokens are left out.
 pub(super) async fn alternatives(
     runtime: &Runtime,
-    recorded: &Recorded,
+    (name, episode): (String, &Episode),
     top: usize,
 ) -> Result<TopRecord, RuntimeError> {
     let mut turns = Vec::new();
-    for (turn, recorded) in recorded.episode.turns.iter().enumerate() {
+    for (turn, recorded) in episode.turns.iter().enumerate() {
         let policy = runtime.policy(&recorded.policy);
         if let Some((policy, tokens)) = policy.zip(recorded.tokens.as_ref()) {
             turns.push(TopTurn { turn, tokens: likeliest(policy, tokens, top).await? });
         }
     }
-    Ok(TopRecord { episode: recorded.name(), top, turns })
+    Ok(TopRecord { episode: name, top, turns })
 }
 
 /// Returns the likeliest tokens at each sampled token of a turn. The engine reads all of them but the last as a prompt,

@@ -201,7 +201,9 @@ pub async fn replay(
             ReplayScope::Turns => rollout::replay_turns(&rollout, &recorded.episode).await,
         };
         let top = match options.top {
-            Some(top) => Some(alternatives(&runtime, recorded, top).await?),
+            Some(top) => {
+                Some(alternatives(&runtime, (recorded.name(), &recorded.episode), top).await?)
+            }
             None => None,
         };
         Ok((replayed, top))

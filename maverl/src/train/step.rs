@@ -26,8 +26,7 @@ pub(super) async fn step(
     let mut meter = Meter::start(players.policies(), players.usage());
     let mut episodes = collect(at, players, tasks, rollouts).await?;
     let rollout = meter.collected();
-    let clock = players.turn_times(&episodes, &rollout);
-    let workers = players.worker_samples();
+    let (clock, workers) = (players.turn_times(&episodes, &rollout), players.worker_samples());
     players.progress().work(&format!("step {}: learning", at.step + 1));
     if learner.penalize_kl(at.plan, &mut episodes).await? {
         rollouts.replace(&episodes)?;

@@ -424,9 +424,7 @@ fn pictures_of_a_run() {
             ("episodes", format!("r/0/episodes?stage=train&step={step}"), ""),
             ("config", "r/0/config".to_owned(), ""),
         ]);
-        for (theme, width) in [("light", 400)] {
-            pictures(&mut at, &pages, &out, (theme, width), &format);
-        }
+        pictures(&mut at, &pages, &out, ("light", 400), &format);
     }
     for theme in ["light", "dark"] {
         pictures(&mut at, &pages, &out, (theme, 1200), &format);
