@@ -236,7 +236,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "DIR", conflicts_with = "resume")]
     out: Option<PathBuf>,
     /// Resume the run in this directory from its last checkpoint, with its configuration.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["file", "named"])]
     resume: Option<PathBuf>,
     /// With `--resume`: continue although files of episodes (rollouts, evaluations) were removed.
     #[arg(long, requires = "resume")]

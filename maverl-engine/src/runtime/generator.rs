@@ -37,6 +37,18 @@ impl Policy {
         Self { generator: Some(generator), ..self.clone() }
     }
 
+    /// Completes a prompt. Waits for admission (`runtime.max_requests`). Dropping the future cancels the request.
+    ///
+    /// # Errors
+    ///
+    /// See [`RuntimeError`].
+    pub async fn generate(&self, request: Request) -> Result<Completion, RuntimeError> {
+        match &self.generator {
+            Some(other) => other.generate(request).await,
+            None => self.worker.queue.generate(self.slot, request).await,
+        }
+    }
+
     /// Returns the number of tokens sampled so far.
     #[doc(hidden)]
     pub fn sampled(&self) -> u64 {

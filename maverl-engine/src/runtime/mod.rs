@@ -236,18 +236,6 @@ impl Policy {
         Some([usage.used(), usage.high_water_mark()])
     }
 
-    /// Completes a prompt. Waits for admission (`runtime.max_requests`). Dropping the future cancels the request.
-    ///
-    /// # Errors
-    ///
-    /// See [`RuntimeError`].
-    pub async fn generate(&self, request: Request) -> Result<Completion, RuntimeError> {
-        match &self.generator {
-            Some(other) => other.generate(request).await,
-            None => self.worker.queue.generate(self.slot, request).await,
-        }
-    }
-
     /// Updates the weights. A barrier (RT-1).
     ///
     /// # Errors

@@ -6,9 +6,9 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use super::data::Loaded;
-use super::diagnostic::{Problems, did_you_mean, key, list, path, suggestion, within};
+use super::diagnostic::{Problems, did_you_mean, key, list, path, within};
 use super::wrong::{self, plain};
-use super::{counts, look};
+use super::{counts, look, unlinked};
 use crate::config::{Config, Named};
 use crate::plan::Chosen;
 use crate::registry::{ANY, Declaration, EnvironmentEntry, Registry};
@@ -320,7 +320,7 @@ fn choose<'r, E>(
             Some(entry) => Some((name.clone(), entry)),
             None => {
                 let message = format!("no {kind} is called `{name}`");
-                problems.value(&at, message, unknown(kind, name, names()));
+                problems.value(&at, message, unlinked::help(kind, name, names()));
                 None
             }
         },
@@ -338,36 +338,6 @@ fn choose<'r, E>(
             problems.key(&at, message, format!("write `name = \"{first}\"` in `[{}]`", key(table)));
             None
         }
-    }
-}
-
-/// Orchestras and environments that need a feature of the program.
-const WITH_FEATURES: [(&str, &str, bool); 3] = [
-    ("program/run", "serve", cfg!(feature = "serve")),
-    ("reported", "serve", cfg!(feature = "serve")),
-    ("openenv", "openenv", cfg!(feature = "openenv")),
-];
-
-/// Returns help for an unknown orchestra or environment.
-fn unknown<'a>(kind: &str, name: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
-    let lacks = WITH_FEATURES.iter().find(|(needs, _, there)| *needs == name && !there);
-    if let Some((_, feature, _)) = lacks {
-        return format!(
-            "it needs the feature `{feature}`, which this program lacks: build it with `--features {feature}`"
-        );
-    }
-    let crates = known.clone().filter_map(|known| known.split_once('/'));
-    match name.split_once('/') {
-        Some((of, _))
-            if did_you_mean(name, known.clone()).is_none()
-                && crates.clone().all(|(crate_, _)| crate_ != of) =>
-        {
-            format!(
-                "{}; if a crate of yours declares the {kind}, run the program of that crate: `cargo run --release -- ..`",
-                suggestion(name, known)
-            )
-        }
-        _ => suggestion(name, known),
     }
 }
 

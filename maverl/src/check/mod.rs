@@ -42,6 +42,7 @@ mod tagged;
 mod team;
 #[cfg(test)]
 mod tests;
+mod unlinked;
 mod values;
 mod worker;
 mod wrong;

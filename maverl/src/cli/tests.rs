@@ -173,7 +173,11 @@ fn what_is_missing_is_answered_with_every_way_to_give_it() {
         ("completions", &["<SHELL>"]),
         ("completions powershel", &["bash, elvish, fish, powershell, zsh"]),
         ("bench rolout", &["rollout"]),
-        ("train run.toml --resume runs/a", &["cannot be used with"]),
+        (
+            "train run.toml --resume runs/a",
+            &["cannot be used with", "a resumed run has its own configuration"],
+        ),
+        ("eval run.toml --run runs/a", &["cannot be used with", "`--run DIR`, without CONFIG"]),
     ] {
         let told = refused(line);
         for part in parts {

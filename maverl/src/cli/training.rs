@@ -62,13 +62,6 @@ fn train_rank(
     }
     let (sources, text, place) = match &args.resume {
         Some(dir) => {
-            if let Some(config) = args.config.path() {
-                let (config, dir) = (config.display(), dir.display());
-                return Err(Failure(format!(
-                    "a resumed run has its own configuration: leave `{config}` out, as in `maverl train --resume {dir}`; \
-                     `--set KEY=VALUE` changes keys that may change"
-                )));
-            }
             let (sources, text) = of_run(dir)?;
             let text = args.over(Sources::default().text("config.toml", text, dir)).written();
             (args.over(sources), text, RunLocation::Resume(dir.clone()))

@@ -76,6 +76,7 @@ fn helped(mut error: Error, args: &[OsString]) -> Error {
         ErrorKind::MissingRequiredArgument => {
             missing(&context(&error, ContextKind::InvalidArg), &words)
         }
+        ErrorKind::ArgumentConflict => conflict(&words),
         _ => None,
     };
     if let Some(tip) = tip {
@@ -86,6 +87,20 @@ fn helped(mut error: Error, args: &[OsString]) -> Error {
 
 fn context(error: &Error, kind: ContextKind) -> String {
     error.get(kind).map(ToString::to_string).unwrap_or_default()
+}
+
+/// Returns a tip on arguments that exclude each other.
+fn conflict(words: &[String]) -> Option<String> {
+    let given = |flag: &str| words.iter().any(|word| word.split('=').next() == Some(flag));
+    let tip = if given("--resume") {
+        "a resumed run has its own configuration and directory: `maverl train --resume DIR`; `--set KEY=VALUE` changes \
+         keys that may change"
+    } else if given("--run") {
+        "a run has its own configuration: `--run DIR`, without CONFIG"
+    } else {
+        return None;
+    };
+    Some(tip.to_owned())
 }
 
 /// Returns true for a command that takes `--set`.

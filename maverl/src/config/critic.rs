@@ -49,7 +49,7 @@ with_critics! {
         pub trunk: Trunk,
         /// Unit that gets a value.
         pub granularity: Granularity,
-        /// End of the sum of GAE, with a value of 0 after it: the end of the turn, of the seat's last turn, or of the team's last turn.
+        /// End of the sums of GAE, after which the value is 0: the end of the turn, of the seat's last turn, or of the team's last turn.
         pub bootstrap: Bootstrap,
         /// Discount from token to token, or from turn to turn with `granularity = "turn"`.
         #[setting(default = 1.0, range = 0.0..=1.0)]

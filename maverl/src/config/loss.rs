@@ -72,10 +72,10 @@ pub enum SurrogatePlan {
 #[serde(default, deny_unknown_fields)]
 #[settings(level = "agent")]
 pub struct ClipPlan {
-    /// Lower clip of the ratio: 1 - this.
+    /// Lower clip: the ratio is at least 1 minus this number.
     #[setting(default = 0.2, range = above(0.0)..=1.0)]
     pub clip_low: f64,
-    /// Upper clip of the ratio: 1 + this.
+    /// Upper clip: the ratio is at most 1 plus this number.
     #[setting(default = 0.2, range = above(0.0)..)]
     pub clip_high: f64,
     /// Bound of the loss for negative advantages (dual clip), above 1.
@@ -89,7 +89,7 @@ pub struct ClipPlan {
 #[serde(default, deny_unknown_fields)]
 #[settings(level = "agent")]
 pub struct CispoPlan {
-    /// Upper clip of the ratio: 1 + this.
+    /// Upper clip: the ratio is at most 1 plus this number.
     #[setting(default = 4.0, range = above(0.0)..)]
     pub clip_high: f64,
 }
@@ -111,10 +111,10 @@ pub struct SapoPlan {
 #[serde(default, deny_unknown_fields)]
 #[settings(level = "agent")]
 pub struct CpgdPlan {
-    /// Lower clip of the ratio: 1 - this.
+    /// Lower clip: the ratio is at least 1 minus this number.
     #[setting(default = 0.2, range = above(0.0)..=1.0)]
     pub clip_low: f64,
-    /// Upper clip of the ratio: 1 + this.
+    /// Upper clip: the ratio is at most 1 plus this number.
     #[setting(default = 0.2, range = above(0.0)..)]
     pub clip_high: f64,
 }

@@ -188,7 +188,7 @@ pub struct TaskConfig {
     /// Maximum number of tasks; the first ones are used.
     #[setting(example = "1000")]
     pub limit: Option<NonZeroUsize>,
-    /// Highest `level` of the tasks that are used, in training and in evaluations on the same data.
+    /// Highest difficulty (`level` of a task) that is used, in training and in evaluations on the same data.
     #[setting(example = "2")]
     pub max_level: Option<u64>,
     /// Curriculum: training starts with the lowest `level` and adds the next one every so many steps; 0 uses all levels from the start.

@@ -26,7 +26,7 @@ pub struct RolloutServerConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(example = "\"weights\"")]
     pub weights_dir: Option<String>,
-    /// Name of the base on vLLM servers, for policies that have no adapter.
+    /// Name of the base on vLLM servers, for policies without an adapter, which must be frozen.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(example = "\"Qwen/Qwen2.5-3B\"")]
     pub model: Option<String>,

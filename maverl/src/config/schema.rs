@@ -125,7 +125,7 @@ mod tests {
         let at = |place: &str| schema.pointer(place).cloned().unwrap_or_default();
         let clip = at("/$defs/ClipPlan/properties/clip_low");
         let expected = json!({
-            "description": "Lower clip of the ratio: 1 - this. Level: agent.",
+            "description": "Lower clip: the ratio is at least 1 minus this number. Level: agent.",
             "type": "number",
             "default": 0.2,
             "exclusiveMinimum": 0.0,

@@ -133,9 +133,9 @@ fn too_many_flat_steps_end_the_run_with_what_would_help() {
     assert_eq!(run.steps()[1]["group/flat_steps"], 2.0);
     // The remedy of the message works, and `info` prints the same.
     let longer = ["--set", "algorithm.max_flat_steps=4"];
-    ended.says(&["go on with `maverl train --resume run --set algorithm.max_flat_steps=4`"]);
+    ended.says(&["go on with `team train --resume run --set algorithm.max_flat_steps=4`"]);
     let info = lab.run(&["info", "run"]).succeeded().stdout;
-    assert!(info.contains("maverl train --resume run --set algorithm.max_flat_steps=4"), "{info}");
+    assert!(info.contains("team train --resume run --set algorithm.max_flat_steps=4"), "{info}");
     lab.run(&["train", "--resume", "run"]).failed().says(&["2 steps in a row"]);
     lab.run(&[&["train", "--resume", "run"], &longer[..]].concat()).failed().says(&["4 steps in"]);
     assert_eq!(run.steps().len(), 4);

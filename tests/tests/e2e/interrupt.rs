@@ -29,7 +29,7 @@ fn sigint_and_sigterm_finish_the_step_and_the_run_can_go_on() {
         signal(&child, name);
         let ended = Ended::of(&child.wait_with_output().unwrap());
         assert_eq!(ended.code, Some(130), "{ended}");
-        let go_on = format!("not complete; go on with `maverl train --resume {name}`");
+        let go_on = format!("not complete; go on with `team train --resume {name}`");
         assert!(ended.stdout.contains(&go_on), "{ended}");
         ended.says(&["finishing step ", "; again to stop now"]);
         let summary = run.json("summary.json");
@@ -82,7 +82,7 @@ fn a_second_signal_ends_the_run_at_once_and_damages_nothing() {
     let ended = Ended::of(&child.wait_with_output().unwrap());
     assert_eq!(ended.code, Some(130), "{ended}");
     assert!(run.rows().is_empty() && !run.0.join("summary.json").exists());
-    ended.says(&["stopped; go on with `maverl train --resume run`"]);
+    ended.says(&["stopped; go on with `team train --resume run`"]);
     lab.run(&["train", "--resume", "run"]).succeeded();
     assert_eq!(run.json("summary.json")["complete"], true);
 }

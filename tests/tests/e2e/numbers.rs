@@ -137,7 +137,9 @@ fn a_replayed_episode_has_the_tokens_that_were_recorded() {
             likeliest_tokens_are_those_of_the_turns(&lab.path("top.json"), episode);
         }
     }
-    lab.run(&["replay", "run", "3", "--top", "3"]).failed().says(&["--out"]);
+    let ended = lab.run(&["replay", "run", "3", "--top", "3"]);
+    assert_eq!(ended.code, Some(2), "{ended}");
+    ended.says(&["--out"]);
     let listed = lab.run(&["replay", "run", "2"]).succeeded().stdout;
     let names = run.episodes(2).into_iter().map(|e| format!("2/{}/{}", e.task.id, e.index));
     assert!(listed.lines().eq(names), "{listed}");

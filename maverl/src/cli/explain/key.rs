@@ -306,7 +306,7 @@ mod tests {
     fn a_key_is_explained_with_type_default_level_and_use() {
         let expected = "\
 algorithm.loss.surrogate.clip_high
-  upper clip of the ratio: 1 + this
+  upper clip: the ratio is at most 1 plus this number
 
   type             a finite number above 0
   default          0.2

@@ -1,0 +1,37 @@
+//! Help for orchestras and environments that are not linked into this program.
+
+use super::diagnostic::{did_you_mean, suggestion};
+
+/// Orchestras and environments that need a feature of the program.
+const WITH_FEATURES: [(&str, &str, bool); 3] = [
+    ("program/run", "serve", cfg!(feature = "serve")),
+    ("reported", "serve", cfg!(feature = "serve")),
+    ("openenv", "openenv", cfg!(feature = "openenv")),
+];
+
+/// Returns help for an orchestra or environment of this name.
+pub(super) fn help<'a>(
+    kind: &str,
+    name: &str,
+    known: impl Iterator<Item = &'a str> + Clone,
+) -> String {
+    let lacks = WITH_FEATURES.iter().find(|(needs, _, there)| *needs == name && !there);
+    if let Some((_, feature, _)) = lacks {
+        return format!(
+            "it needs the feature `{feature}`, which this program lacks: build it with `--features {feature}`"
+        );
+    }
+    let crates = known.clone().filter_map(|known| known.split_once('/'));
+    match name.split_once('/') {
+        Some((of, _))
+            if did_you_mean(name, known.clone()).is_none()
+                && crates.clone().all(|(crate_, _)| crate_ != of) =>
+        {
+            format!(
+                "{}; if a crate of yours declares the {kind}, run the program of that crate: `cargo run --release -- ..`",
+                suggestion(name, known)
+            )
+        }
+        _ => suggestion(name, known),
+    }
+}
