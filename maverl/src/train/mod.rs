@@ -203,7 +203,7 @@ async fn run_on(
     let origin = training.origin(given).await?;
     peers.agree(&origin).await?;
     if !peers.leads() {
-        return follow::follow(training, peers).await;
+        return Box::pin(follow::follow(training, peers)).await;
     }
     let settings = Settings {
         seed: plan.seed,
