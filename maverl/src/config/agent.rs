@@ -16,19 +16,19 @@ use crate::settings::Settings;
 #[derive(Debug, Clone, PartialEq, Serialize, Settings)]
 #[settings(partial = "SamplingConfig", level = "agent")]
 pub struct Sampling {
-    /// Divisor of the logits; 0 is greedy; trained agents may have 0 only with the presets sft and dpo.
+    /// Divisor of the logits; 0 is greedy; trained agents may have 0 only with the presets sft, dpo and verifier.
     #[setting(default = 1.0, range = 0.0..)]
     pub temperature: f32,
-    /// Number of most likely tokens that are kept; 0 keeps all; trained agents may set it only with the presets sft and dpo.
+    /// Number of most likely tokens that are kept; 0 keeps all; trained agents may set it only with the presets sft, dpo and verifier.
     #[setting(default = 0)]
     pub top_k: u32,
-    /// Nucleus sampling: smallest set of most likely tokens with this total probability; 1 keeps all; trained agents may set it only with the presets sft and dpo.
+    /// Nucleus sampling: smallest set of most likely tokens with this total probability; 1 keeps all; trained agents may set it only with the presets sft, dpo and verifier.
     #[setting(default = 1.0, range = above(0.0)..=1.0)]
     pub top_p: f32,
-    /// Minimum probability of a token, relative to that of the most likely token; 0 keeps all; trained agents may set it only with the presets sft and dpo.
+    /// Minimum probability of a token, relative to that of the most likely token; 0 keeps all; trained agents may set it only with the presets sft, dpo and verifier.
     #[setting(default = 0.0, range = 0.0..=1.0)]
     pub min_p: f32,
-    /// Penalty on tokens that the prompt or the reply already contains: their positive logits are divided by it, negative ones multiplied; 1 disables it; trained agents may set it only with the presets sft and dpo.
+    /// Penalty on tokens that the prompt or the reply already contains: their positive logits are divided by it, negative ones multiplied; 1 disables it; trained agents may set it only with the presets sft, dpo and verifier.
     #[setting(default = 1.0, range = above(0.0)..)]
     pub repetition_penalty: f32,
     /// Maximum number of tokens of a reply.
