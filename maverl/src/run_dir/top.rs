@@ -4,7 +4,9 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::disk::{read_json, write_json};
+#[cfg(feature = "view")]
+use super::disk::read_json;
+use super::disk::write_json;
 use super::error::RunDirError;
 
 /// Likeliest tokens of the turns of an episode.
