@@ -34,6 +34,24 @@
 //! [`maverl`]: https://docs.rs/maverl
 #![warn(missing_docs)]
 
+/// Message about a feature that this program lacks, and how to build it with the feature.
+// Defined before the modules, which use it without a path.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! lacks_feature {
+    ($feature:literal) => {
+        concat!(
+            "this program lacks the feature `",
+            $feature,
+            "`: build it with `--features ",
+            $feature,
+            "` in a clone of maverl, or in your crate with `features = [\"",
+            $feature,
+            "\"]` of the dependency `maverl`"
+        )
+    };
+}
+
 #[doc(hidden)]
 pub mod dist;
 pub mod loss;

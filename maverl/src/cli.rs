@@ -325,10 +325,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         #[cfg(feature = "serve")]
         Command::Serve(command) => serve::serve(&command),
         #[cfg(not(feature = "serve"))]
-        Command::Serve { options: _ } => Err(Failure(
-            "this program lacks the feature `serve`: build it with `--features serve` in a clone of maverl, or in your crate with `features = [\"serve\"]` of the dependency `maverl`"
-                .to_owned(),
-        )),
+        Command::Serve { options: _ } => Err(Failure(lacks_feature!("serve").to_owned())),
         Command::Bench(args) => bench::bench(&args),
         Command::Gpu(command) => gpu::gpu(&command),
         Command::Completions { shell } => complete::completions(shell),

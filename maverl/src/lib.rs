@@ -44,6 +44,8 @@
 //! Whatever else is public is for the crates of the workspace. It is hidden here, and may change.
 #![warn(missing_docs)]
 
+#[macro_use(lacks_feature)]
+extern crate maverl_engine;
 #[allow(unused_extern_crates)] // generated code says `::maverl` inside this crate too
 extern crate self as maverl;
 

@@ -355,12 +355,7 @@ impl Hub {
 
 #[cfg(not(feature = "hub"))]
 fn without_feature(what: impl fmt::Display) -> ModelError {
-    ModelError::new(
-        Kind::Argument,
-        format!(
-            "{what}: give a directory; this program lacks the feature `hub`: build it with `--features hub` in a clone of maverl, or in your crate with `features = [\"hub\"]` of the dependency `maverl`"
-        ),
-    )
+    ModelError::new(Kind::Argument, format!("{what}: give a directory; {}", lacks_feature!("hub")))
 }
 
 /// Returns true if a text is a full commit hash.

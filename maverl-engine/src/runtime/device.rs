@@ -210,7 +210,7 @@ fn refused(choice: DeviceChoice, reason: String) -> RuntimeError {
 
 /// Message of a program without the code of devices.
 #[cfg(not(feature = "cuda"))]
-const NO_FEATURE: &str = "write `runtime.device = \"cpu\"`; this program lacks the feature `cuda`: build it with `--features cuda` in a clone of maverl, or in your crate with `features = [\"cuda\"]` of the dependency `maverl`";
+const NO_FEATURE: &str = concat!("write `runtime.device = \"cpu\"`; ", lacks_feature!("cuda"));
 
 #[cfg(feature = "cuda")]
 fn shape(config: &HfConfig) -> Vec<String> {

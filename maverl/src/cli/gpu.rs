@@ -123,8 +123,6 @@ pub(super) fn gpu(command: &GpuCommand) -> Result<ExitCode, Failure> {
 
 #[cfg(not(feature = "cuda"))]
 pub(super) fn gpu(_: &GpuCommand) -> Result<ExitCode, Failure> {
-    super::tell(format_args!(
-        "error: this program lacks the feature `cuda`: build it with `--features cuda` in a clone of maverl, or in your crate with `features = [\"cuda\"]` of the dependency `maverl`"
-    ));
+    super::tell(format_args!("error: {}", lacks_feature!("cuda")));
     Ok(ExitCode::from(2))
 }

@@ -107,7 +107,7 @@ fn steps(text: &str) -> Result<(u32, u32), String> {
 }
 
 #[cfg(not(feature = "view"))]
-const MISSING: &str = "this program lacks the feature `view`: build it with `--features view` in a clone of maverl, or in your crate with `features = [\"view\"]` of the dependency `maverl`";
+const MISSING: &str = lacks_feature!("view");
 
 /// Serves pages about runs until a signal.
 #[cfg(not(feature = "view"))]

@@ -128,10 +128,7 @@ fn present(value: Value) -> Value {
 
 #[cfg(not(feature = "parquet"))]
 pub(super) fn rows(_: File, _: Bounds) -> Result<Rows, Wrong> {
-    Err(Wrong::Damaged(
-        "write JSONL; this program lacks the feature `parquet`: build it with `--features parquet` in a clone of maverl, or in your crate with `features = [\"parquet\"]` of the dependency `maverl`"
-            .to_owned(),
-    ))
+    Err(Wrong::Damaged(concat!("write JSONL; ", lacks_feature!("parquet")).to_owned()))
 }
 
 #[cfg(all(test, feature = "parquet"))]

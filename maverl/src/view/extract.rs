@@ -149,7 +149,7 @@ fn write(rows: &[Map<String, Value>], format: Format, out: &Path) -> Result<usiz
         }
         #[cfg(not(feature = "parquet"))]
         Format::Parquet => {
-            let reason = "this program lacks the feature `parquet`: build it with `--features parquet` in a clone of maverl, or in your crate with `features = [\"parquet\"]` of the dependency `maverl`";
+            let reason = lacks_feature!("parquet");
             return Err(error(reason.to_owned()));
         }
     }

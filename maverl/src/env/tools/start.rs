@@ -167,9 +167,7 @@ impl ToolsEnvironment {
 
     #[cfg(not(feature = "sqlite"))]
     fn sqlite_kit(&self, _: &Path) -> Result<Arc<dyn ToolProvider>, EnvError> {
-        Err(EnvError::new(
-            "`tools` has `sqlite`; this program lacks the feature `sqlite`: build it with `--features sqlite` in a clone of maverl, or in your crate with `features = [\"sqlite\"]` of the dependency `maverl`",
-        ))
+        Err(EnvError::new(concat!("`tools` has `sqlite`; ", lacks_feature!("sqlite"))))
     }
 
     /// Checks the ranges of the numeric options.
@@ -199,7 +197,7 @@ impl ToolsEnvironment {
     /// Checks that each server has exactly one of `command` and `url`.
     fn servers_make_sense(&self) -> Result<(), EnvError> {
         if !cfg!(feature = "mcp") && !self.mcp.is_empty() {
-            let message = "`mcp` names servers; this program lacks the feature `mcp`: build it with `--features mcp` in a clone of maverl, or in your crate with `features = [\"mcp\"]` of the dependency `maverl`";
+            let message = concat!("`mcp` names servers; ", lacks_feature!("mcp"));
             return Err(EnvError::new(message));
         }
         for (name, server) in &self.mcp {
