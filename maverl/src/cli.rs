@@ -106,7 +106,7 @@ enum Command {
     /// Ctrl-C stops after the current step. `--resume` continues a run that was stopped or killed, or adds steps to a
     /// complete one. `--seeds` trains once with each seed, one after the other, and prints a table of the results.
     Train(RunArgs),
-    /// Evaluate a team on held-out tasks: avg@k and pass@k, per data source.
+    /// Evaluate a team on held-out tasks: avg@n and pass@k, per data source.
     ///
     /// With `--run`, the weights are those of a checkpoint; otherwise, those that training would start from. `[eval]` in
     /// the configuration sets the number of tasks and of episodes. `--compare` evaluates the untrained team, a single

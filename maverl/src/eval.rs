@@ -1,7 +1,7 @@
 //! Evaluation: the share of held-out tasks that a team solves, with its confidence interval.
 //!
 //! ```text
-//! avg@k   mean over tasks of c/n                          c of a task's n episodes solved it
+//! avg@n   mean over tasks of c/n                          c of a task's n episodes solved it
 //! pass@k  mean over tasks of 1 − C(n−c, k) / C(n, k)      unbiased; Chen et al., arXiv:2107.03374 eq. 1
 //! ```
 //!
@@ -48,7 +48,7 @@ pub struct Solved {
     pub tasks: u64,
     /// Number of scored episodes.
     pub episodes: u64,
-    /// avg@k: share of solved episodes.
+    /// avg@n: share of solved episodes.
     pub avg: Interval,
     /// pass@k for 1, 2, 4, .. and the number of samples; a task with fewer than k scored episodes is excluded.
     pub pass: BTreeMap<u32, Interval>,
@@ -78,7 +78,7 @@ pub struct TaskScore {
 pub struct EvalReport {
     /// Split of the tasks.
     pub split: String,
-    /// Episodes per task: k of avg@k.
+    /// Episodes per task: n of avg@n.
     pub samples: u32,
     /// Temperature, if it replaced that of the agents.
     pub temperature: Option<f32>,

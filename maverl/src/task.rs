@@ -77,7 +77,7 @@ impl Observation {
 pub struct Score {
     /// Reward of the episode, before any reward parts and penalties.
     pub reward: f64,
-    /// True if the task counts as solved; avg@k and pass@k count this.
+    /// True if the task counts as solved; avg@n and pass@k count this.
     pub solved: bool,
     /// Named metrics (`f1`, `tests_passed`), averaged over episodes.
     #[serde(default, skip_serializing_if = "Map::is_empty")]

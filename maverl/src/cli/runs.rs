@@ -22,11 +22,16 @@ pub(super) enum State {
     /// All steps and evaluations are done.
     Complete,
     /// A process is writing the run.
-    Running,
+    Running {
+        /// Last step with metrics.
+        step: u64,
+    },
     /// The run stopped at this step and can be resumed.
     Stopped {
         /// Step of the newest checkpoint.
         step: u64,
+        /// Last step with metrics. Steps after the checkpoint are repeated on resume.
+        recorded: u64,
     },
     /// The run stopped because there was nothing to learn from.
     Flat {
@@ -78,9 +83,9 @@ impl Run {
             false => None,
         };
         let state = match &summary {
-            _ if run.is_running() => State::Running,
+            _ if run.is_running() => State::Running { step: recorded(&run) },
             Some(summary) if summary.complete && summary.steps == config.steps => State::Complete,
-            _ => stopped(dir, config.algorithm.max_flat_steps)?,
+            _ => stopped(&run, config.algorithm.max_flat_steps)?,
         };
         Ok(Self {
             name,
@@ -106,14 +111,22 @@ impl Run {
 }
 
 /// Returns the state of a run that is neither complete nor running.
-fn stopped(dir: &Path, max_flat_steps: u64) -> Result<State, RunDirError> {
-    let checkpoints = Checkpoints::of(dir);
-    let Some(step) = checkpoints.steps()?.pop() else { return Ok(State::Stopped { step: 0 }) };
+fn stopped(run: &RunDir, max_flat_steps: u64) -> Result<State, RunDirError> {
+    let checkpoints = Checkpoints::of(run.path());
+    let recorded = recorded(run);
+    let Some(step) = checkpoints.steps()?.pop() else {
+        return Ok(State::Stopped { step: 0, recorded });
+    };
     let flat_steps = checkpoints.peek(step)?.flat_steps;
     Ok(match flat_steps > 0 && flat_steps >= max_flat_steps {
         true => State::Flat { step, flat_steps },
-        false => State::Stopped { step },
+        false => State::Stopped { step, recorded },
     })
+}
+
+/// Returns the last step with metrics; 0 if there is none or the file is damaged, which the verification of `info` reports.
+fn recorded(run: &RunDir) -> u64 {
+    run.metrics().ok().and_then(|rows| rows.last_key_value().map(|(&step, _)| step)).unwrap_or(0)
 }
 
 impl State {
@@ -121,8 +134,11 @@ impl State {
     pub(super) fn words(&self, steps: u64) -> String {
         match self {
             Self::Complete => "complete".to_owned(),
-            Self::Running => "running".to_owned(),
-            Self::Stopped { step } => format!("step {step} of {steps}"),
+            Self::Running { step } => format!("running, step {step} of {steps}"),
+            Self::Stopped { step, recorded } if recorded > step => format!(
+                "step {step} of {steps}; steps after this checkpoint (up to {recorded}) are repeated on resume"
+            ),
+            Self::Stopped { step, .. } => format!("step {step} of {steps}"),
             Self::Flat { step, flat_steps } => {
                 format!("step {step} of {steps}, stopped after {flat_steps} flat steps")
             }
@@ -140,7 +156,7 @@ impl State {
                  solved would help more",
                 2 * flat_steps
             )),
-            Self::Complete | Self::Running | Self::Damaged { .. } => None,
+            Self::Complete | Self::Running { .. } | Self::Damaged { .. } => None,
         }
     }
 }
@@ -339,8 +355,21 @@ mod tests {
         assert!(line("seed-0").contains("step 0 of 100"), "{text}");
         assert!(line("seed-1").contains("damaged: ") && text.contains("resolved.toml"), "{text}");
         let json: serde_json::Value = serde_json::from_str(&lines(&runs).unwrap()).unwrap();
-        assert_eq!(json[0]["state"], serde_json::json!({ "is": "stopped", "step": 0 }));
+        assert_eq!(
+            json[0]["state"],
+            serde_json::json!({ "is": "stopped", "step": 0, "recorded": 0 })
+        );
         assert_eq!(json[2]["state"]["is"], "damaged");
+    }
+
+    #[test]
+    fn a_run_that_ends_after_its_checkpoint_says_which_steps_are_repeated() {
+        let words = |step, recorded| State::Stopped { step, recorded }.words(40);
+        assert_eq!(words(10, 10), "step 10 of 40");
+        let repeated =
+            "step 10 of 40; steps after this checkpoint (up to 13) are repeated on resume";
+        assert_eq!(words(10, 13), repeated);
+        assert_eq!(State::Running { step: 13 }.words(40), "running, step 13 of 40");
     }
 
     #[test]

@@ -16,9 +16,9 @@ pub enum AdvantagePlan {
     Group(GroupPlan),
     /// The reward itself.
     Reward(RewardPlan),
-    /// The reward less that of one more episode on the task, played greedily (ReMax).
+    /// The reward minus the reward of an additional, greedy episode on the task (ReMax).
     Greedy(GreedyPlan),
-    /// The reward less the average reward of the seat over the steps so far.
+    /// The reward minus the average reward of the seat over the steps so far.
     MovingAverage(MovingAveragePlan),
     /// GAE over the values of critics.
     Critic(CriticPlan),
@@ -93,7 +93,7 @@ pub struct GroupPlan {
     /// Added to the standard deviation.
     #[setting(default = 1e-6, range = 0.0..)]
     pub eps: f64,
-    /// Advantage in a group of one unit: 0, or its reward.
+    /// Advantage in a group of one unit: 0, or the reward of the unit.
     pub singleton: Singleton,
     /// GiGPO: adds advantages among turns with the same or a similar prompt.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -129,13 +129,13 @@ ungrouped! {
 }
 
 ungrouped! {
-    /// Rewards less that of an episode more on the same task, played greedily.
+    /// Rewards minus the reward of an additional, greedy episode on the same task.
     #[maverl::advantage(name = "greedy")]
     GreedyPlan {}
 }
 
 ungrouped! {
-    /// Rewards less the average reward of the seat over the steps so far.
+    /// Rewards minus the average reward of the seat over the steps so far.
     #[maverl::advantage(name = "moving_average")]
     MovingAveragePlan {
         /// Momentum of the average.

@@ -147,7 +147,7 @@ impl UpdateOrder {
 #[serde(default, deny_unknown_fields)]
 #[settings(level = "team")]
 pub struct SequencePlan {
-    /// Factor of the advantages (HAPPO): product of the probability ratios of the policies that were updated before; `length` takes their geometric mean over tokens.
+    /// Factor of an episode's advantages (HAPPO): a product over the episode's replies by policies that were updated before; `exact` multiplies the probability ratios of the replies, `length` the geometric means of their tokens' ratios.
     pub factor: HappoFactor,
     /// Largest distance of the factor from 1; without it, the factor is not clipped.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -214,16 +214,16 @@ pub struct ObservationPlan {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Settings)]
 #[settings(partial = "InfluenceConfig", level = "team")]
 pub struct InfluencePlan {
-    /// Reward for following the others.
+    /// Coefficient of the reward for coming to agree with most other agents, which is 1 if the agent becomes right, and -1 if it becomes wrong.
     #[setting(default = 0.0, range = 0.0..)]
     pub follow: f64,
-    /// Reward for resisting the others.
+    /// Coefficient of the reward for coming to differ from most other agents, which is 1 if the agent becomes right, and -1 if it becomes wrong.
     #[setting(default = 0.0, range = 0.0..)]
     pub resist: f64,
-    /// Reward for provoking the others.
+    /// Coefficient of the reward if most other agents come to differ from the agent, which is 1 if they become right, and -1 if they become wrong.
     #[setting(default = 0.0, range = 0.0..)]
     pub provoke: f64,
-    /// Reward for persuading the others.
+    /// Coefficient of the reward if most other agents come to agree with the agent, which is 1 if they become right, and -1 if they become wrong.
     #[setting(default = 0.0, range = 0.0..)]
     pub persuade: f64,
 }

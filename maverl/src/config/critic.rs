@@ -22,7 +22,7 @@ macro_rules! with_critics {
             #[serde(skip_serializing_if = "Option::is_none")]
             #[setting(inner, example = "{ rank = 8 }")]
             pub lora: Option<LoraConfig>,
-            /// Text that values are predicted from: the agent's prompt, or this prompt after all earlier messages of the episode.
+            /// Text that values are predicted from: `prompt` is the prompt of the agent; `transcript` puts all earlier replies of the episode before this prompt.
             pub input: CriticInput,
             /// Sharing of critics: one for each trained policy, or one for the team.
             pub scope: CriticScope,
@@ -49,7 +49,7 @@ with_critics! {
         pub trunk: Trunk,
         /// Unit that gets a value.
         pub granularity: Granularity,
-        /// End of the sums of GAE, after which the value is 0: the end of the turn, of the seat's last turn, or of the team's last turn.
+        /// Reach of GAE: an advantage includes later rewards and values up to the end of its turn, of the seat's last turn, or of the team's last turn.
         pub bootstrap: Bootstrap,
         /// Discount from token to token, or from turn to turn with `granularity = "turn"`.
         #[setting(default = 1.0, range = 0.0..=1.0)]

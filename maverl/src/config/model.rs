@@ -26,7 +26,7 @@ pub struct ModelConfig {
     /// Never update this model.
     #[serde(default)]
     pub frozen: bool,
-    /// Precision of matrix products; on a GPU, `bf16` is the default and the only value. `bf16` is faster on processors with bf16 instructions. Weights,
+    /// Precision of matrix products; a GPU supports only `bf16`, which is then the default. `bf16` is faster on processors with bf16 instructions. Weights,
     /// sums, gradients and moments are f32 in any case.
     #[serde(default)]
     pub dtype: Dtype,

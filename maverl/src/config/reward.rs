@@ -38,7 +38,7 @@ pub struct RewardServerConfig {
     /// URL to which requests are sent by `POST`.
     #[setting(default = "http://127.0.0.1:8501/v1/score", level = "run")]
     pub url: String,
-    /// Format of the messages: that of maverl, MAPoRL, OpenRLHF or slime.
+    /// Format of the messages: `score` is that of maverl, `predict` of MAPoRL, `get_reward` of OpenRLHF, `rm` of slime.
     pub protocol: RewardProtocol,
     /// Unit that gets a value: each turn, or the answer of the episode.
     pub of: RewardUnit,

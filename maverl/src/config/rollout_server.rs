@@ -26,7 +26,7 @@ pub struct RolloutServerConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(example = "\"weights\"")]
     pub weights_dir: Option<String>,
-    /// Name of the base on vLLM servers, needed for agents without an adapter, which must be frozen with vLLM.
+    /// Name of the base on the servers; only with `vllm`, and only needed if they sample for frozen agents without an adapter.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(example = "\"Qwen/Qwen2.5-3B\"")]
     pub model: Option<String>,
@@ -37,7 +37,7 @@ pub struct RolloutServerConfig {
     /// Timeout of an attempt, in seconds.
     #[setting(default = 300.0, range = above(0.0)..=1e9)]
     pub timeout_s: f64,
-    /// Retries of a request in all, after one attempt at each server failed.
+    /// Maximum number of retries of a request, over all servers, after one attempt at each server has failed.
     #[setting(default = 3)]
     pub retries: u32,
     /// Maximum number of concurrent requests of each server.

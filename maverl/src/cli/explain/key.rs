@@ -101,27 +101,49 @@ fn unknown(name: &str) -> Failure {
     ))
 }
 
-/// Lists the keys of a table, and its nested tables.
+/// Lists the keys of a table and its nested tables; for a table of several kinds, those of each kind.
 fn table(item: &Item, width: usize) -> String {
-    let mut keys = Table::plain(["key", "default", "level", "what it is"]).prose(&[3]);
-    let inside = |other: &&Item| {
+    let inside = |other: &Item| {
         other.path.len() == item.path.len() + 1 && other.path.starts_with(&item.path)
     };
-    let items = reference::items();
-    for other in items.iter().filter(inside) {
-        let name = other.path.last().cloned().unwrap_or_default();
-        match &other.entry {
+    let inside: Vec<Item> = reference::items().into_iter().filter(inside).collect();
+    let is_kind = |item: &&&Item| item.path.last().is_some_and(|name| name == "kind");
+    let all: Vec<&Item> = inside.iter().collect();
+    let mut blocks = vec![paragraphs(&format!("[{}]: {}", item.name(), item.meaning), width)];
+    if all.iter().filter(is_kind).count() > 1 {
+        let (entries, nested): (Vec<&Item>, Vec<&Item>) =
+            all.iter().partition(|item| item.entry.is_some());
+        for of_kind in entries.chunk_by(|_, next| !is_kind(&next)) {
+            let (kind, rest): (Vec<&Item>, Vec<&Item>) = of_kind.iter().partition(is_kind);
+            let value = kind.iter().filter_map(|item| item.entry.as_ref());
+            let heading: String = value.map(|entry| format!("kind = {}\n", entry.value)).collect();
+            blocks.push(heading + &keys(&rest, width));
+        }
+        blocks.extend((!nested.is_empty()).then(|| keys(&nested, width)));
+    } else if !all.is_empty() {
+        blocks.push(keys(&all, width));
+    }
+    blocks.push(format!("read docs/src/{}", page(&item.name())));
+    blocks.join("\n\n")
+}
+
+/// Formats keys and tables, a row each.
+fn keys(items: &[&Item], width: usize) -> String {
+    if items.is_empty() {
+        return "  (no other keys)".to_owned();
+    }
+    let mut table = Table::plain(["key", "default", "level", "what it is"]).prose(&[3]);
+    for item in items {
+        let name = item.path.last().cloned().unwrap_or_default();
+        let meaning = item.meaning.clone();
+        match &item.entry {
             Some(entry) => {
-                let meaning = other.meaning.clone();
-                keys.row([name, default(other, entry), entry.level.clone(), meaning]);
+                table.row([name, default(item, entry), entry.level.clone(), meaning]);
             }
-            None => keys.row([name, "(a table)".to_owned(), String::new(), other.meaning.clone()]),
+            None => table.row([name, "(a table)".to_owned(), String::new(), meaning]),
         }
     }
-    let title = format!("[{}]: {}", item.name(), item.meaning);
-    let end = format!("read docs/src/{}", page(&item.name()));
-    let keys = if keys.is_empty() { String::new() } else { format!("\n\n{}", keys.draw(width)) };
-    format!("{}{keys}\n\n{end}", paragraphs(&title, width))
+    table.draw(width)
 }
 
 /// Formats the default as TOML, or states that there is none.
@@ -328,6 +350,16 @@ algorithm.loss.surrogate.clip_high
         assert!(told("temperature").contains("eval.temperature"));
         assert!(told("kl_in").contains("one of \"loss\", \"reward\""), "{}", told("kl_in"));
         assert!(told("sampling").contains("max_tokens"));
+    }
+
+    #[test]
+    fn a_table_of_several_kinds_shows_the_keys_of_each_under_its_name() {
+        let text = told("algorithm.advantage");
+        let at = |words: &str| text.find(words).unwrap_or_else(|| panic!("no {words} in\n{text}"));
+        let (group, moving) = (at("kind = \"group\""), at("kind = \"moving_average\""));
+        assert!(group < at("deviation_by") && at("deviation_by") < moving, "{text}");
+        assert!(moving < at("momentum"), "{text}");
+        assert!(!text.contains("default     \"group\""), "the kind is a heading, no key\n{text}");
     }
 
     #[test]
