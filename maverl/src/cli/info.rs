@@ -1,5 +1,7 @@
 //! `maverl list`.
 
+use serde_json::Value;
+
 use crate::registry::{Declaration, Registry};
 use crate::table::{NO_BREAK, Table};
 
@@ -10,8 +12,9 @@ pub(super) fn list(registry: &Registry) -> Table {
     let mut add = |kind: &str, declaration: &Declaration| {
         let defaults = (declaration.defaults)();
         let options = defaults.as_object().into_iter().flatten();
-        let options: Vec<String> =
-            options.map(|(name, value)| format!("{name}{NO_BREAK}={NO_BREAK}{value}")).collect();
+        let options: Vec<String> = options
+            .map(|(name, value)| format!("{name}{NO_BREAK}={NO_BREAK}{}", in_toml(value)))
+            .collect();
         table.row([kind, declaration.name, declaration.summary, &options.join(", ")]);
     };
     registry.orchestras.values().for_each(|entry| add("orchestra", &entry.declaration));
@@ -22,4 +25,43 @@ pub(super) fn list(registry: &Registry) -> Table {
     registry.advantages.values().for_each(|entry| add("advantage", &entry.declaration));
     registry.surrogates.values().for_each(|entry| add("surrogate", &entry.declaration));
     table
+}
+
+/// Formats a value as TOML in one line, without the keys that have no value.
+pub(super) fn in_toml(value: &Value) -> String {
+    match toml::Value::try_from(without_null(value)) {
+        Ok(written) => written.to_string(),
+        Err(_) => "none".to_owned(),
+    }
+}
+
+/// Returns a copy of a value without the nulls inside it: TOML has none.
+fn without_null(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => fields
+            .iter()
+            .filter(|(_, value)| !value.is_null())
+            .map(|(name, value)| (name.clone(), without_null(value)))
+            .collect(),
+        Value::Array(items) => items.iter().map(without_null).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn defaults_are_written_as_a_configuration_has_them() {
+        assert_eq!(in_toml(&json!([0.0, 0.5])), "[0.0, 0.5]");
+        assert_eq!(
+            in_toml(&json!({ "a": "b", "c": { "d": 1 }, "e": null })),
+            "{ a = \"b\", c = { d = 1 } }"
+        );
+        assert_eq!(in_toml(&json!("own")), "\"own\"");
+        assert_eq!(in_toml(&json!(null)), "none");
+    }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::super::{Failure, usage};
+use super::super::{Failure, info::in_toml, usage};
 use crate::check::{alias, type_of};
 use crate::config::reference::{self, Entry, Item};
 use crate::config::tables::{self, TABLES};
@@ -157,7 +157,7 @@ fn default(item: &Item, entry: &Entry) -> String {
     let found = item.path.split_last().and_then(|(name, place)| {
         let mut tables = TABLES.iter().filter(|table| table.place() == place);
         let value = tables.find_map(|table| (table.defaults)().get(name).cloned());
-        value.filter(|value| !value.is_null()).map(|value| value.to_string())
+        value.map(|value| in_toml(&value))
     });
     found.unwrap_or_else(|| "none".to_owned())
 }
@@ -196,10 +196,7 @@ fn kinds(item: &Item) -> Vec<String> {
         let kind = table.kind.filter(|_| table.place() == place)?;
         let key = table.keys.iter().find(|key| key.name == name)?;
         let default = (table.defaults)().get(key.name).cloned().unwrap_or_default();
-        Some(format!(
-            "{kind} ({})",
-            if default.is_null() { "none".into() } else { default.to_string() }
-        ))
+        Some(format!("{kind} ({})", in_toml(&default)))
     };
     TABLES.iter().filter_map(of).collect()
 }
@@ -264,8 +261,9 @@ fn options(name: &str, registry: &Registry) -> Vec<String> {
         let Value::Object(defaults) = (declaration.defaults)() else { return };
         if let Some(default) = defaults.get(option).filter(|_| of(kind)) {
             found.push(format!(
-                "{option}\n  an option of the {kind} `{}`, written in {table}; its default is {default}",
-                declaration.name
+                "{option}\n  an option of the {kind} `{}`, written in {table}; its default is {}",
+                declaration.name,
+                in_toml(default)
             ));
         }
     };
