@@ -22,11 +22,15 @@ struct Server {
 }
 
 impl Server {
-    /// Starts `maverl serve` with arguments, and waits until it is healthy.
+    /// Starts `maverl serve` with arguments at a free port, and waits until it is healthy.
     fn start(lab: &Lab, args: &[&str]) -> Self {
+        Self::start_at(lab, "127.0.0.1:0", args)
+    }
+
+    /// Starts `maverl serve` with arguments at an address, and waits until it is healthy.
+    fn start_at(lab: &Lab, address: &str, args: &[&str]) -> Self {
         let log = std::fs::File::create(lab.path("server.log")).unwrap();
-        let args =
-            [&["serve"], args, &["--address", "127.0.0.1:0", "--key-env", "TEST_KEY"]].concat();
+        let args = [&["serve"], args, &["--address", address, "--key-env", "TEST_KEY"]].concat();
         let mut command = lab.command(&args);
         let mut child =
             command.env("TEST_KEY", KEY).stdout(Stdio::piped()).stderr(log).spawn().unwrap();
@@ -537,6 +541,45 @@ fn a_run_in_an_environment_behind_a_server_is_that_in_the_environment_itself() {
     killed.kill().unwrap();
     killed.wait().unwrap();
     wait_until("no session", || server.metric("maverl_sessions") == 0.0);
+    assert_eq!(server.stop(), Some(0));
+    without_key(&lab.path(""));
+}
+
+#[test]
+fn a_run_whose_environment_server_is_killed_ends_with_its_address_and_resumes_to_equal_files() {
+    let lab = lab();
+    lab.write("served.toml", LOOKS_UP);
+    lab.write("remote.toml", &LOOKS_UP.replace("name = \"search\"\ntop_k = 1\n", ""));
+    let mut server = Server::start(&lab, &["environment", "served.toml"]);
+    let set = ["steps=6", "checkpoint.every=1", "rollout.max_unscored=0"];
+    let whole = trains_at(&lab, &server, "remote.toml", "whole", &set).output().unwrap();
+    Ended::of(&whole).succeeded();
+    let mut cut = trains_at(&lab, &server, "remote.toml", "cut", &set);
+    let cut = cut.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let metrics = lab.path("cut/metrics.jsonl");
+    wait_until("a step", || std::fs::read_to_string(&metrics).is_ok_and(|rows| !rows.is_empty()));
+    server.child.kill().unwrap();
+    server.child.wait().unwrap();
+    let address = server.address.clone();
+    let named = format!("the OpenEnv server at ws://{address}/ws: ");
+    let wanted = ["episodes could not be scored", "`rollout.max_unscored`", &named];
+    let resume = || {
+        let mut command = lab.command(&["train", "--resume", "cut"]);
+        Ended::of(&command.env("TEST_KEY", KEY).output().unwrap())
+    };
+    Ended::of(&cut.wait_with_output().unwrap()).failed().says(&wanted);
+    let (run, whole) = (Run(lab.path("cut")), Run(lab.path("whole")));
+    let steps = run.steps();
+    assert!(!steps.is_empty() && steps.len() < 6, "{} steps", steps.len());
+    assert_eq!(steps[..], whole.steps()[..steps.len()]);
+    // Without its server a run does not start, and loses nothing.
+    resume().failed().says(&[&address]);
+    assert_eq!(run.steps(), steps);
+    let server = Server::start_at(&lab, &address, &["environment", "served.toml"]);
+    resume().succeeded();
+    run.equals(&whole);
+    assert!(run.is_tidy());
+    assert_eq!(server.metric("maverl_sessions"), 0.0);
     assert_eq!(server.stop(), Some(0));
     without_key(&lab.path(""));
 }
