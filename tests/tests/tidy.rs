@@ -864,6 +864,16 @@ fn every_dependency_is_used_and_comes_from_the_workspace() {
 }
 
 #[test]
+fn every_feature_of_maverl_is_one_of_the_stock_binary() {
+    let features = |dir: &str| -> BTreeSet<String> {
+        let manifest = fs::read_to_string(root().join(dir).join("Cargo.toml")).unwrap();
+        let manifest: toml::Table = manifest.parse().unwrap();
+        manifest["features"].as_table().unwrap().keys().cloned().collect()
+    };
+    assert_eq!(features("orchestras"), features("maverl"));
+}
+
+#[test]
 fn every_dependency_of_the_workspace_is_in_the_table_of_dependencies() {
     let page = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
     let table = page.split("\n## Dependencies\n").nth(1).unwrap();
