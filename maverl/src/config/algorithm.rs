@@ -17,7 +17,8 @@ use crate::settings::Settings;
 #[derive(Debug, Clone, PartialEq, Serialize, Settings)]
 #[settings(partial = "AlgorithmConfig", level = "team", by_hand)]
 pub struct AlgorithmPlan {
-    /// Preset; `maverl explain algorithm` lists all presets, and `maverl explain algorithm NAME` prints the keys that one sets.
+    /// Preset; `maverl explain algorithm` lists all presets, and `maverl explain algorithm NAME` prints the keys
+    /// that one sets.
     #[setting(always, key = "name")]
     pub preset: Preset,
     /// Estimator of advantages.
@@ -29,7 +30,8 @@ pub struct AlgorithmPlan {
     /// Normalize the advantages of all tokens of a step to mean 0 and standard deviation 1.
     #[setting(default = false, idle_when = "name = ['sft', 'dpo', 'spin', 'verifier']")]
     pub whiten: bool,
-    /// Dynamic sampling (DAPO): maximum number of times that tasks whose episodes all have the same score are replaced by other tasks.
+    /// Dynamic sampling (DAPO): maximum number of times that tasks whose episodes all have the same score are
+    /// replaced by other tasks.
     #[setting(default = 0, idle_when = "name = ['sft', 'dpo', 'spin', 'verifier']")]
     pub resample: u32,
     /// Defaults of every agent's `loss`.
@@ -65,7 +67,8 @@ pub struct AlgorithmPlan {
     /// Steps after which two agents exchange their policies (CORY); 0 disables it.
     #[setting(default = 0)]
     pub swap_every: u64,
-    /// Alternating training: only one policy is updated for so many steps, then the next in order of name; 0 updates all in every step.
+    /// Alternating training: only one policy is updated for so many steps, then the next in order of name; 0
+    /// updates all in every step.
     #[setting(default = 0)]
     pub train_cycle: u64,
     /// Tokens of a conversation that supervised training trains on.
@@ -142,12 +145,15 @@ impl UpdateOrder {
     }
 }
 
-/// Sequential updates: advantages of a policy are multiplied by a factor of the policies that were updated before (HAPPO).
+/// Sequential updates: advantages of a policy are multiplied by a factor of the policies that were updated before
+/// (HAPPO).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
 #[serde(default, deny_unknown_fields)]
 #[settings(level = "team")]
 pub struct SequencePlan {
-    /// Factor of an episode's advantages (HAPPO): a product over the episode's replies by policies that were updated before; `exact` multiplies the probability ratios of the replies, `length` the geometric means of their tokens' ratios.
+    /// Factor of an episode's advantages (HAPPO): a product over the episode's replies by policies that were
+    /// updated before; `exact` multiplies the probability ratios of the replies, `length` the geometric means of
+    /// their tokens' ratios.
     pub factor: HappoFactor,
     /// Largest distance of the factor from 1; without it, the factor is not clipped.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -214,16 +220,20 @@ pub struct ObservationPlan {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Settings)]
 #[settings(partial = "InfluenceConfig", level = "team")]
 pub struct InfluencePlan {
-    /// Coefficient of the reward for coming to agree with most other agents, which is 1 if the agent becomes right, and -1 if it becomes wrong.
+    /// Coefficient of a reward for an agent that changes its answer to that of most other agents: 1 if this makes
+    /// it right, -1 if it makes it wrong.
     #[setting(default = 0.0, range = 0.0..)]
     pub follow: f64,
-    /// Coefficient of the reward for coming to differ from most other agents, which is 1 if the agent becomes right, and -1 if it becomes wrong.
+    /// Coefficient of a reward for an agent that changes its answer from that of most other agents: 1 if this
+    /// makes it right, -1 if it makes it wrong.
     #[setting(default = 0.0, range = 0.0..)]
     pub resist: f64,
-    /// Coefficient of the reward if most other agents come to differ from the agent, which is 1 if they become right, and -1 if they become wrong.
+    /// Coefficient of a reward for an agent from whose answer most other agents change theirs: 1 if this makes
+    /// them right, -1 if it makes them wrong.
     #[setting(default = 0.0, range = 0.0..)]
     pub provoke: f64,
-    /// Coefficient of the reward if most other agents come to agree with the agent, which is 1 if they become right, and -1 if they become wrong.
+    /// Coefficient of a reward for an agent to whose answer most other agents change theirs: 1 if this makes them
+    /// right, -1 if it makes them wrong.
     #[setting(default = 0.0, range = 0.0..)]
     pub persuade: f64,
 }

@@ -305,7 +305,8 @@ pub struct RecordConfig {
     /// Record every trained turn with the terms of its advantage.
     #[setting(default = true)]
     pub samples: bool,
-    /// Record numbers of every trained token in step 1 and in every step that is a multiple of this; 0 disables it. Needs `samples`.
+    /// Record entropy and log-ratios of every trained token in step 1 and in every step that is a multiple of this; 0
+    /// disables it. Needs `samples`.
     #[setting(default = 10)]
     pub tokens_every: u64,
     /// Record the episodes of evaluations.
