@@ -25,7 +25,7 @@ mod backend;
 #[cfg(feature = "cuda")]
 mod device;
 mod gdpo;
-mod generated;
+pub(crate) mod generated;
 mod kernel;
 mod step;
 
@@ -33,8 +33,6 @@ mod step;
 pub(crate) use backend::CPU;
 pub(crate) use backend::Estimators;
 pub use gdpo::Gdpo;
-#[doc(hidden)]
-pub use generated::generated_steps;
 #[cfg(feature = "cuda")]
 pub(crate) use generated::steps_of_a_run;
 pub use kernel::KernelSource;

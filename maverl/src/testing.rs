@@ -2,7 +2,7 @@
 
 use maverl_kernels::emulate::{EmulateError, Estimator, ORDERS};
 
-pub use crate::credit::generated_steps;
+pub use crate::credit::generated::generated_steps;
 use crate::credit::{CudaKernel, KernelSource, PolicyToken, Surrogate, arrays, difference};
 
 /// Asserts that a Rust estimator and its CUDA C++ kernel (`#[advantage(cuda = "..")]`) give the same advantages.

@@ -98,9 +98,10 @@ pub(super) fn returns(step: &Rewarded<'_>, gamma: f64) -> Vec<f64> {
     let (mut rewards, mut lengths) = (Vec::new(), Vec::with_capacity(step.len()));
     for row in 0..step.len() {
         let parts = &step.turn_parts[step.episodes[row]];
+        let own = parts[step.turns[row]];
         rewards.extend_from_slice(parts);
-        if let Some(last) = rewards.last_mut().filter(|_| !parts.is_empty()) {
-            *last += step.earned[row] - parts[step.turns[row]];
+        if let Some(last) = rewards.last_mut() {
+            *last += step.earned[row] - own;
         }
         lengths.push(parts.len());
     }
