@@ -21,12 +21,22 @@
 //! A run takes it with `[algorithm.advantage] kind = "quiz/centered"`; the fields of the type are its settings. The functions
 //! of [`maverl_kernels::advantage`] are re-exported here for estimators to be made of.
 
+mod backend;
+#[cfg(feature = "cuda")]
+mod device;
 mod gdpo;
+pub(crate) mod generated;
 mod kernel;
 mod step;
 
+#[cfg(test)]
+pub(crate) use backend::CPU;
+pub(crate) use backend::Estimators;
 pub use gdpo::Gdpo;
+#[cfg(feature = "cuda")]
+pub(crate) use generated::steps_of_a_run;
 pub use kernel::KernelSource;
+pub(crate) use kernel::{arrays, difference};
 pub use maverl_engine::loss::{Clip, Clipped, PolicyToken, Surrogate, Term};
 pub use maverl_kernels::advantage::{
     Baseline, GaeParams, GaeSteps, Grouping, Moments, RaggedRows, Relative, Segments, Singleton,

@@ -1,12 +1,9 @@
 //! Assertions for the tests of crates that declare estimators.
 
-use maverl_kernels::emulate::{EmulateError, Estimator, ORDERS, StepArrays};
+use maverl_kernels::emulate::{EmulateError, Estimator, ORDERS};
 
-use crate::credit::{CudaKernel, KernelSource, PolicyToken, RewardColumn, RewardedStep, Surrogate};
-use crate::rng::SplitMix64;
-
-/// Largest distance of a kernel from its Rust twin, in parts of the largest advantage of the step (or of 1).
-const TOLERANCE: f64 = 1e-5;
+pub use crate::credit::generated::generated_steps;
+use crate::credit::{CudaKernel, KernelSource, PolicyToken, Surrogate, arrays, difference};
 
 /// Asserts that a Rust estimator and its CUDA C++ kernel (`#[advantage(cuda = "..")]`) give the same advantages.
 ///
@@ -34,17 +31,10 @@ pub fn same_advantages<A: CudaKernel>(estimator: &A) {
         let want = step.estimate(estimator);
         for order in ORDERS {
             let got = kernel.run(&arrays(&step), want.len(), order);
-            compare(&format!("{name}, threads {order}"), &got, &want);
+            if let Some(difference) = difference(&got, &want) {
+                panic!("{name}, threads {order}, {difference}");
+            }
         }
-    }
-}
-
-#[track_caller]
-fn compare(name: &str, got: &[f32], want: &[f64]) {
-    let largest = want.iter().fold(1.0_f64, |largest, value| largest.max(value.abs()));
-    for (row, (&got, want)) in got.iter().zip(want).enumerate() {
-        let error = (f64::from(got) - want).abs() / largest;
-        assert!(error <= TOLERANCE, "{name}, place {row}: the kernel gives {got}, Rust {want}");
     }
 }
 
@@ -76,119 +66,6 @@ pub fn right_derivative(surrogate: &dyn Surrogate) {
             );
         }
     }
-}
-
-fn arrays(step: &RewardedStep<'_>) -> StepArrays {
-    let narrow = |values: &Vec<f64>| values.iter().map(|&value| value as f32).collect();
-    let ids = |ids: &[usize]| ids.iter().map(|&id| id as u32).collect();
-    StepArrays {
-        rewards: narrow(&step.rewards),
-        parts: step.parts.iter().map(|part| narrow(&part.values)).collect(),
-        values: step.values.as_ref().map(|values| values.iter().map(narrow).collect()),
-        seats: ids(&step.seats),
-        turns: ids(&step.turns),
-        tasks: ids(&step.tasks),
-        episodes: ids(&step.episodes),
-        lengths: ids(&step.lengths),
-        units: ids(&step.units),
-        groups: ids(&step.groups),
-    }
-}
-
-/// Shape of a generated step.
-struct Shape {
-    name: &'static str,
-    tasks: usize,
-    episodes: usize,
-    seats: usize,
-    /// Turns of an episode; fewer in some, if `ragged`.
-    turns: usize,
-    ragged: bool,
-    /// Rewards are 0 or 1.
-    binary: bool,
-    /// Rewards are all the same.
-    flat: bool,
-    /// There are values of a critic.
-    valued: bool,
-}
-
-const PLAIN: Shape = Shape {
-    name: "plain",
-    tasks: 3,
-    episodes: 4,
-    seats: 2,
-    turns: 4,
-    ragged: false,
-    binary: false,
-    flat: false,
-    valued: false,
-};
-
-/// Steps that an estimator must be able to take, with their names: one row, groups of one, equal rewards, rewards of 0 and
-/// 1, seats that speak unequally often, values of a critic, and more rows than a block of a GPU has threads.
-///
-/// The same steps on every machine. Rewards and values are numbers of `f32`.
-pub fn generated_steps() -> Vec<(&'static str, RewardedStep<'static>)> {
-    let shapes = [
-        Shape { name: "one row", tasks: 1, episodes: 1, seats: 1, turns: 1, ..PLAIN },
-        Shape { name: "one agent", seats: 1, turns: 1, episodes: 8, ..PLAIN },
-        Shape { name: "groups of one", tasks: 7, episodes: 1, seats: 1, turns: 1, ..PLAIN },
-        PLAIN,
-        Shape { name: "rewards of 0 and 1", binary: true, ..PLAIN },
-        Shape { name: "equal rewards", flat: true, ..PLAIN },
-        Shape { name: "ragged", seats: 3, turns: 7, ragged: true, ..PLAIN },
-        Shape { name: "values of a critic", valued: true, ragged: true, ..PLAIN },
-        Shape { name: "many rows", tasks: 11, episodes: 8, seats: 3, turns: 6, ..PLAIN },
-    ];
-    let shapes = shapes.iter().zip(1..);
-    shapes.map(|(shape, seed)| (shape.name, step(shape, &mut SplitMix64::new(seed)))).collect()
-}
-
-fn step(shape: &Shape, random: &mut SplitMix64) -> RewardedStep<'static> {
-    let mut step = RewardedStep::default();
-    let mut columns = [Vec::new(), Vec::new()];
-    let mut values = Vec::new();
-    for episode in 0..shape.tasks * shape.episodes {
-        let task = episode / shape.episodes;
-        let score = match (shape.flat, shape.binary) {
-            (true, _) => 0.5,
-            (false, true) => random.index(2) as f64,
-            (false, false) => number(random),
-        };
-        step.turn_parts.push(Vec::new());
-        let fewer = if shape.ragged { random.index(shape.turns) } else { 0 };
-        for turn in 0..shape.turns - fewer {
-            let seat = turn % shape.seats;
-            let part = if shape.flat || shape.binary { 0.0 } else { number(random) / 4.0 };
-            let length = 1 + random.index(5);
-            columns[0].push(score);
-            columns[1].push(part);
-            values.push((0..length).map(|_| number(random)).collect());
-            step.rewards.push(score + part);
-            step.seats.push(seat);
-            step.turns.push(turn);
-            step.tasks.push(task);
-            step.episodes.push(episode);
-            step.lengths.push(length);
-            step.units.push(step.units.len());
-            step.groups.push(task * shape.seats + seat);
-            step.prompts.push([&[1, 2, 3][..], &[1, 2, 4]][turn % 2]);
-            step.seat_parts.push(0.0);
-            step.turn_parts[episode].push(part);
-        }
-    }
-    let names = ["score", "part"].into_iter().zip(columns);
-    step.parts =
-        names.map(|(name, values)| RewardColumn { name: name.to_owned(), values }).collect();
-    step.values = shape.valued.then_some(values);
-    step.earned.clone_from(&step.rewards);
-    step.recorded.clone_from(&step.rewards);
-    step
-}
-
-/// A number from −1 to 1 with few digits, so that sums of some are exact in `f32`.
-fn number(random: &mut SplitMix64) -> f64 {
-    random.index(257) as f64 / 128.0 - 1.0
 }
 
 #[cfg(test)]

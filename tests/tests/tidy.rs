@@ -44,8 +44,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // Declarations.
     ("agent", &["trajectory"]),
     ("reward", &["trajectory"]),
-    // Estimators and surrogates: plain data and arithmetic, so that plans can hold them.
-    ("credit", &["loss", "settings"]),
+    // Estimators and surrogates: plain data and arithmetic, so that plans can hold them. Steps are generated, to compare
+    // a kernel with its estimator.
+    ("credit", &["loss", "rng", "settings"]),
     ("tools", &["agent", "task"]),
     ("builtin", &["rng", "task"]),
     ("data", &["config", "rng", "task", "trajectory", "builtin"]),

@@ -119,6 +119,17 @@ pub(crate) enum OpenDevice {
 }
 
 impl OpenDevice {
+    /// Returns the device that a choice led to.
+    pub(crate) fn resolved(&self, choice: DeviceChoice) -> DeviceChoice {
+        match (self, choice) {
+            (Self::Cpu, _) => DeviceChoice::Cpu,
+            #[cfg(feature = "cuda")]
+            (_, DeviceChoice::Auto) => DeviceChoice::Cuda(0),
+            #[cfg(feature = "cuda")]
+            (_, choice) => choice,
+        }
+    }
+
     /// Opens a device for worker groups. Returns its name too, with the reason for an automatic choice.
     pub(crate) fn open(
         choice: DeviceChoice,

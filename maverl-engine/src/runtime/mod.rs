@@ -77,6 +77,8 @@ pub struct Runtime {
     asked_threads: usize,
     /// Name of the device of the worker groups.
     device: String,
+    /// The same device, never the automatic choice.
+    resolved: DeviceChoice,
     policies: Vec<Policy>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -134,7 +136,8 @@ impl Runtime {
             }));
         }
         policies.sort_by(|a: &Policy, b| a.name.cmp(&b.name));
-        Ok(Self { asked_threads: options.threads, device: name, policies, threads })
+        let resolved = device.resolved(options.device);
+        Ok(Self { asked_threads: options.threads, device: name, resolved, policies, threads })
     }
 
     /// Returns differences from the options that change no result.
@@ -152,6 +155,12 @@ impl Runtime {
     /// Returns the name of the device of the worker groups, with the reason for an automatic choice.
     pub fn device(&self) -> &str {
         &self.device
+    }
+
+    /// Returns the device of the worker groups, never the automatic choice.
+    #[doc(hidden)]
+    pub fn resolved_device(&self) -> DeviceChoice {
+        self.resolved
     }
 
     /// Returns the policies of all worker groups, sorted by name.

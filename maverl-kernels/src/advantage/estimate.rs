@@ -2,7 +2,17 @@
 
 use std::convert::Infallible;
 
-use super::{GaeSteps, Grouping, Moments, RaggedRows, Relative, Segments, same};
+use super::{
+    Baseline, GaeSteps, Grouping, Moments, RaggedRows, Relative, Segments, Singleton, same,
+};
+
+/// Options of [`relative`](super::relative()) that leave the value of a unit as it is.
+const UNITS: Relative = Relative {
+    baseline: Baseline::None,
+    normalize_std: false,
+    eps: 0.0,
+    singleton: Singleton::Raw,
+};
 
 /// The steps of GiGPO, which add to the advantages of episodes.
 #[derive(Debug, Clone, Copy)]
@@ -32,6 +42,15 @@ pub trait Estimate {
     ///
     /// If the lengths differ.
     fn moments(&self, values: &[f32], by: &Segments) -> Result<Vec<Moments>, Self::Error>;
+
+    /// The value of each row's unit `[N]`, and the moments of each group over its units, `[groups]`: the terms of
+    /// [`relative`](Self::relative) and [`relative_apart`](Self::relative_apart), in f64.
+    ///
+    /// # Panics
+    ///
+    /// If the lengths differ.
+    fn units(&self, values: &[f32], by: &Grouping)
+    -> Result<(Vec<f64>, Vec<Moments>), Self::Error>;
 
     /// The advantage of each row `[N]`, relative to its group: [`relative`](super::relative()).
     ///
@@ -141,6 +160,10 @@ impl Estimate for Cpu {
 
     fn moments(&self, values: &[f32], by: &Segments) -> Result<Vec<Moments>, Infallible> {
         Ok(super::moments(&widened(values), by))
+    }
+
+    fn units(&self, values: &[f32], by: &Grouping) -> Result<(Vec<f64>, Vec<Moments>), Infallible> {
+        Ok(super::relative(&widened(values), by, None, &UNITS))
     }
 
     fn relative(

@@ -12,7 +12,7 @@ use cudarc::driver::{
 use cudarc::nvrtc::Ptx;
 
 use super::code::Code;
-use super::{ADVANTAGES, Element, Kernels, Launch, Machine, Module};
+use super::{ADVANTAGES, Element, Kernels, Launch, Machine, Module, nvrtc};
 
 /// Error of opening or using a GPU.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -93,6 +93,25 @@ impl Driver {
             }
         }
         Ok(Self { stream, functions: Arc::new(functions) })
+    }
+
+    /// Compiles a source by NVRTC for the device of a stream, and runs its kernels on that stream. `file` is its name in
+    /// messages.
+    pub(super) fn with_source(
+        stream: &Arc<CudaStream>,
+        file: &str,
+        source: &str,
+        kernels: &[&'static str],
+    ) -> Result<Self, CudaError> {
+        let context = stream.context();
+        let (major, minor) = context.compute_capability()?;
+        let code = nvrtc::compile_source(file, source, &format!("sm_{major}{minor}"))?.code;
+        let loaded = context.load_module(Ptx::from_binary(code))?;
+        let mut functions = BTreeMap::new();
+        for &name in kernels {
+            functions.insert(name, loaded.load_function(name)?);
+        }
+        Ok(Self { stream: Arc::clone(stream), functions: Arc::new(functions) })
     }
 }
 

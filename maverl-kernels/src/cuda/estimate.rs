@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 
-use super::kernels::{Add, NONE, Scan};
+use super::kernels::{Add, Measured, NONE, Scan};
 use super::{Kernels, Machine};
 use crate::advantage::{
     Baseline, Cpu, Estimate, GaeSteps, Grouping, Moments, RaggedRows, Relative, Segments, Steps,
@@ -16,9 +16,19 @@ impl<M: Machine> Estimate for Kernels<M> {
         same("moments", values.len(), by.len());
         let (values, by) = (self.machine.upload(values)?, self.segments(by)?);
         let groups = self.measure("moments_f32", self.at(&values), NONE, &by)?;
-        let numbers = self.machine.download(&groups, 3 * by.groups)?;
-        let of = |m: &[f64]| Moments { n: m[0], mean: m[1], m2: m[2] };
-        Ok(numbers.chunks_exact(3).map(of).collect())
+        self.download_moments(&groups, by.groups)
+    }
+
+    fn units(&self, values: &[f32], by: &Grouping) -> Result<(Vec<f64>, Vec<Moments>), M::Error> {
+        same("units", values.len(), by.len());
+        let (on, of) = (self.machine.upload(values)?, self.grouping(by)?);
+        let Measured { units, groups } = self.measure_units(self.at(&on), &of)?;
+        let groups = self.download_moments(&groups, of.groups.groups)?;
+        let (Some(units), Some(segments)) = (units, &of.units) else {
+            return Ok((values.iter().copied().map(f64::from).collect(), groups));
+        };
+        let units = self.download_moments(&units, segments.groups)?;
+        Ok(((0..values.len()).map(|row| units[by.unit(row)].mean).collect(), groups))
     }
 
     fn relative(
@@ -132,6 +142,16 @@ impl<M: Machine> Estimate for Kernels<M> {
 }
 
 impl<M: Machine> Kernels<M> {
+    fn download_moments(
+        &self,
+        of: &M::Array<f64>,
+        groups: usize,
+    ) -> Result<Vec<Moments>, M::Error> {
+        let numbers = self.machine.download(of, 3 * groups)?;
+        let one = |m: &[f64]| Moments { n: m[0], mean: m[1], m2: m[2] };
+        Ok(numbers.chunks_exact(3).map(one).collect())
+    }
+
     /// Runs `f` on the addresses of `values` and of an output of the same length. Returns the output.
     fn map(
         &self,

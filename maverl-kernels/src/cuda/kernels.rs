@@ -44,9 +44,9 @@ pub(super) struct Scan {
 }
 
 /// Groups of a grouping with their moments.
-struct Measured<M: Machine> {
-    units: Option<M::Array<f64>>,
-    groups: M::Array<f64>,
+pub(super) struct Measured<M: Machine> {
+    pub(super) units: Option<M::Array<f64>>,
+    pub(super) groups: M::Array<f64>,
 }
 
 // Every address belongs to an array of the length of the grouping or rows beside it.
@@ -136,7 +136,12 @@ impl<M: Machine> Kernels<M> {
         Ok(groups)
     }
 
-    fn measure_units(&self, values: u64, by: &GroupingOn<M>) -> Result<Measured<M>, M::Error> {
+    /// Computes the moments of units, where they are more than rows, and those of groups over units.
+    pub(super) fn measure_units(
+        &self,
+        values: u64,
+        by: &GroupingOn<M>,
+    ) -> Result<Measured<M>, M::Error> {
         let Some(units) = &by.units else {
             let groups = self.measure("moments_f32", values, NONE, &by.groups)?;
             return Ok(Measured { units: None, groups });

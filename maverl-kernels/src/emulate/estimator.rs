@@ -65,38 +65,13 @@ impl Estimator {
     ///
     /// If a field of the step has another length than the rewards, or the threads of the kernel wait for each other forever.
     pub fn run(&self, step: &StepArrays, places: usize, order: &'static str) -> Vec<f32> {
-        let n = step.rewards.len();
-        let ids = [
-            &step.seats,
-            &step.turns,
-            &step.tasks,
-            &step.episodes,
-            &step.lengths,
-            &step.units,
-            &step.groups,
-        ];
-        assert!(ids.iter().all(|ids| ids.len() == n), "every id has {n} rows");
-        assert!(step.parts.iter().all(|part| part.len() == n), "every part has {n} rows");
-        let values = step.values.as_ref().map(|values| {
-            assert_eq!(values.len(), n, "values of each row");
-            (values.concat(), begins(values.iter().map(|row| row.len() as u32)))
-        });
-        let (parts, token_begin) = (step.parts.concat(), begins(step.lengths.iter().copied()));
-        let (group_begin, group_rows) = sorted(&step.groups);
-        let (of_values, value_begin) = match &values {
-            Some((values, begin)) => (address(values), address(begin)),
-            None => (0, 0),
-        };
-        let tokens = u64::from(token_begin[n]);
-        let mut fields =
-            vec![n as u64, tokens, group_begin.len() as u64 - 1, step.parts.len() as u64];
-        fields.extend([address(&step.rewards), address(&parts), of_values, value_begin]);
-        fields.extend(ids.map(|ids| address(ids)));
-        fields.extend([&token_begin, &group_begin, &group_rows].map(|begin| address(begin)));
+        let (packed, n) = (step.packed(), step.rewards.len());
+        let fields =
+            step.fields(&packed, |numbers| numbers.as_ptr() as u64, |ids| ids.as_ptr() as u64);
         let mut out = vec![f32::NAN; places];
         let blocks = places.max(n).max(1).div_ceil(BLOCK as usize) as u32;
         self.library.set(Settings { order, ..Settings::default() });
-        let args = [address(&fields), out.as_mut_ptr() as u64];
+        let args = [fields.as_ptr() as u64, out.as_mut_ptr() as u64];
         // SAFETY: the fields are those of `Rewarded`, of the lengths it states, and outlive the launch. The kernel is
         // code of the crate that declares it, trusted to stay within them as its Rust code is.
         #[allow(unsafe_code)]
@@ -106,8 +81,60 @@ impl Estimator {
     }
 }
 
-fn address<T>(array: &[T]) -> u64 {
-    array.as_ptr() as u64
+/// Arrays of a step that are made of its fields.
+pub(crate) struct PackedStep {
+    parts: Vec<f32>,
+    values: Option<(Vec<f32>, Vec<u32>)>,
+    token_begin: Vec<u32>,
+    group_begin: Vec<u32>,
+    group_rows: Vec<u32>,
+}
+
+impl StepArrays {
+    fn ids(&self) -> [&[u32]; 7] {
+        let Self { seats, turns, tasks, episodes, lengths, units, groups, .. } = self;
+        [seats, turns, tasks, episodes, lengths, units, groups].map(Vec::as_slice)
+    }
+
+    /// Returns the arrays that are made of the fields.
+    ///
+    /// # Panics
+    ///
+    /// If a field has another length than the rewards.
+    pub(crate) fn packed(&self) -> PackedStep {
+        let n = self.rewards.len();
+        assert!(self.ids().iter().all(|ids| ids.len() == n), "every id has {n} rows");
+        assert!(self.parts.iter().all(|part| part.len() == n), "every part has {n} rows");
+        let values = self.values.as_ref().map(|values| {
+            assert_eq!(values.len(), n, "values of each row");
+            (values.concat(), begins(values.iter().map(|row| row.len() as u32)))
+        });
+        let (group_begin, group_rows) = sorted(&self.groups);
+        let token_begin = begins(self.lengths.iter().copied());
+        PackedStep { parts: self.parts.concat(), values, token_begin, group_begin, group_rows }
+    }
+
+    /// Returns the fields of `Rewarded` in [`PRELUDE`]: counts, and the addresses of the arrays.
+    pub(crate) fn fields(
+        &self,
+        packed: &PackedStep,
+        mut numbers: impl FnMut(&[f32]) -> u64,
+        mut ids: impl FnMut(&[u32]) -> u64,
+    ) -> Vec<u64> {
+        let n = self.rewards.len();
+        let tokens = u64::from(packed.token_begin[n]);
+        let groups = packed.group_begin.len() as u64 - 1;
+        let (values, begin) = match &packed.values {
+            Some((values, begin)) => (numbers(values), ids(begin)),
+            None => (0, 0),
+        };
+        let mut fields = vec![n as u64, tokens, groups, self.parts.len() as u64];
+        fields.extend([numbers(&self.rewards), numbers(&packed.parts), values, begin]);
+        fields.extend(self.ids().map(&mut ids));
+        let PackedStep { token_begin, group_begin, group_rows, .. } = packed;
+        fields.extend([token_begin, group_begin, group_rows].map(|of| ids(of)));
+        fields
+    }
 }
 
 /// Beginning of each of some lengths, and the end of the last.

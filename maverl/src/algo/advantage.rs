@@ -12,11 +12,11 @@ mod valued;
 mod whiten;
 
 pub use anchor::similarity;
-pub use baseline::baselines;
-pub(crate) use baseline::is_greedy;
+pub(crate) use baseline::{baselines, is_greedy};
 pub use compare::{Compared, Comparison};
 pub use compound::Compound;
-pub use declared::{declared, rewarded};
+pub(crate) use declared::declared;
+pub use declared::rewarded;
 pub use ema::EmaBaseline;
 pub use rounds::apply_future_rewards;
 pub use shaping::{
@@ -24,15 +24,16 @@ pub use shaping::{
     shaped_rewards, weighted_rewards,
 };
 pub use valued::{Valued, valued};
-pub use whiten::whiten_tokens;
+pub(crate) use whiten::whiten_tokens;
 
 use maverl_kernels::advantage::{
-    self as kernels, GaeParams, Grouping, Moments, ROUNDING, Relative, Segments, relative,
+    self as kernels, GaeParams, Grouping, Moments, ROUNDING, Segments,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::algo::Sample;
 use crate::config::CriticPlan;
+use crate::credit::Estimators;
 use crate::plan::AlgorithmPlan;
 use crate::trajectory::Episode;
 
@@ -92,19 +93,21 @@ pub struct GroupSummary {
 /// - Only samples count: the rows of a frozen seat are in no statistic.
 /// - What is known of a reward before the step ([`baselines`]) is taken off first.
 /// - With values, or with a declared estimator, these are not the advantages, but the groups are those of the step.
-pub fn advantages(
+pub(crate) fn advantages(
     episodes: &[Episode],
     samples: &[Sample],
     algorithm: &AlgorithmPlan,
+    estimators: &Estimators,
 ) -> Advantages {
     let comparison = Comparison::from(&algorithm.advantage);
     let step = rewarded(episodes, samples, None, comparison.by);
     let rewards = &step.rewards;
-    let Compared { mut values, moments, anchors } = comparison.compare(&step.view());
+    let Compared { mut values, moments, anchors } = comparison.compare(&step.view_on(estimators));
     let mean = RowIds { unit: step.units.clone(), group: step.groups.clone() };
     let deviation = comparison.deviation(&step.view());
     let apart = deviation.as_ref().map(RowIds::grouping);
-    let mut terms = terms(rewards, mean, &moments, deviation.zip(apart.as_ref()));
+    let deviation = deviation.zip(apart.as_ref());
+    let mut terms = terms(estimators, rewards, mean, &moments, deviation);
     terms.anchors = anchors;
     terms.unwhitened.clone_from(&values);
     let singleton = comparison.options.singleton;
@@ -114,27 +117,21 @@ pub fn advantages(
     }
     if algorithm.whiten {
         let tokens: Vec<u32> = samples.iter().map(|sample| sample.tokens as u32).collect();
-        values = kernels::whiten(&values, &tokens, &Segments::one(values.len()));
+        values = estimators.whiten(&values, &tokens, &Segments::one(values.len()));
     }
     Advantages { values, groups, terms }
 }
 
 /// The terms of values that are relative to groups; further terms are added by the caller.
 fn terms(
+    estimators: &Estimators,
     rewards: &[f64],
     mean: RowIds,
     stats: &[Moments],
     deviation: Option<(RowIds, &Grouping)>,
 ) -> Terms {
-    // Compared with nothing and divided by nothing, the value of a row is that of its unit.
-    let options = Relative {
-        baseline: kernels::Baseline::None,
-        singleton: kernels::Singleton::Raw,
-        normalize_std: false,
-        eps: 0.0,
-    };
-    let (units, _) = relative(rewards, &mean.grouping(), None, &options);
-    let moments = |by: &Grouping| relative(rewards, by, None, &options).1;
+    let (units, _) = estimators.units(rewards, &mean.grouping());
+    let moments = |by: &Grouping| estimators.units(rewards, by).1;
     Terms {
         units,
         groups: mean.group,

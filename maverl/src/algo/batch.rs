@@ -81,7 +81,8 @@ mod tests {
         let turns = || vec![turn("t/a", 0), turn("t/b", 1), turn("t/c", 2)];
         let episodes = [episode("p", 1, 1.0, turns()), episode("p", 0, 0.0, turns())];
         let samples = samples(&episodes, &plan);
-        let values = advantages(&episodes, &samples, &plan.algorithm).by_token(&samples);
+        let values = advantages(&episodes, &samples, &plan.algorithm, &crate::credit::CPU)
+            .by_token(&samples);
         let batches = batches(&plan, &episodes, &samples, &values, 0);
         assert_eq!(batches.iter().map(|(policy, _)| *policy).collect::<Vec<_>>(), [0]);
         let rows = &batches[0].1.rows;
@@ -102,7 +103,8 @@ mod tests {
         let turns = || vec![turn("t/a", 0), turn("t/b", 1), turn("t/c", 2)];
         let episodes = [episode("p", 1, 1.0, turns()), episode("p", 0, 0.0, turns())];
         let samples = samples(&episodes, &plan);
-        let values = advantages(&episodes, &samples, &plan.algorithm).by_token(&samples);
+        let values = advantages(&episodes, &samples, &plan.algorithm, &crate::credit::CPU)
+            .by_token(&samples);
         let learn = |plan: &Plan, step| {
             let batches = batches(plan, &episodes, &samples, &values, step);
             batches.into_iter().map(|(policy, _)| policy).collect::<Vec<_>>()

@@ -86,10 +86,8 @@ pub use maverl_engine::loss;
 #[cfg(test)]
 pub(crate) mod testing;
 
-pub(crate) use advantage::is_greedy;
-pub use advantage::{
-    Advantages, GroupSummary, Terms, advantages, baselines, declared, shaped_rewards,
-};
+pub use advantage::{Advantages, GroupSummary, Terms, shaped_rewards};
+pub(crate) use advantage::{advantages, baselines, declared, is_greedy};
 pub use batch::batches;
 pub(crate) use batch::row;
 pub use maverl_engine::loss::{PolicyLoss, RowTokens, policy_gradient, token_weights};

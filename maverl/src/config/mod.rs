@@ -332,7 +332,7 @@ impl RecordConfig {
 #[settings(level = "run")]
 pub struct RuntimeConfig {
     /// Device of models: "cpu", "cuda", "cuda:1", "auto" or "emulated". "auto" takes the first GPU if one can be used. On a
-    /// GPU, products are in bf16. "emulated" runs a GPU's kernels on the CPU: slow, for tests.
+    /// GPU, products are in bf16 and advantages in f32. "emulated" runs a GPU's kernels on the CPU: slow, for tests.
     #[setting(level = "team")]
     pub device: Device,
     /// Threads of the numeric kernels; 0 is one per core. Results do not depend on it.

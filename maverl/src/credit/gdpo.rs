@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::settings::Settings;
 
-use super::{Advantage, Baseline, GroupBy, Relative, Rewarded, Segments, Singleton, relative};
+use super::{Advantage, Baseline, GroupBy, Relative, Rewarded, Segments, Singleton};
 
 /// GDPO: each reward is normalized within its group by itself, then their sum over the step.
 ///
@@ -38,13 +38,13 @@ impl Advantage for Gdpo {
         let by = step.grouping();
         for part in step.parts {
             let weight = self.weights.get(&part.name).copied().unwrap_or(1.0);
-            let (normalized, _) = relative(&part.values, &by, None, &options);
+            let (normalized, _) = step.relative(&part.values, &by, None, &options);
             for (out, advantage) in out.iter_mut().zip(normalized) {
                 *out += weight * advantage;
             }
         }
         let all = Segments::one(out.len()).into();
-        out.copy_from_slice(&relative(out, &all, None, &options).0);
+        out.copy_from_slice(&step.relative(out, &all, None, &options).0);
     }
 
     fn group_by(&self) -> GroupBy {

@@ -2,8 +2,13 @@
 
 use std::fmt::Write as _;
 
-use maverl_kernels::emulate::estimator_source;
+use maverl_kernels::emulate::{StepArrays, estimator_source};
 use serde_json::Value;
+
+use super::RewardedStep;
+
+/// Largest distance of a kernel from its Rust twin, in parts of the largest advantage of the step (or of 1).
+const TOLERANCE: f64 = 1e-5;
 
 /// Source of a kernel beside an estimator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,4 +39,34 @@ fn constants(settings: &Value) -> String {
         let _ = writeln!(text, "constexpr {kind} {name} = {value};");
     }
     text + "}"
+}
+
+/// Returns a step as kernels read it.
+pub(crate) fn arrays(step: &RewardedStep<'_>) -> StepArrays {
+    let narrow = |values: &Vec<f64>| values.iter().map(|&value| value as f32).collect();
+    let ids = |ids: &[usize]| ids.iter().map(|&id| id as u32).collect();
+    StepArrays {
+        rewards: narrow(&step.rewards),
+        parts: step.parts.iter().map(|part| narrow(&part.values)).collect(),
+        values: step.values.as_ref().map(|values| values.iter().map(narrow).collect()),
+        seats: ids(&step.seats),
+        turns: ids(&step.turns),
+        tasks: ids(&step.tasks),
+        episodes: ids(&step.episodes),
+        lengths: ids(&step.lengths),
+        units: ids(&step.units),
+        groups: ids(&step.groups),
+    }
+}
+
+/// Returns the first advantage of a kernel that differs from that of its Rust twin: its place, and both values.
+pub(crate) fn difference(got: &[f32], want: &[f64]) -> Option<String> {
+    let largest = want.iter().fold(1.0_f64, |largest, value| largest.max(value.abs()));
+    let differs = |(got, want): (&f32, &f64)| {
+        // An advantage that is no number is too far from any other.
+        let near = (f64::from(*got) - want).abs() / largest <= TOLERANCE;
+        !near
+    };
+    let place = got.iter().zip(want).position(differs)?;
+    Some(format!("place {place}: the kernel gives {}, Rust {}", got[place], want[place]))
 }

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use maverl_kernels::advantage::Grouping;
+use maverl_kernels::advantage::{GaeSteps, Grouping, Moments, RaggedRows, Relative, Segments};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use super::backend::{CPU, Estimators};
 
 /// Rows that are compared with each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
@@ -67,6 +69,8 @@ pub struct Rewarded<'a> {
     /// Sums of the parts of rewards that are for a turn, of every turn of each episode by its id, also of turns that are no
     /// rows.
     pub turn_parts: &'a [Vec<f64>],
+    /// Place of the functions below.
+    estimators: &'a Estimators,
 }
 
 impl<'a> Rewarded<'a> {
@@ -88,6 +92,70 @@ impl<'a> Rewarded<'a> {
     /// Units and groups, as [`relative`](super::relative()) takes them.
     pub fn grouping(&self) -> Grouping {
         Grouping::units(self.units, self.groups)
+    }
+
+    /// [`relative`](super::relative()) where the run computes advantages: on the CPU the function, in f64; on a device
+    /// (`runtime.device`) its kernel, with inputs and results in f32.
+    ///
+    /// # Panics
+    ///
+    /// If the lengths differ.
+    pub fn relative(
+        &self,
+        values: &[f64],
+        by: &Grouping,
+        deviation: Option<&Grouping>,
+        options: &Relative,
+    ) -> (Vec<f64>, Vec<Moments>) {
+        self.estimators.relative(values, by, deviation, options)
+    }
+
+    /// [`moments`](super::moments()) where the run computes advantages, as [`relative`](Self::relative).
+    ///
+    /// # Panics
+    ///
+    /// If the lengths differ.
+    pub fn moments(&self, values: &[f64], by: &Segments) -> Vec<Moments> {
+        self.estimators.moments(values, by)
+    }
+
+    /// [`gae`](super::gae()) where the run computes advantages, as [`relative`](Self::relative).
+    ///
+    /// # Panics
+    ///
+    /// If the lengths differ.
+    pub fn gae(
+        &self,
+        rewards: &[f64],
+        values: &[f64],
+        after: &[f64],
+        places: &RaggedRows,
+        steps: GaeSteps,
+    ) -> (Vec<f64>, Vec<f64>) {
+        self.estimators.gae(rewards, values, after, places, steps)
+    }
+
+    /// [`returns`](super::returns()) where the run computes advantages, as [`relative`](Self::relative).
+    ///
+    /// # Panics
+    ///
+    /// If the lengths differ.
+    pub fn returns(&self, rewards: &[f64], places: &RaggedRows, gamma: f64) -> Vec<f64> {
+        self.estimators.returns(rewards, places, gamma)
+    }
+
+    /// [`whiten`](super::whiten()) where the run computes advantages, as [`relative`](Self::relative).
+    ///
+    /// # Panics
+    ///
+    /// If the lengths differ.
+    pub fn whiten(&self, values: &[f64], tokens: &[u32], by: &Segments) -> Vec<f64> {
+        self.estimators.whiten(values, tokens, by)
+    }
+
+    /// Place where the run computes advantages.
+    pub(crate) fn estimators(&self) -> &'a Estimators {
+        self.estimators
     }
 
     /// Dense ids of units and of groups by a choice of rows.
@@ -153,9 +221,15 @@ pub struct RewardedStep<'p> {
 }
 
 impl RewardedStep<'_> {
-    /// The step as an estimator takes it.
+    /// The step as an estimator takes it on the CPU.
     pub fn view(&self) -> Rewarded<'_> {
+        self.view_on(&CPU)
+    }
+
+    /// The step as an estimator takes it.
+    pub(crate) fn view_on<'s>(&'s self, estimators: &'s Estimators) -> Rewarded<'s> {
         Rewarded {
+            estimators,
             rewards: &self.rewards,
             parts: &self.parts,
             values: self.values.as_deref(),
@@ -174,12 +248,8 @@ impl RewardedStep<'_> {
         }
     }
 
-    /// Advantages of the step: one for each row, or for each token if the estimator gives those.
+    /// Advantages of the step on the CPU: one for each row, or for each token if the estimator gives those.
     pub fn estimate(&self, estimator: &dyn super::Advantage) -> Vec<f64> {
-        let step = self.view();
-        let places = if estimator.by_token() { step.tokens() } else { step.len() };
-        let mut out = vec![0.0; places];
-        estimator.estimate(&step, &mut out);
-        out
+        CPU.estimate(self, estimator)
     }
 }

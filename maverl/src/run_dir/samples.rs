@@ -46,6 +46,12 @@ pub struct EstimatorRecord {
     /// `sqrt(deviation² + 1e-8)`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub whiten: Option<(f64, f64)>,
+    /// Device that computed the advantages, in f32; `None` for the CPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
+    /// File of the kernel of a declared estimator that computed the advantages; `None` for its Rust function.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<String>,
 }
 
 /// A group of samples.
@@ -217,11 +223,14 @@ impl StepSamples {
     /// Returns the arithmetic of a sample's advantage by a group, term by term; `None` if the advantage is not that of
     /// a group.
     pub fn arithmetic(&self, sample: &SampleRecord) -> Option<Arithmetic> {
-        let EstimatorRecord { estimator, baseline, normalize_std, eps, singleton, .. } =
+        let EstimatorRecord { estimator, baseline, normalize_std, eps, singleton, device, .. } =
             &self.estimator;
         let group = self.groups.get(sample.group?).filter(|_| estimator == "group")?;
         let other = sample.deviation_group.and_then(|id| self.deviation_groups.get(id));
-        let unit = sample.unit.unwrap_or(sample.reward - sample.baseline);
+        let own = sample.reward - sample.baseline;
+        // A device takes rewards in f32.
+        let own = if device.is_some() { f64::from(own as f32) } else { own };
+        let unit = sample.unit.unwrap_or(own);
         let alone = group.size == 1 && baseline != "none";
         let centered = match baseline.as_str() {
             _ if alone => unit,

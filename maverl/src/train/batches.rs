@@ -8,7 +8,7 @@ use crate::algo::{
     self, Sample, ValueTarget, baselines, declared, flat_tasks, is_greedy, shaped_rewards,
     value_batches,
 };
-use crate::config::GroupBy;
+use crate::credit::{Estimators, GroupBy};
 use crate::metrics::{Metrics, rollout};
 use crate::plan::Plan;
 use crate::run_dir::StepSamples;
@@ -76,10 +76,11 @@ pub(super) fn samples(
     StepPlan { plan, step, .. }: &StepPlan<'_>,
     episodes: &[Episode],
     state: &mut AlgorithmState,
+    estimators: &Estimators,
 ) -> Result<Samples, TrainError> {
     let mut rows = algo::samples(episodes, plan);
     shaped_rewards(episodes, &mut rows, &plan.algorithm);
-    baselines(plan, episodes, &mut rows, &mut state.averages);
+    baselines(plan, episodes, &mut rows, &mut state.averages, estimators);
     if rows.is_empty() {
         let scored = episodes.iter().filter(|episode| episode.score().is_some()).count();
         if scored == 0 && !episodes.is_empty() {
@@ -104,10 +105,11 @@ pub(super) fn advantages(
     episodes: &[Episode],
     samples: &[Sample],
     predicted: &ValuePredictions,
+    estimators: &Estimators,
 ) -> Advantages {
     let algorithm = &plan.algorithm;
-    let mut among = algo::advantages(episodes, samples, algorithm);
-    let declared = declared(episodes, samples, &predicted.values, algorithm);
+    let mut among = algo::advantages(episodes, samples, algorithm, estimators);
+    let declared = declared(episodes, samples, &predicted.values, algorithm, estimators);
     if let Some(declared) = &declared {
         among.groups.flat = declared.iter().flatten().all(|advantage| *advantage == 0.0);
     }
@@ -117,7 +119,7 @@ pub(super) fn advantages(
         let flat = among.groups.flat;
         let compared = declared.is_none();
         let (before, tokens) = match declared {
-            Some(declared) => (declared.clone(), whitened(plan, declared)),
+            Some(declared) => (declared.clone(), whitened(plan, declared, estimators)),
             None => (unwhitened(&among).by_token(samples), among.by_token(samples)),
         };
         let estimated = Estimated {
@@ -127,15 +129,16 @@ pub(super) fn advantages(
             after: &tokens,
             values: &[],
             returns: &[],
+            estimators,
         };
         let record = record(plan, episodes, samples, &estimated);
         return Advantages { tokens, targets: Vec::new(), metrics, flat, record };
     };
     let step = rewarded(episodes, samples, Some(&predicted.values), GroupBy::TaskSeat);
-    let Valued { advantages, returns } = valued(&step.view(), critic);
+    let Valued { advantages, returns } = valued(&step.view_on(estimators), critic);
     metrics.extend(measure::values(plan, samples, &predicted.values, &returns));
     let before = declared.unwrap_or(advantages);
-    let tokens = whitened(plan, before.clone());
+    let tokens = whitened(plan, before.clone(), estimators);
     let estimated = Estimated {
         estimator,
         terms: None,
@@ -143,6 +146,7 @@ pub(super) fn advantages(
         after: &tokens,
         values: &predicted.values,
         returns: &returns,
+        estimators,
     };
     let record = record(plan, episodes, samples, &estimated);
     Advantages { tokens, targets: predicted.targets(&returns), metrics, flat: false, record }
@@ -154,9 +158,11 @@ pub(super) fn mixed(
     episodes: &[Episode],
     samples: &[Sample],
     predicted: &ValuePredictions,
-    (before, metrics): (Vec<Vec<f64>>, Metrics),
+    (mut before, metrics): (Vec<Vec<f64>>, Metrics),
+    estimators: &Estimators,
 ) -> Advantages {
-    let tokens = whitened(plan, before.clone());
+    before.iter_mut().for_each(|advantages| estimators.round(advantages));
+    let tokens = whitened(plan, before.clone(), estimators);
     let estimated = Estimated {
         estimator: "mixer",
         terms: None,
@@ -164,6 +170,7 @@ pub(super) fn mixed(
         after: &tokens,
         values: &predicted.values,
         returns: &[],
+        estimators,
     };
     let record = record(plan, episodes, samples, &estimated);
     Advantages { tokens, targets: Vec::new(), metrics, flat: false, record }
@@ -175,9 +182,9 @@ fn unwhitened(among: &algo::Advantages) -> algo::Advantages {
 }
 
 /// Whitens advantages if the algorithm does.
-fn whitened(plan: &Plan, mut advantages: Vec<Vec<f64>>) -> Vec<Vec<f64>> {
+fn whitened(plan: &Plan, mut advantages: Vec<Vec<f64>>, estimators: &Estimators) -> Vec<Vec<f64>> {
     if plan.algorithm.whiten {
-        whiten_tokens(&mut advantages);
+        whiten_tokens(&mut advantages, estimators);
     }
     advantages
 }
@@ -218,6 +225,7 @@ mod tests {
 
     use super::*;
     use crate::algo::testing::{episode, plan, turn};
+    use crate::credit::CPU;
 
     fn played(rewards: [f64; 2]) -> [Episode; 2] {
         let one = |index, reward| episode("p", index, reward, vec![turn("t/a", 0)]);
@@ -228,8 +236,8 @@ mod tests {
         let at = StepPlan { plan, step: 0, rates: None };
         let none = ValuePredictions::default();
         let Samples { rows, metrics } =
-            samples(&at, episodes, &mut AlgorithmState::default()).unwrap();
-        let advantages = advantages(plan, episodes, &rows, &none);
+            samples(&at, episodes, &mut AlgorithmState::default(), &CPU).unwrap();
+        let advantages = advantages(plan, episodes, &rows, &none, &CPU);
         let batches = batches(&at, episodes, &rows, &advantages, &none);
         (metrics, advantages, batches)
     }
@@ -248,7 +256,7 @@ mod tests {
     fn a_step_without_a_turn_to_train_on_is_an_error() {
         let plan = plan(&[("t/a", false)]);
         let at = StepPlan { plan: &plan, step: 4, rates: None };
-        let error = samples(&at, &played([1.0, 0.0]), &mut AlgorithmState::default());
+        let error = samples(&at, &played([1.0, 0.0]), &mut AlgorithmState::default(), &CPU);
         let error = error.unwrap_err().to_string();
         assert!(error.starts_with("step 5 has 2 scored episodes"), "{error}");
     }

@@ -93,6 +93,32 @@ pub enum TrainError {
         /// Log of the compiler.
         log: String,
     },
+    /// The CUDA C++ kernel of the run's estimator gives other advantages than its Rust function.
+    #[error(
+        "the kernel `{file}` of the estimator `{estimator}` differs from its Rust function on {device}: step `{step}`, \
+         {difference}. They may differ by 1e-5 of the largest advantage of a step; the test \
+         `maverl::testing::same_advantages` compares them without a GPU"
+    )]
+    KernelDiffers {
+        /// Name of the estimator.
+        estimator: String,
+        /// File of the kernel, as it was written in the attribute.
+        file: &'static str,
+        /// Name of the device.
+        device: String,
+        /// Name of the generated step.
+        step: &'static str,
+        /// Place of the first different advantage, and both values.
+        difference: String,
+    },
+    /// A device failed to compute advantages.
+    #[error("{device} failed to compute advantages: {reason}")]
+    Estimators {
+        /// Name of the device.
+        device: String,
+        /// Error of the device.
+        reason: String,
+    },
     /// An estimator gave an advantage that is no finite number.
     #[error(
         "step {step}: the estimator `{estimator}` gave {found:e} for {row}; an advantage is a finite number"
@@ -223,10 +249,12 @@ impl TrainError {
             Self::Runtime(_)
             | Self::Transcript { .. }
             | Self::Tokenizer { .. }
-            | Self::Mixer { .. } => ErrorKind::Model,
+            | Self::Mixer { .. }
+            | Self::Estimators { .. } => ErrorKind::Model,
             Self::Untrainable { .. }
             | Self::Rollout(_)
             | Self::Kernel { .. }
+            | Self::KernelDiffers { .. }
             | Self::NotFinite { .. } => ErrorKind::Team,
             Self::Data(_) | Self::Demonstration { .. } | Self::Verifier { .. } => ErrorKind::Data,
             Self::Unscored { .. } | Self::NoneScored { .. } => ErrorKind::Unscored,

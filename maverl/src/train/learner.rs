@@ -11,6 +11,7 @@ use crate::algo::Sample;
 use crate::algo::advantage::Compound;
 use crate::checkpoint::{Checkpoint, Draft};
 use crate::config::UpdateOrder;
+use crate::credit::Estimators;
 use crate::metrics::Metrics;
 use crate::plan::Plan;
 use crate::rng::SplitMix64;
@@ -23,7 +24,7 @@ use crate::train::mixer::{self, Mixer};
 use crate::train::ranks::{Peers, join_all};
 use crate::train::spans::Span;
 use crate::train::state::{AlgorithmState, VERIFIER, VerifierRecord};
-use crate::train::{kl_penalty, measure};
+use crate::train::{estimator, kl_penalty, measure};
 use crate::trajectory::Episode;
 
 /// Salt of the seed of update orders.
@@ -44,6 +45,8 @@ pub(super) struct Learner {
     mixer: Option<Mixer>,
     /// State of a verifier beside its weights; none before its first evaluation.
     pub(super) verifier: Option<VerifierRecord>,
+    /// Place where advantages are computed.
+    estimators: Estimators,
     /// Start of the computation of a step's advantages.
     began: Option<Instant>,
     /// Ranks that learn together.
@@ -71,8 +74,9 @@ impl Updated {
 
 impl Learner {
     /// Returns the learner of policies as they were loaded.
-    pub(super) fn new(policies: &[Policy], peers: Peers) -> Self {
+    pub(super) fn new(policies: &[Policy], peers: Peers, estimators: Estimators) -> Self {
         Self {
+            estimators,
             policies: policies.to_vec(),
             state: AlgorithmState::default(),
             mixer: None,
@@ -114,7 +118,9 @@ impl Learner {
         episodes: &[Episode],
     ) -> Result<Samples, TrainError> {
         self.began.get_or_insert_with(Instant::now);
-        batches::samples(at, episodes, &mut self.state)
+        let samples = batches::samples(at, episodes, &mut self.state, &self.estimators);
+        estimator::computed(&self.estimators)?;
+        samples
     }
 
     /// Predicts the values of samples; nothing without critics.
@@ -135,15 +141,18 @@ impl Learner {
         samples: &[Sample],
         predicted: &ValuePredictions,
     ) -> Result<Advantages, TrainError> {
-        match at.plan.mixed() {
-            None => Ok(batches::advantages(at.plan, episodes, samples, predicted)),
+        let estimators = &self.estimators;
+        let advantages = match at.plan.mixed() {
+            None => batches::advantages(at.plan, episodes, samples, predicted, estimators),
             Some(mixed) => {
                 let rows = (mixed, samples);
                 let mixer = &mut self.mixer;
                 let mixed = mixer::learn(at, &self.policies, mixer, rows, predicted).await?;
-                Ok(batches::mixed(at.plan, episodes, samples, predicted, mixed))
+                batches::mixed(at.plan, episodes, samples, predicted, mixed, estimators)
             }
-        }
+        };
+        estimator::computed(estimators)?;
+        Ok(advantages)
     }
 
     /// Updates policies and critics with the batches of a step. The factors of policies that are updated in turn are

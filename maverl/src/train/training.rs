@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::algo::is_greedy;
 use crate::checkpoint::{Checkpoint, Draft};
 use crate::config::{Preset, TaskConfig};
+use crate::credit::Estimators;
 use crate::data;
 use crate::eval::EvalSpec;
 use crate::metrics::Metrics;
@@ -27,7 +28,7 @@ use crate::train::sink::Observers;
 use crate::train::step::{learn, step};
 use crate::train::trainable::{Stepped, Trainable};
 use crate::train::verifier::verify;
-use crate::train::{measure, supervised};
+use crate::train::{estimator, measure, supervised};
 use crate::trajectory::{Episode, Seat};
 
 /// Number of tasks that the environment reports on before the run.
@@ -63,6 +64,16 @@ impl<'p> Training<'p> {
         let told = (&observers.progress, peers);
         let (servers, policies) = Servers::start(plan, runtime.policies(), told)?;
         let policies = &policies;
+        // Evaluations compute no advantages.
+        let estimators = match needs {
+            Needs::Split(_) => Estimators::default(),
+            _ => estimator::open(plan, registry, runtime.resolved_device())?,
+        };
+        if let Some(device) = estimators.device() {
+            let by = estimators.kernel().map(|file| format!(", by the kernel `{file}`"));
+            let by = by.unwrap_or_default();
+            observers.progress.note(&format!("advantages are computed on {device}{by}"));
+        }
         Ok(Self {
             plan,
             swapped: (plan.algorithm.swap_every > 0).then(|| plan.with_swapped_policies()),
@@ -74,7 +85,7 @@ impl<'p> Training<'p> {
                 held_out,
                 (observers, peers.clone()),
             )?,
-            learner: Learner::new(policies, peers.clone()),
+            learner: Learner::new(policies, peers.clone(), estimators),
             ranks: peers.size(),
             dataset,
             device: device(runtime),

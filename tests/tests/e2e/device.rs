@@ -1,5 +1,6 @@
 //! Runs on the emulated device: the kernels of a GPU as C++ on the CPU.
 
+use maverl::run_dir::read_samples;
 use maverl::runtime::DeviceChoice;
 use serde_json::Value;
 
@@ -31,11 +32,41 @@ fn a_run_on_the_emulated_device_has_no_mismatch_and_resumes_to_the_bit() {
     assert_eq!(whole.rows(), part.rows());
     assert_eq!(whole.weights(2, "tiny"), part.weights(2, "tiny"));
     assert_ne!(whole.weights(1, "tiny"), whole.weights(2, "tiny"));
+    let samples = read_samples(&whole.0.join("samples/step-000001.jsonl.zst")).unwrap();
+    assert_eq!(samples.estimator.device.as_deref(), Some("emulated"));
+    for sample in &samples.samples {
+        let written = samples.arithmetic(sample).unwrap().advantage;
+        let largest = sample.advantage.abs().max(1.0);
+        assert!((written - sample.advantage).abs() <= 1e-5 * largest, "{sample:?}: {written}");
+    }
     for step in whole.steps() {
         assert_eq!(step["mismatch/tiny/logp_abs_max"], Value::from(0.0), "{step:#}");
     }
     let provenance = whole.json("provenance.json");
     assert!(provenance["device"].as_str().unwrap().starts_with("emulated; cpu"), "{provenance}");
+}
+
+#[test]
+fn the_kernel_of_a_declared_estimator_computes_the_advantages_of_a_run_on_a_device() {
+    if let Some(reason) = DeviceChoice::Emulated.unavailable() {
+        eprintln!("skipped: {reason}");
+        return;
+    }
+    let lab = lab();
+    let margin = ["algorithm.advantage.kind=\"duo/margin\"", "algorithm.advantage.scale=2.5"];
+    let set = [&SET[..], &margin, &["steps=1"]].concat();
+    let ended = lab.run(&maverl_tests::lab::train_args("run", &set)).succeeded();
+    let note = "advantages are computed on emulated, by the kernel `margin.cu`";
+    assert!(ended.stderr.contains(note) || ended.stdout.contains(note), "{ended}");
+    let samples = read_samples(&lab.path("run/samples/step-000001.jsonl.zst")).unwrap();
+    let of = &samples.estimator;
+    assert_eq!(of.estimator, "duo/margin");
+    assert_eq!((of.device.as_deref(), of.kernel.as_deref()), (Some("emulated"), Some("margin.cu")));
+    // Numbers of a kernel are of f32.
+    assert!(samples.samples.iter().any(|sample| sample.advantage != 0.0));
+    for sample in &samples.samples {
+        assert_eq!(sample.advantage, f64::from(sample.advantage as f32), "{sample:?}");
+    }
 }
 
 #[test]

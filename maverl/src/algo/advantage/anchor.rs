@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use maverl_kernels::advantage::{RaggedRows, returns as discounted_returns};
+use maverl_kernels::advantage::RaggedRows;
 
 use super::RowIds;
 use crate::credit::{Rewarded, dense};
@@ -95,14 +95,21 @@ pub(super) fn groups(step: &Rewarded<'_>, least: f64) -> RowIds {
 
 /// The discounted rewards from each row's turn on. A turn earns its own parts, the last turn what the episode earns.
 pub(super) fn returns(step: &Rewarded<'_>, gamma: f64) -> Vec<f64> {
-    let of = |row: usize| {
-        let turn = step.turns[row];
-        let mut rewards = step.turn_parts[step.episodes[row]].clone();
-        let own = rewards[turn];
+    let (mut rewards, mut lengths) = (Vec::new(), Vec::with_capacity(step.len()));
+    for row in 0..step.len() {
+        let parts = &step.turn_parts[step.episodes[row]];
+        let own = parts[step.turns[row]];
+        rewards.extend_from_slice(parts);
         if let Some(last) = rewards.last_mut() {
             *last += step.earned[row] - own;
         }
-        discounted_returns(&rewards, &RaggedRows::rows(&[rewards.len()]), gamma)[turn]
+        lengths.push(parts.len());
+    }
+    let found = step.returns(&rewards, &RaggedRows::rows(&lengths), gamma);
+    let mut first = 0;
+    let of = |(row, length): (usize, usize)| {
+        first += length;
+        found[first - length + step.turns[row]]
     };
-    (0..step.len()).map(of).collect()
+    lengths.into_iter().enumerate().map(of).collect()
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::EmaBaseline;
 use crate::algo::{Sample, TaskKey};
-use crate::credit::KnownBaseline;
+use crate::credit::{Estimators, KnownBaseline};
 use crate::plan::Plan;
 use crate::trajectory::Episode;
 
@@ -25,11 +25,12 @@ pub(crate) fn is_greedy(plan: &Plan, episode: &Episode) -> bool {
 /// - The greedy episode of a task says what its seat earned there, in the mean over its turns; a seat that did not speak
 ///   in it is compared with the mean over all of its turns.
 /// - Samples of a task whose greedy episode could not be scored are left out.
-pub fn baselines(
+pub(crate) fn baselines(
     plan: &Plan,
     episodes: &[Episode],
     samples: &mut Vec<Sample>,
     averages: &mut EmaBaseline,
+    estimators: &Estimators,
 ) {
     match plan.algorithm.advantage.baseline() {
         KnownBaseline::Greedy => {
@@ -49,7 +50,7 @@ pub fn baselines(
                 sample.baseline = averages.of(sample.seat);
             }
             averages.momentum = momentum;
-            averages.step(&rewards, &seats);
+            averages.step(&rewards, &seats, estimators);
         }
         KnownBaseline::None => {}
     }

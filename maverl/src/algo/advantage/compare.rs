@@ -1,6 +1,6 @@
 //! Estimators that compare rewards: with a group, with a baseline that is known before the step, or with nothing.
 
-use maverl_kernels::advantage::{self as kernels, Moments, Relative, relative};
+use maverl_kernels::advantage::{self as kernels, Moments, Relative};
 
 use super::{RowIds, anchor};
 use crate::config::{
@@ -51,17 +51,18 @@ impl Comparison {
     pub fn compare(&self, step: &Rewarded<'_>) -> Compared {
         let deviation = self.deviation(step).map(|ids| ids.grouping());
         let (mut values, moments) =
-            relative(step.rewards, &step.grouping(), deviation.as_ref(), &self.options);
+            step.relative(step.rewards, &step.grouping(), deviation.as_ref(), &self.options);
         let anchor = self.anchor.filter(|anchor| anchor.weight != 0.0);
         let anchors = anchor.map(|anchor| {
             let returns = anchor::returns(step, anchor.discount);
             let alike = anchor::groups(step, anchor.similarity);
             let (baseline, singleton) = (kernels::Baseline::Mean, kernels::Singleton::Zero);
             let options = Relative { baseline, singleton, ..self.options };
-            let (among, _) = relative(&returns, &alike.grouping(), None, &options);
+            let (among, _) = step.relative(&returns, &alike.grouping(), None, &options);
             for (value, among) in values.iter_mut().zip(&among) {
                 *value += anchor.weight * among;
             }
+            step.estimators().round(&mut values);
             among
         });
         Compared { values, moments, anchors }

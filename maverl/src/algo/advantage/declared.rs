@@ -2,7 +2,7 @@
 
 use crate::algo::Sample;
 use crate::config::AdvantagePlan;
-use crate::credit::{GroupBy, RewardColumn, RewardedStep, dense};
+use crate::credit::{Estimators, GroupBy, RewardColumn, RewardedStep, dense};
 use crate::plan::AlgorithmPlan;
 use crate::trajectory::{Episode, RewardOf};
 
@@ -19,17 +19,18 @@ const OTHER: &str = "other";
 /// # Panics
 ///
 /// If there are values, and not a list of them for each sample.
-pub fn declared(
+pub(crate) fn declared(
     episodes: &[Episode],
     samples: &[Sample],
     values: &[Vec<f64>],
     algorithm: &AlgorithmPlan,
+    estimators: &Estimators,
 ) -> Option<Vec<Vec<f64>>> {
     let AdvantagePlan::Declared(declared) = &algorithm.advantage else { return None };
     let estimator = &*declared.value;
     let values = algorithm.critic.is_some().then_some(values);
     let step = rewarded(episodes, samples, values, estimator.group_by());
-    let advantages = step.estimate(estimator);
+    let advantages = estimators.estimate(&step, estimator);
     let mut first = 0;
     let by_token = samples.iter().zip(&advantages).map(|(sample, &whole)| {
         if !estimator.by_token() {

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use maverl_kernels::advantage::{Segments, ema};
+use maverl_kernels::advantage::Segments;
 use serde::{Deserialize, Serialize};
+
+use crate::credit::Estimators;
 
 /// A moving average of the rewards of each seat.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -25,15 +27,21 @@ impl EmaBaseline {
         self.seats.get(&seat).copied().unwrap_or(0.0)
     }
 
-    /// The advantages of a step's rows `[N]`, taken before the averages move: [`ema`].
+    /// The advantages of a step's rows `[N]`, taken before the averages move:
+    /// [`ema`](maverl_kernels::advantage::ema()).
     ///
     /// # Panics
     ///
     /// If the lengths differ.
-    pub fn step(&mut self, rewards: &[f64], seats: &[usize]) -> Vec<f64> {
+    pub(crate) fn step(
+        &mut self,
+        rewards: &[f64],
+        seats: &[usize],
+        estimators: &Estimators,
+    ) -> Vec<f64> {
         let segments = Segments::of(seats);
         let mut averages: Vec<f64> = (0..segments.groups()).map(|seat| self.of(seat)).collect();
-        let advantages = ema(rewards, &segments, self.momentum, &mut averages);
+        let advantages = estimators.ema(rewards, &segments, self.momentum, &mut averages);
         self.seats.extend(seats.iter().map(|&seat| (seat, averages[seat])));
         advantages
     }

@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used)]
 #![allow(clippy::approx_constant)] // values of the reference, as it prints them
 
-use maverl_kernels::advantage::{GaeParams, GaeSteps, RaggedRows, gae, whiten};
+use maverl_kernels::advantage::{GaeParams, GaeSteps, RaggedRows, Relative, gae, relative, whiten};
 use serde_json::Value;
 
 use super::*;
@@ -12,9 +12,13 @@ use crate::config::{
     AdvantagePlan, AnchorPlan, GreedyPlan, GroupBaseline, GroupPlan, MovingAveragePlan, RewardPlan,
     Shaping, ShapingPlan, Singleton,
 };
-use crate::credit::GroupBy;
+use crate::credit::{CPU, GroupBy};
 use crate::plan::{Chosen, InfluencePlan, Instance};
 use crate::trajectory::{RewardOf, RewardPart};
+
+fn advantages(episodes: &[Episode], samples: &[Sample], algorithm: &AlgorithmPlan) -> Advantages {
+    super::advantages(episodes, samples, algorithm, &CPU)
+}
 
 fn sample(task: &str, episode: usize, seat: usize, reward: f64) -> Sample {
     Sample {
@@ -292,9 +296,9 @@ fn mean_and_deviation_may_be_of_the_task_or_of_the_seat() {
 #[test]
 fn a_baseline_of_each_seat_moves_after_its_advantages() {
     let mut ema = EmaBaseline::new(0.9);
-    assert_eq!(ema.step(&[1.0, 0.0, 2.0], &[0, 0, 1]), [1.0, 0.0, 2.0]);
+    assert_eq!(ema.step(&[1.0, 0.0, 2.0], &[0, 0, 1], &CPU), [1.0, 0.0, 2.0]);
     assert_close("ema", &[ema.seats[&0], ema.seats[&1]], &[0.05, 0.2], 1e-12);
-    assert_close("ema", &ema.step(&[1.0], &[1]), &[0.8], 1e-12);
+    assert_close("ema", &ema.step(&[1.0], &[1], &CPU), &[0.8], 1e-12);
     assert_close("ema", &[ema.seats[&0], ema.seats[&1]], &[0.05, 0.28], 1e-12);
 }
 
@@ -479,7 +483,7 @@ fn a_greedy_episode_is_compared_with_and_not_trained_on() {
     ];
     let mut found = samples(&episodes, &plan);
     assert_eq!(found.len(), 6);
-    baselines(&plan, &episodes, &mut found, &mut EmaBaseline::default());
+    baselines(&plan, &episodes, &mut found, &mut EmaBaseline::default(), &CPU);
     // Seat a earned 0.25 and 0.75 greedily; b did not speak then.
     assert_eq!(found.iter().map(|s| s.baseline).collect::<Vec<_>>(), [0.5; 4]);
     let values = advantages(&episodes, &found, &plan.algorithm).values;
@@ -497,7 +501,7 @@ fn a_moving_average_is_taken_off_before_it_moves() {
             |(reward, index)| episode("p", index, reward, vec![turn("t/a", 0), turn("t/b", 1)]);
         let episodes: Vec<_> = rewards.into_iter().zip(0..).map(of).collect();
         let mut found = samples(&episodes, &plan);
-        baselines(&plan, &episodes, &mut found, &mut averages);
+        baselines(&plan, &episodes, &mut found, &mut averages, &CPU);
         advantages(&episodes, &found, &plan.algorithm).values
     };
     assert_eq!(step([1.0, 0.0]), [1.0, 1.0, 0.0, 0.0]);
@@ -595,7 +599,7 @@ fn a_declared_estimator_sees_parts_and_dense_ids_and_gives_an_advantage_for_each
     let chosen = Chosen { name: "t/seen".to_owned(), options: Value::Null };
     let seen = Instance { chosen, value: std::sync::Arc::new(Seen) as _ };
     let algorithm = AlgorithmPlan { advantage: AdvantagePlan::Declared(seen), ..plan.algorithm };
-    let got = declared(&episodes, &samples, &[], &algorithm).unwrap();
+    let got = declared(&episodes, &samples, &[], &algorithm, &CPU).unwrap();
     assert_eq!(got, [[1.0, 1.0], [111.0, 111.0], [200.25, 200.25], [310.25, 310.25]]);
 }
 

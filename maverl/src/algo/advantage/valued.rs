@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use maverl_kernels::advantage::{GaeParams, GaeSteps, RaggedRows, gae};
+use maverl_kernels::advantage::{GaeParams, GaeSteps, RaggedRows};
 
 use crate::config::{Bootstrap, CriticPlan, Granularity};
 use crate::credit::{Advantage, Rewarded};
@@ -37,43 +37,36 @@ pub fn valued(step: &Rewarded<'_>, critic: &CriticPlan) -> Valued {
     let values = step.values.expect("valued: values for each row");
     assert_eq!(values.len(), step.len(), "valued: values for each row");
     let hop = GaeParams::from(critic);
+    let chains = chains(step, critic.bootstrap);
+    let (mut rewards, mut predicted, mut lengths) = (Vec::new(), Vec::new(), Vec::new());
+    for chain in &chains {
+        for (place, &i) in chain.iter().enumerate() {
+            let first = rewards.len();
+            rewards.resize(first + values[i].len(), 0.0);
+            if let Some(last) = rewards[first..].last_mut() {
+                *last = match critic.bootstrap {
+                    Bootstrap::Turn => step.earned[i],
+                    _ => earned(step, chain, place),
+                };
+            }
+            predicted.extend_from_slice(&values[i]);
+        }
+        lengths.push(chain.iter().map(|&i| values[i].len()).collect::<Vec<usize>>());
+    }
+    let (places, after) = (RaggedRows::chains(&lengths), vec![0.0; chains.len()]);
+    let (a, g) = step.gae(&rewards, &predicted, &after, &places, GaeSteps::all(hop));
     let mut advantages = vec![Vec::new(); step.len()];
     let mut returns = vec![Vec::new(); step.len()];
-    for chain in chains(step, critic.bootstrap) {
-        let rewards: Vec<Vec<f64>> = chain
-            .iter()
-            .enumerate()
-            .map(|(place, &i)| {
-                let mut rewards = vec![0.0; values[i].len()];
-                if let Some(last) = rewards.last_mut() {
-                    *last = match critic.bootstrap {
-                        Bootstrap::Turn => step.earned[i],
-                        _ => earned(step, &chain, place),
-                    };
-                }
-                rewards
-            })
-            .collect();
-        let lengths: Vec<usize> = rewards.iter().map(Vec::len).collect();
-        let said: Vec<f64> = chain.iter().flat_map(|&i| values[i].iter().copied()).collect();
-        let (a, g) = gae(
-            &rewards.concat(),
-            &said,
-            &[0.0],
-            &RaggedRows::chains(&[lengths]),
-            GaeSteps::all(hop),
-        );
-        let mut first = 0;
-        for &i in &chain {
-            let places = first..first + values[i].len();
-            first = places.end;
-            let (a, g) = (a[places.clone()].to_vec(), g[places].to_vec());
-            advantages[i] = match critic.granularity {
-                Granularity::Token => a,
-                Granularity::Turn => vec![a.first().copied().unwrap_or(0.0); step.lengths[i]],
-            };
-            returns[i] = g;
-        }
+    let mut first = 0;
+    for &i in chains.iter().flatten() {
+        let places = first..first + values[i].len();
+        first = places.end;
+        let (a, g) = (a[places.clone()].to_vec(), g[places].to_vec());
+        advantages[i] = match critic.granularity {
+            Granularity::Token => a,
+            Granularity::Turn => vec![a.first().copied().unwrap_or(0.0); step.lengths[i]],
+        };
+        returns[i] = g;
     }
     Valued { advantages, returns }
 }

@@ -57,6 +57,11 @@ fn groups<E: Estimate<Error: Debug>>(of: &E, seed: u64, n: usize, most: usize, s
             }
         }
     }
+    for by in [&by, &by_units, &all] {
+        let (got, want) = (of.units(&values, by).unwrap(), Cpu.units(&values, by).unwrap());
+        agree(&name, &narrow(&got.0), &narrow(&want.0));
+        same_moments(&name, &got.1, &want.1);
+    }
     let by = Segments::of(&group);
     let tokens: Vec<u32> = ids(seed + 20, n, 4).iter().map(|&t| t as u32).collect();
     let got = of.whiten(&values, &tokens, &by).unwrap();
@@ -69,7 +74,10 @@ fn groups<E: Estimate<Error: Debug>>(of: &E, seed: u64, n: usize, most: usize, s
 }
 
 fn moments<E: Estimate<Error: Debug>>(of: &E, name: &str, values: &[f32], by: &Segments) {
-    let (got, want) = (of.moments(values, by).unwrap(), Cpu.moments(values, by).unwrap());
+    same_moments(name, &of.moments(values, by).unwrap(), &Cpu.moments(values, by).unwrap());
+}
+
+fn same_moments(name: &str, got: &[Moments], want: &[Moments]) {
     assert_eq!(got.len(), want.len(), "{name}");
     for (got, want) in got.iter().zip(want) {
         assert_eq!(got.n, want.n, "{name}");

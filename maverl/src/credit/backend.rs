@@ -1,0 +1,233 @@
+//! Arithmetic of estimators: the functions of `maverl_kernels::advantage` in f64, or the kernels of a device.
+
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+
+use maverl_kernels::advantage::{
+    self as functions, Baseline, GaeSteps, Grouping, Moments, RaggedRows, Relative, Segments,
+    Singleton,
+};
+use maverl_kernels::emulate::StepArrays;
+
+use super::{Advantage, RewardedStep, kernel};
+
+/// The CPU.
+pub(crate) static CPU: Estimators =
+    Estimators { device: None, kernel: None, failure: Mutex::new(None) };
+
+/// Options of a comparison that leave the value of a unit as it is.
+const UNITS: Relative = Relative {
+    baseline: Baseline::None,
+    normalize_std: false,
+    eps: 0.0,
+    singleton: Singleton::Raw,
+};
+
+/// Place where the estimators of a run are computed.
+///
+/// On the CPU these are the functions of [`maverl_kernels::advantage`], in f64. On a device they are kernels with inputs and
+/// results in f32 and sums in f64.
+///
+/// The methods of a device cannot fail, so that an estimator is written once for both: after an error of the device a
+/// result is NaN, and [`Estimators::failure`] returns the error.
+#[derive(Default)]
+pub(crate) struct Estimators {
+    device: Option<(String, Box<dyn Device>)>,
+    /// Kernel of the declared estimator of the run, with the name of its file.
+    kernel: Option<(&'static str, Box<dyn EstimatorKernel>)>,
+    failure: Mutex<Option<String>>,
+}
+
+/// Estimators on a device, over numbers that are rounded to f32.
+pub(crate) trait Device: Send + Sync {
+    /// See [`functions::relative()`].
+    fn relative(
+        &self,
+        values: &[f64],
+        by: &Grouping,
+        deviation: Option<&Grouping>,
+        options: &Relative,
+    ) -> Result<(Vec<f64>, Vec<Moments>), String>;
+
+    /// Values of units by row, and the moments of groups.
+    fn units(&self, values: &[f64], by: &Grouping) -> Result<(Vec<f64>, Vec<Moments>), String>;
+
+    /// See [`functions::moments()`].
+    fn moments(&self, values: &[f64], by: &Segments) -> Result<Vec<Moments>, String>;
+
+    /// See [`functions::gae()`].
+    fn gae(
+        &self,
+        numbers: [&[f64]; 3],
+        places: &RaggedRows,
+        steps: GaeSteps,
+    ) -> Result<(Vec<f64>, Vec<f64>), String>;
+
+    /// See [`functions::returns()`].
+    fn returns(&self, rewards: &[f64], places: &RaggedRows, gamma: f64)
+    -> Result<Vec<f64>, String>;
+
+    /// See [`functions::whiten()`].
+    fn whiten(&self, values: &[f64], tokens: &[u32], by: &Segments) -> Result<Vec<f64>, String>;
+
+    /// See [`functions::ema()`].
+    fn ema(
+        &self,
+        rewards: &[f64],
+        seats: &Segments,
+        momentum: f64,
+        averages: &mut [f64],
+    ) -> Result<Vec<f64>, String>;
+}
+
+/// Kernel of a declared estimator on a device.
+pub(crate) trait EstimatorKernel: Send + Sync {
+    /// Computes the advantages of a step, `[places]`.
+    fn run(&self, step: &StepArrays, places: usize) -> Result<Vec<f32>, String>;
+}
+
+impl fmt::Debug for Estimators {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Estimators")
+            .field("device", &self.device())
+            .field("kernel", &self.kernel())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Estimators {
+    /// Estimators on a device of a name.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn on(name: String, device: Box<dyn Device>) -> Self {
+        Self { device: Some((name, device)), ..Self::default() }
+    }
+
+    /// The same, with a kernel of the declared estimator, which replaces its Rust function.
+    #[cfg(feature = "cuda")]
+    #[must_use]
+    pub(crate) fn with_kernel(self, file: &'static str, kernel: Box<dyn EstimatorKernel>) -> Self {
+        Self { kernel: Some((file, kernel)), ..self }
+    }
+
+    /// Name of the device; none on the CPU.
+    pub(crate) fn device(&self) -> Option<&str> {
+        self.device.as_ref().map(|(name, _)| name.as_str())
+    }
+
+    /// File of the kernel of the declared estimator; none if its Rust function is used.
+    pub(crate) fn kernel(&self) -> Option<&'static str> {
+        self.kernel.as_ref().map(|(file, _)| *file)
+    }
+
+    /// Removes and returns the first error of the device.
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Returns the result of the device, or NaN after an error.
+    fn or_nan<T>(&self, result: Result<T, String>, nan: impl FnOnce() -> T) -> T {
+        result.unwrap_or_else(|error| {
+            let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+            failure.get_or_insert(error);
+            nan()
+        })
+    }
+
+    /// Rounds numbers to those of a device; on the CPU they stay as they are.
+    pub(crate) fn round(&self, values: &mut [f64]) {
+        if self.device.is_some() {
+            values.iter_mut().for_each(|value| *value = f64::from(*value as f32));
+        }
+    }
+
+    /// See [`functions::relative()`].
+    pub(crate) fn relative(
+        &self,
+        values: &[f64],
+        by: &Grouping,
+        deviation: Option<&Grouping>,
+        options: &Relative,
+    ) -> (Vec<f64>, Vec<Moments>) {
+        let Some((_, device)) = &self.device else {
+            return functions::relative(values, by, deviation, options);
+        };
+        let nan =
+            || (vec![f64::NAN; values.len()], functions::relative(values, by, None, &UNITS).1);
+        self.or_nan(device.relative(values, by, deviation, options), nan)
+    }
+
+    /// Returns the value of each row's unit `[N]`, and the moments of each group over its units.
+    pub(crate) fn units(&self, values: &[f64], by: &Grouping) -> (Vec<f64>, Vec<Moments>) {
+        let cpu = || functions::relative(values, by, None, &UNITS);
+        let Some((_, device)) = &self.device else { return cpu() };
+        self.or_nan(device.units(values, by), cpu)
+    }
+
+    /// See [`functions::moments()`].
+    pub(crate) fn moments(&self, values: &[f64], by: &Segments) -> Vec<Moments> {
+        let cpu = || functions::moments(values, by);
+        let Some((_, device)) = &self.device else { return cpu() };
+        self.or_nan(device.moments(values, by), cpu)
+    }
+
+    /// See [`functions::gae()`].
+    pub(crate) fn gae(
+        &self,
+        rewards: &[f64],
+        values: &[f64],
+        after: &[f64],
+        places: &RaggedRows,
+        steps: GaeSteps,
+    ) -> (Vec<f64>, Vec<f64>) {
+        let Some((_, device)) = &self.device else {
+            return functions::gae(rewards, values, after, places, steps);
+        };
+        let nan = || (vec![f64::NAN; rewards.len()], vec![f64::NAN; rewards.len()]);
+        self.or_nan(device.gae([rewards, values, after], places, steps), nan)
+    }
+
+    /// See [`functions::returns()`].
+    pub(crate) fn returns(&self, rewards: &[f64], places: &RaggedRows, gamma: f64) -> Vec<f64> {
+        let Some((_, device)) = &self.device else {
+            return functions::returns(rewards, places, gamma);
+        };
+        self.or_nan(device.returns(rewards, places, gamma), || vec![f64::NAN; rewards.len()])
+    }
+
+    /// See [`functions::whiten()`].
+    pub(crate) fn whiten(&self, values: &[f64], tokens: &[u32], by: &Segments) -> Vec<f64> {
+        let Some((_, device)) = &self.device else { return functions::whiten(values, tokens, by) };
+        self.or_nan(device.whiten(values, tokens, by), || vec![f64::NAN; values.len()])
+    }
+
+    /// See [`functions::ema()`].
+    pub(crate) fn ema(
+        &self,
+        rewards: &[f64],
+        seats: &Segments,
+        momentum: f64,
+        averages: &mut [f64],
+    ) -> Vec<f64> {
+        let Some((_, device)) = &self.device else {
+            return functions::ema(rewards, seats, momentum, averages);
+        };
+        let nan = || vec![f64::NAN; rewards.len()];
+        self.or_nan(device.ema(rewards, seats, momentum, averages), nan)
+    }
+
+    /// Computes the advantages of a step by the declared estimator of the run: by its kernel if there is one here, or else
+    /// by its Rust function.
+    pub(crate) fn estimate(&self, step: &RewardedStep<'_>, estimator: &dyn Advantage) -> Vec<f64> {
+        let view = step.view_on(self);
+        let places = if estimator.by_token() { view.tokens() } else { view.len() };
+        let Some((_, kernel)) = &self.kernel else {
+            let mut out = vec![0.0; places];
+            estimator.estimate(&view, &mut out);
+            self.round(&mut out);
+            return out;
+        };
+        let found = kernel.run(&kernel::arrays(step), places);
+        let wide = found.map(|out| out.into_iter().map(f64::from).collect());
+        self.or_nan(wide, || vec![f64::NAN; places])
+    }
+}
