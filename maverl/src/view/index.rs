@@ -38,10 +38,12 @@ pub(super) struct Index {
     made: Vec<u8>,
 }
 
-/// A row, 48 bytes.
+/// A row, 56 bytes.
 #[derive(Debug, Clone, Copy)]
 struct Row {
     offset: u64,
+    /// Offset of the frame of the episode in its file.
+    frame: u64,
     score: f64,
     step: u32,
     n: u32,
@@ -49,6 +51,8 @@ struct Row {
     tokens: u32,
     first_cell: u32,
     index: u32,
+    /// Offset of the episode in its frame; files have at most 4 GiB of text.
+    at: u32,
     stage: u16,
     cells: u8,
     flags: u8,
@@ -126,6 +130,7 @@ impl Index {
         let bit = |set: bool, bit: u8| if set { bit } else { 0 };
         self.rows.push(Row {
             offset,
+            frame: row.at[0],
             score: row.score.unwrap_or(f64::NAN),
             step: u32::try_from(row.step).unwrap_or(u32::MAX),
             n: u32::try_from(row.n).unwrap_or(u32::MAX),
@@ -133,6 +138,7 @@ impl Index {
             tokens: u32::try_from(row.tokens).unwrap_or(u32::MAX),
             first_cell,
             index: row.index,
+            at: u32::try_from(row.at[1]).unwrap_or(u32::MAX),
             stage: narrow(self.stages.number(&row.stage)),
             cells: (self.cells.len() as u32 - first_cell) as u8,
             flags: flags
@@ -362,6 +368,17 @@ impl Index {
         counts.into_iter().map(share).collect()
     }
 
+    /// Returns the stage and the place of the episode of a row.
+    pub(super) fn place(&self, at: usize) -> Option<RowPlace> {
+        let Row { stage, step, n, frame, at, .. } = *self.rows.get(at)?;
+        Some(RowPlace { stage, step, frame, at, n })
+    }
+
+    /// Returns the name of a stage by its number.
+    pub(super) fn stage(&self, number: u16) -> &str {
+        &self.stages.names[usize::from(number)]
+    }
+
     /// Reads rows by their indices.
     pub(super) fn read(&self, file: &Path, rows: &[usize]) -> io::Result<Vec<Value>> {
         let mut reader: Option<BufReader<File>> = None;
@@ -384,6 +401,20 @@ impl Index {
         };
         rows.iter().map(&mut read).collect()
     }
+}
+
+/// The file and the place of an episode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct RowPlace {
+    /// Number of the stage.
+    pub(super) stage: u16,
+    pub(super) step: u32,
+    /// Offset of the frame in the file.
+    pub(super) frame: u64,
+    /// Offset of the episode in the frame.
+    pub(super) at: u32,
+    /// Index of the episode in its file.
+    pub(super) n: u32,
 }
 
 /// An episode of a task.
