@@ -1,5 +1,8 @@
 //! The words of a search: the pattern by which lines are parsed, and their first place in the texts of a line.
 
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
 use fancy_regex::{Regex, escape};
 use serde_json::{Value, json};
 
@@ -79,20 +82,31 @@ impl Words {
     }
 }
 
+/// Characters whose lower case has a character, by that character. A capital sigma is `ς` at the end of a word.
+static CAPITALS: LazyLock<BTreeMap<char, String>> = LazyLock::new(|| {
+    let mut capitals = BTreeMap::from([('ς', "Σ".to_owned())]);
+    for c in '\0'..=char::MAX {
+        for lower in c.to_lowercase().filter(|lower| *lower != c) {
+            capitals.entry(lower).or_default().push(c);
+        }
+    }
+    capitals
+});
+
 /// Returns a pattern that matches every line of JSON with a text that has words in lower case.
-///
-/// Two characters are alike for the pattern if they are equal after simple case folding, which joins more than the lower
-/// case does. Only the lower case of `İ` has more than one character: it is tried in any place of `i` and its dot.
 fn pattern(words: &str) -> String {
-    let mut pattern = "(?i)".to_owned();
+    let mut pattern = String::new();
     for c in words.chars().take(PATTERN) {
-        // Escaped as in the files. A character is always valid JSON.
-        let json = serde_json::to_string(&c).unwrap_or_default();
-        let literal = escape(json.trim_start_matches('"').strip_suffix('"').unwrap_or_default());
-        match c {
-            'i' => pattern.push_str("(?:i|\u{130})"),
-            '\u{307}' => pattern.push_str("\u{307}?"),
-            _ => pattern.push_str(&literal),
+        match (c, CAPITALS.get(&c)) {
+            // `İ` is the only character whose lower case has two: `i` and this dot.
+            ('\u{307}', _) => pattern.push_str("\u{307}?"),
+            (_, Some(capitals)) => pattern.push_str(&format!("[{c}{capitals}]")),
+            (_, None) => {
+                // Escaped as in the files. A character is always valid JSON.
+                let json = serde_json::to_string(&c).unwrap_or_default();
+                let json = json.strip_prefix('"').and_then(|json| json.strip_suffix('"'));
+                pattern.push_str(&escape(json.unwrap_or_default()));
+            }
         }
     }
     pattern
