@@ -1,6 +1,7 @@
 //! Rows of `episodes.jsonl` in memory: the numbers by which episodes are found. Texts stay in the file.
 
 pub(super) mod counts;
+mod place;
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -10,6 +11,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+pub(super) use self::place::RowPlace;
 use super::selection::{Flag, Key, Selection};
 use crate::run_dir::{EpisodeRow, TRAIN};
 
@@ -338,20 +340,6 @@ impl Index {
         (0..self.rows.len()).rev().find(|&at| is(&self.rows[at]))
     }
 
-    /// Returns the rows of the same task in a stage, ascending by step and index.
-    pub(super) fn of_task(&self, at: usize) -> Vec<TaskRow> {
-        let given = self.rows[at];
-        let same = |row: &&Row| (row.task, row.stage) == (given.task, given.stage);
-        let row = |row: &Row| TaskRow {
-            step: u64::from(row.step),
-            n: u64::from(row.n),
-            index: row.index,
-            solved: (row.flags & SCORED != 0).then_some(row.flags & SOLVED != 0),
-            score: (row.flags & SCORED != 0).then_some(row.score),
-        };
-        self.rows.iter().filter(same).map(row).collect()
-    }
-
     /// Returns the share of solved episodes of each task of a stage, by task.
     pub(super) fn solved_by_task(&self, stage: &str) -> BTreeMap<&str, f64> {
         let Some(stage) = self.stages.find(stage) else { return BTreeMap::new() };
@@ -366,17 +354,6 @@ impl Index {
             (self.tasks.names[task as usize].as_str(), solved / n)
         };
         counts.into_iter().map(share).collect()
-    }
-
-    /// Returns the stage and the place of the episode of a row.
-    pub(super) fn place(&self, at: usize) -> Option<RowPlace> {
-        let Row { stage, step, n, frame, at, .. } = *self.rows.get(at)?;
-        Some(RowPlace { stage, step, frame, at, n })
-    }
-
-    /// Returns the name of a stage by its number.
-    pub(super) fn stage(&self, number: u16) -> &str {
-        &self.stages.names[usize::from(number)]
     }
 
     /// Reads rows by their indices.
@@ -401,30 +378,6 @@ impl Index {
         };
         rows.iter().map(&mut read).collect()
     }
-}
-
-/// The file and the place of an episode.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct RowPlace {
-    /// Number of the stage.
-    pub(super) stage: u16,
-    pub(super) step: u32,
-    /// Offset of the frame in the file.
-    pub(super) frame: u64,
-    /// Offset of the episode in the frame.
-    pub(super) at: u32,
-    /// Index of the episode in its file.
-    pub(super) n: u32,
-}
-
-/// An episode of a task.
-#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
-pub(super) struct TaskRow {
-    pub(super) step: u64,
-    pub(super) n: u64,
-    pub(super) index: u32,
-    pub(super) solved: Option<bool>,
-    pub(super) score: Option<f64>,
 }
 
 #[cfg(test)]
