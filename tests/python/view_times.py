@@ -68,6 +68,13 @@ class Pages:
         size = len(self.get(path))
         return time.perf_counter() - began, size
 
+    def first_line(self, path):
+        """Seconds until the first line of an answer."""
+        began = time.perf_counter()
+        with urllib.request.urlopen(self.url + path) as answer:
+            size = len(answer.readline())
+        return time.perf_counter() - began, size
+
     def memory(self):
         """Resident memory in MiB."""
         status = Path(f"/proc/{self.server.pid}/status").read_text()
@@ -113,6 +120,10 @@ def main():
         ]
         for name, path in cases:
             seconds, size = (pages.started, 0) if path is None else pages.seconds(path)
+            print(f"| {name} | {seconds:.3f} s | {size:,} bytes |", flush=True)
+        words = "api/runs/0/search?q=e&stage=train"
+        for name, measured in [("text search that finds 500", pages.seconds), ("the first of them", pages.first_line)]:
+            seconds, size = measured(words)
             print(f"| {name} | {seconds:.3f} s | {size:,} bytes |", flush=True)
         print(f"resident memory: {pages.memory():.0f} MiB")
     finally:

@@ -60,11 +60,11 @@ pub(crate) use origin::HELD_OUT;
 pub use origin::Origin;
 #[doc(hidden)]
 pub use provenance::Provenance;
-#[cfg(feature = "view")]
-pub(crate) use rollouts::is_growing;
 pub(crate) use rollouts::places;
 #[doc(hidden)]
 pub use rollouts::{Place, RolloutWriter, read_episode, write_rollouts};
+#[cfg(feature = "view")]
+pub(crate) use rollouts::{Texts, is_growing, scan_texts};
 pub use rollouts::{read_ended_rollouts, read_rollouts};
 #[doc(hidden)]
 pub use rows::{EpisodeRow, SeatCounts, TRAIN, scan_rollouts};

@@ -1,6 +1,8 @@
 //! Episodes on disk: compressed JSON lines, one for each episode followed by one for each of its turns.
 
 mod programs;
+#[cfg(feature = "view")]
+mod texts;
 mod writer;
 
 use std::fs;
@@ -9,6 +11,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+#[cfg(feature = "view")]
+pub(crate) use self::texts::{Texts, scan_texts};
 pub use self::writer::RolloutWriter;
 pub(super) use self::writer::growing;
 pub(crate) use self::writer::is_growing;
@@ -315,10 +319,16 @@ impl<'p> Lines<'p> {
     }
 
     pub(super) fn next(&mut self) -> Result<Option<Vec<u8>>, RunDirError> {
+        let mut line = Vec::new();
+        Ok(self.read(&mut line)?.then_some(line))
+    }
+
+    /// Replaces the content of `line` by the next line; false at the end of the text.
+    fn read(&mut self, line: &mut Vec<u8>) -> Result<bool, RunDirError> {
         self.number += 1;
         let wrong = |what: String| damaged(self.path, format!("line {}: {what}", self.number));
-        let mut line = Vec::new();
-        let read = (&mut self.text).take(LONGEST + 1).read_until(b'\n', &mut line);
+        line.clear();
+        let read = (&mut self.text).take(LONGEST + 1).read_until(b'\n', line);
         self.bytes += read.map_err(|error| wrong(error.to_string()))? as u64;
         if line.len() as u64 > LONGEST {
             return Err(wrong(format!("it has more than {} MiB", LONGEST >> 20)));
@@ -331,7 +341,7 @@ impl<'p> Lines<'p> {
                 format!("it has {packed} bytes and unpacks to more than {most} MiB"),
             ));
         }
-        Ok((!line.is_empty()).then_some(line))
+        Ok(!line.is_empty())
     }
 }
 

@@ -1,6 +1,7 @@
 //! Rows of `episodes.jsonl` in memory: the numbers by which episodes are found. Texts stay in the file.
 
 pub(super) mod counts;
+mod place;
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -10,6 +11,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+pub(super) use self::place::RowPlace;
 use super::selection::{Flag, Key, Selection};
 use crate::run_dir::{EpisodeRow, TRAIN};
 
@@ -38,10 +40,12 @@ pub(super) struct Index {
     made: Vec<u8>,
 }
 
-/// A row, 48 bytes.
+/// A row, 56 bytes.
 #[derive(Debug, Clone, Copy)]
 struct Row {
     offset: u64,
+    /// Offset of the frame of the episode in its file.
+    frame: u64,
     score: f64,
     step: u32,
     n: u32,
@@ -49,6 +53,8 @@ struct Row {
     tokens: u32,
     first_cell: u32,
     index: u32,
+    /// Offset of the episode in its frame; files have at most 4 GiB of text.
+    at: u32,
     stage: u16,
     cells: u8,
     flags: u8,
@@ -126,6 +132,7 @@ impl Index {
         let bit = |set: bool, bit: u8| if set { bit } else { 0 };
         self.rows.push(Row {
             offset,
+            frame: row.at[0],
             score: row.score.unwrap_or(f64::NAN),
             step: u32::try_from(row.step).unwrap_or(u32::MAX),
             n: u32::try_from(row.n).unwrap_or(u32::MAX),
@@ -133,6 +140,7 @@ impl Index {
             tokens: u32::try_from(row.tokens).unwrap_or(u32::MAX),
             first_cell,
             index: row.index,
+            at: u32::try_from(row.at[1]).unwrap_or(u32::MAX),
             stage: narrow(self.stages.number(&row.stage)),
             cells: (self.cells.len() as u32 - first_cell) as u8,
             flags: flags
@@ -332,20 +340,6 @@ impl Index {
         (0..self.rows.len()).rev().find(|&at| is(&self.rows[at]))
     }
 
-    /// Returns the rows of the same task in a stage, ascending by step and index.
-    pub(super) fn of_task(&self, at: usize) -> Vec<TaskRow> {
-        let given = self.rows[at];
-        let same = |row: &&Row| (row.task, row.stage) == (given.task, given.stage);
-        let row = |row: &Row| TaskRow {
-            step: u64::from(row.step),
-            n: u64::from(row.n),
-            index: row.index,
-            solved: (row.flags & SCORED != 0).then_some(row.flags & SOLVED != 0),
-            score: (row.flags & SCORED != 0).then_some(row.score),
-        };
-        self.rows.iter().filter(same).map(row).collect()
-    }
-
     /// Returns the share of solved episodes of each task of a stage, by task.
     pub(super) fn solved_by_task(&self, stage: &str) -> BTreeMap<&str, f64> {
         let Some(stage) = self.stages.find(stage) else { return BTreeMap::new() };
@@ -384,16 +378,6 @@ impl Index {
         };
         rows.iter().map(&mut read).collect()
     }
-}
-
-/// An episode of a task.
-#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
-pub(super) struct TaskRow {
-    pub(super) step: u64,
-    pub(super) n: u64,
-    pub(super) index: u32,
-    pub(super) solved: Option<bool>,
-    pub(super) score: Option<f64>,
 }
 
 #[cfg(test)]

@@ -242,7 +242,10 @@ fn fine(series: &Series) -> Vec<Notice> {
     let names = series.names().filter(|name| name.ends_with("/logp_abs_max"));
     let largest = names.flat_map(|name| series.values(name)).map(|(_, value)| value);
     if let Some(largest) = largest.max_by(f64::total_cmp) {
-        let text = format!("log-probs of rollout and trainer differ by at most {largest:.1e}");
+        let text = match largest {
+            0.0 => "log-probs of rollout and trainer are equal".to_owned(),
+            _ => format!("log-probs of rollout and trainer differ by at most {largest:.1e}"),
+        };
         let level = if largest > 1e-3 { "problem" } else { "fine" };
         found.push(Notice { level, text, step: None, link: None });
     }

@@ -1,34 +1,75 @@
-//! Search for words in the texts of episodes, over the frames that a selection leaves.
+//! Search for words in the texts of episodes, over the frames that a selection leaves, on all cores.
+//!
+//! Each frame is decoded once. A pattern on the bytes of a line decides whether the line is parsed. Found episodes are
+//! sent in the order of the selection, as soon as all before them were read.
 
+mod words;
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use self::words::{Hit, Words};
 use super::api::Answer;
 use super::http::{Body, Query, Response};
+use super::index::RowPlace;
 use super::run::Run;
 use super::selection::Selection;
-use crate::run_dir::{Place, read_episode};
-use crate::trajectory::Episode;
+use crate::run_dir::scan_texts;
 
 /// Maximum number of searches at once.
 const SEARCHES: usize = 4;
 /// Maximum number of found episodes of a search.
 const MOST: usize = 500;
-/// Number of rows whose texts are read between two parts of the answer.
-const BATCH: usize = 32;
-/// Number of characters on either side of what was found.
-const AROUND: usize = 60;
+/// Number of frames whose results wait to be sent.
+const WAITING: usize = 64;
+/// Time after which an empty part asks whether the client is still there.
+const PATIENCE: Duration = Duration::from_millis(200);
 
 static RUNNING: AtomicUsize = AtomicUsize::new(0);
 
-/// A search, one part of the answer for each batch of episodes.
+/// Episodes of one frame.
+struct Unit {
+    file: PathBuf,
+    frame: u64,
+    /// Offset of each episode in the frame, and its place in the order of the selection; ascending.
+    episodes: Vec<(u64, usize)>,
+}
+
+/// Work of the threads of a search.
+struct Work {
+    words: Words,
+    /// Frames in the order of their first episode in the selection.
+    units: Vec<Unit>,
+    /// Index of the first unit that no thread has begun.
+    next: AtomicUsize,
+    /// Set when the client is gone.
+    stopped: AtomicBool,
+}
+
+/// Result of a unit: the place of each found episode in the selection; `None` if its frame cannot be read.
+type Found = (usize, Option<Vec<(usize, Hit)>>);
+
+/// A running search, one part of the answer at a time.
 struct Search {
     run: Arc<Run>,
-    words: String,
-    rows: Vec<usize>,
-    done: usize,
+    work: Arc<Work>,
+    /// Row, and unit of its frame, of each selected episode.
+    rows: Vec<(usize, RowPlace, usize)>,
+    /// Units that were read.
+    done: Vec<bool>,
+    results: Option<Receiver<Found>>,
+    /// Found episodes that wait for those before them, the first [`MOST`].
+    pending: BTreeMap<usize, Hit>,
+    /// Place in the selection before which everything was sent.
+    sent: usize,
+    scanned: usize,
+    unreadable: usize,
     found: usize,
     ended: bool,
 }
@@ -40,19 +81,143 @@ pub(super) fn answer(run: &Arc<Run>, query: &Query) -> Answer {
     };
     let mut selection = Selection::new(query)?;
     selection.all();
-    let (rows, _) = run.now().index.select(&selection);
     if RUNNING.fetch_add(1, Ordering::SeqCst) >= SEARCHES {
         RUNNING.fetch_sub(1, Ordering::SeqCst);
         return Err(Response::refusal(503, "four searches are running; wait for one"));
     }
-    let words = words.to_lowercase();
-    let search = Search { run: Arc::clone(run), words, rows, done: 0, found: 0, ended: false };
+    let search = Search::new(run, Words::new(words), &selection);
     Ok(Response::new(200, "application/x-ndjson", Body::Parts(Box::new(search))))
 }
 
 impl Drop for Search {
     fn drop(&mut self) {
+        self.work.stopped.store(true, Ordering::Relaxed);
         RUNNING.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Unit {
+    /// Returns the first place of the words in each episode that has them; `None` if the frame cannot be read, or the
+    /// search was stopped.
+    fn search(&self, words: &Words, stopped: &AtomicBool) -> Option<Vec<(usize, Hit)>> {
+        let starts: Vec<u64> = self.episodes.iter().map(|(at, _)| *at).collect();
+        let mut hits: Vec<(usize, Hit)> = Vec::new();
+        let filter = |line: &[u8]| !stopped.load(Ordering::Relaxed) && words.may_be_in(line);
+        scan_texts(&self.file, self.frame, &starts, filter, |i, texts| {
+            let Some(hit) = words.find(&texts) else { return };
+            match hits.last_mut().filter(|(last, _)| *last == i) {
+                Some((_, known)) if hit.before(known) => *known = hit,
+                Some(_) => {}
+                None => hits.push((i, hit)),
+            }
+        })
+        .ok()?;
+        Some(hits.into_iter().map(|(i, hit)| (self.episodes[i].1, hit)).collect())
+    }
+}
+
+impl Work {
+    /// Reads units until none is left or the client is gone.
+    fn run(&self, results: &SyncSender<Found>) {
+        loop {
+            let at = self.next.fetch_add(1, Ordering::Relaxed);
+            let Some(unit) = self.units.get(at) else { return };
+            let found = unit.search(&self.words, &self.stopped);
+            if self.stopped.load(Ordering::Relaxed) || results.send((at, found)).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+impl Search {
+    fn new(run: &Arc<Run>, words: Words, selection: &Selection) -> Self {
+        let held = run.now();
+        let (selected, _) = held.index.select(selection);
+        let mut units: Vec<Unit> = Vec::new();
+        let mut known: HashMap<(u16, u32, u64), usize> = HashMap::new();
+        let mut rows = Vec::with_capacity(selected.len());
+        for at in selected {
+            let Some(place) = held.index.place(at) else { continue };
+            let unit = *known.entry((place.stage, place.step, place.frame)).or_insert_with(|| {
+                let file = run.episodes(held.index.stage(place.stage), u64::from(place.step));
+                let (file, frame) = (file.unwrap_or_default(), place.frame);
+                units.push(Unit { file, frame, episodes: Vec::new() });
+                units.len() - 1
+            });
+            units[unit].episodes.push((u64::from(place.at), rows.len()));
+            rows.push((at, place, unit));
+        }
+        drop(held);
+        for unit in &mut units {
+            unit.episodes.sort_unstable();
+            unit.episodes.dedup_by_key(|(at, _)| *at);
+        }
+        let done = vec![false; units.len()];
+        let stopped = AtomicBool::new(false);
+        Self {
+            run: Arc::clone(run),
+            work: Arc::new(Work { words, units, next: AtomicUsize::new(0), stopped }),
+            rows,
+            done,
+            results: None,
+            pending: BTreeMap::new(),
+            sent: 0,
+            scanned: 0,
+            unreadable: 0,
+            found: 0,
+            ended: false,
+        }
+    }
+
+    /// Starts a thread for each core.
+    fn start(&self) -> Receiver<Found> {
+        let (sender, receiver) = sync_channel(WAITING);
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        for _ in 0..cores.min(self.work.units.len()) {
+            let (work, sender) = (Arc::clone(&self.work), sender.clone());
+            let named = std::thread::Builder::new().name("search".to_owned());
+            // Without a thread, others do its work; without any, the end says how many episodes were not read.
+            let _ = named.spawn(move || work.run(&sender));
+        }
+        receiver
+    }
+
+    /// Takes in the result of a unit.
+    fn take(&mut self, (unit, found): Found) {
+        let episodes = self.work.units[unit].episodes.len();
+        self.done[unit] = true;
+        self.scanned += episodes;
+        match found {
+            Some(found) => self.pending.extend(found),
+            None => self.unreadable += episodes,
+        }
+        while self.pending.len() > MOST - self.found {
+            self.pending.pop_last();
+        }
+    }
+
+    /// Writes the found episodes before which every episode was read.
+    fn write_ready(&mut self, text: &mut String) {
+        while self.rows.get(self.sent).is_some_and(|(.., unit)| self.done[*unit]) {
+            if let Some(hit) = self.pending.remove(&self.sent)
+                && let Some(row) = self.row(self.sent)
+            {
+                self.found += 1;
+                text.push_str(&format!("{}\n", hit.json(&row)));
+            }
+            self.sent += 1;
+        }
+    }
+
+    /// Reads a selected row; `None` if the run was cut back since.
+    fn row(&self, selected: usize) -> Option<Value> {
+        let (at, place, _) = self.rows[selected];
+        let held = self.run.now();
+        if held.index.place(at) != Some(place) {
+            return None;
+        }
+        held.index.read(held.rows_file(), &[at]).ok()?.into_iter().next()
     }
 }
 
@@ -63,87 +228,35 @@ impl Iterator for Search {
         if self.ended {
             return None;
         }
-        let mut text = String::new();
-        let end = (self.done + BATCH).min(self.rows.len());
-        for i in self.done..end {
-            let at = self.rows[i];
-            if let Some(hit) = self.hit(at).filter(|_| self.found < MOST) {
-                self.found += 1;
-                text.push_str(&format!("{hit}\n"));
+        let results = match self.results.take() {
+            Some(results) => results,
+            None => self.start(),
+        };
+        let mut gone = false;
+        match results.recv_timeout(PATIENCE) {
+            Ok(found) => {
+                self.take(found);
+                results.try_iter().take(WAITING).for_each(|found| self.take(found));
             }
+            Err(RecvTimeoutError::Timeout) => {
+                self.results = Some(results);
+                return Some(Vec::new());
+            }
+            Err(RecvTimeoutError::Disconnected) => gone = true,
         }
-        self.done = end;
-        self.ended = end == self.rows.len() || self.found >= MOST;
-        let progress = json!({ "scanned": self.done, "of": self.rows.len(), "end": self.ended });
+        let mut text = String::new();
+        self.write_ready(&mut text);
+        self.results = Some(results);
+        self.ended = gone || self.sent == self.rows.len() || self.found >= MOST;
+        let unread = if gone { self.rows.len() - self.scanned } else { 0 };
+        let progress = json!({
+            "scanned": self.scanned, "of": self.rows.len(), "end": self.ended,
+            "unreadable": self.unreadable + unread,
+        });
         text.push_str(&format!("{progress}\n"));
         Some(text.into_bytes())
     }
 }
 
-impl Search {
-    /// Returns the row of an episode that has the words, with the first place of them. What cannot be read has none.
-    fn hit(&self, at: usize) -> Option<Value> {
-        let held = self.run.now();
-        let row = held.index.read(held.rows_file(), &[at]).ok()?.into_iter().next()?;
-        drop(held);
-        let place: Place = serde_json::from_value(row["at"].clone()).ok()?;
-        let file = self.run.episodes(row["stage"].as_str()?, row["step"].as_u64()?)?;
-        let episode = read_episode(&file, place).ok()?;
-        let (place, turn, snippet) = find(&episode, &self.words)?;
-        Some(json!({ "row": row, "where": place, "turn": turn, "snippet": snippet }))
-    }
-}
-
-/// Returns the first place of words in lower case, the turn, and the text around it.
-fn find(episode: &Episode, words: &str) -> Option<(&'static str, Option<usize>, String)> {
-    let around = |text: &str| around(text, words);
-    if let Some(found) = around(&episode.task.question) {
-        return Some(("question", None, found));
-    }
-    for (i, turn) in episode.turns.iter().enumerate() {
-        if let Some(found) = around(&turn.reply) {
-            return Some(("reply", Some(i), found));
-        }
-        if let Some(found) = turn.error.as_deref().and_then(around) {
-            return Some(("error", Some(i), found));
-        }
-    }
-    if let Some(found) = episode.acts.iter().find_map(|act| around(&act.observation)) {
-        return Some(("observation", None, found));
-    }
-    let prompts = episode.turns.iter().enumerate();
-    for (i, message) in prompts.flat_map(|(i, turn)| turn.prompt.iter().map(move |m| (i, m))) {
-        if let Some(found) = around(&message.content) {
-            return Some(("prompt", Some(i), found));
-        }
-    }
-    Some(("answer", None, around(episode.answer.as_deref()?)?))
-}
-
-/// Returns the text around the first place of words.
-fn around(text: &str, words: &str) -> Option<String> {
-    let lower = text.to_lowercase();
-    let at = lower[..lower.find(words)?].chars().count();
-    let start = at.saturating_sub(AROUND);
-    let length = at - start + words.chars().count() + AROUND;
-    Some(text.chars().skip(start).take(length).collect())
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::run_dir::tests::episode;
-
-    #[test]
-    fn words_are_found_in_every_text_whatever_their_case() {
-        let mut one = episode("a", 0, true, 2);
-        one.turns[1].reply = format!("{}QUITO is it{}", "ä".repeat(100), "b".repeat(100));
-        let (place, turn, snippet) = find(&one, "quito").unwrap_or_default();
-        assert_eq!((place, turn), ("reply", Some(1)));
-        assert!(snippet.contains("QUITO") && snippet.chars().count() == 60 + 5 + 60, "{snippet}");
-        assert_eq!(find(&one, "who").map(|found| found.0), Some("question"));
-        one.answer = Some("Lima".into());
-        assert_eq!(find(&one, "lima").map(|found| found.0), Some("answer"));
-        assert_eq!(find(&one, "nowhere"), None);
-    }
-}
+mod tests;

@@ -25,6 +25,7 @@ use crate::trajectory::{
 mod browser;
 mod exports;
 mod large;
+mod numbers;
 mod pages;
 
 /// Seats of the run.

@@ -137,7 +137,7 @@ export async function page(root, at) {
         if (value.row) {
           found += 1;
           if (found <= ROWS) body.append(line(value.row, value));
-        } else fill(message, `${plural(found, "episode")} with “${query.q}” in ${count(value.scanned)} of ${count(value.of)}${found > ROWS ? `; the first ${ROWS} are shown` : ""}`);
+        } else fill(message, `${plural(found, "episode")} with “${query.q}” in ${count(value.scanned)} of ${count(value.of)}${value.unreadable ? `, of which ${count(value.unreadable)} cannot be read` : ""}${found > ROWS ? `; the first ${ROWS} are shown` : ""}`);
       }, mine.signal);
     } catch (error) {
       if (!mine.signal.aborted) fill(message, h("span", { class: "bad" }, String(/** @type {Error} */ (error).message)));

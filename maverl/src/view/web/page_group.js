@@ -120,14 +120,14 @@ async function list(root, at, run) {
       ? groups.length > 0 && `The ${plural(groups.length, "group")} with the largest sums of |A| in steps ${found.steps[0]} to ${found.steps[1]}, of ${plural(found.samples, "sample")}. `
       : `${plural(groups.length, "group")}, ${plural(found.samples, "sample")}; ${flat} with equal rewards. `;
     fill(body,
+      groups.length > 0 && h("p", {}, "The sum of |A| is the weight of a group in the update, before clipping: the groups at the top taught the most, and a group with equal rewards teaches nothing."),
       h("p", { class: "muted" }, about || "The run has no record of samples. ", found.estimator && rule(found.estimator)),
       groups.length > 0 && h("div", { class: "card scroll" }, h("table", {},
         h("thead", {}, h("tr", {}, every && h("th", { class: "n" }, "step"), h("th", {}, "task"), h("th", {}, "seat"), head("size", "size"), head("reward", "mean reward"), head("deviation", "deviation"), head("advantages", "sum of |A|"), head("share", "of the step"), h("th"))),
         h("tbody", {}, groups.map((/** @type {any} */ of) => h("tr", { class: "row" }, every && h("td", { class: "n" }, of.step),
           h("td", {}, h("a", { class: "open", href: to(`r/${r}/group/${of.step}/${of.group.id}`) }, of.group.task)), h("td", {}, of.group.seat ?? "all"),
           h("td", { class: "n" }, of.group.size), h("td", { class: "n" }, fixed(of.reward)), h("td", { class: "n" }, fixed(of.group.deviation)),
-          h("td", { class: "n" }, fixed(of.advantages, 2)), h("td", { class: "n" }, percent(of.share)), h("td", {}, bar(of.advantages, most))))))),
-      groups.length > 0 && h("p", { class: "muted" }, "The sum of |A| is the weight of a group in the update, before clipping: a group with equal rewards has none."));
+          h("td", { class: "n" }, fixed(of.advantages, 2)), h("td", { class: "n" }, percent(of.share)), h("td", {}, bar(of.advantages, most))))))));
   } catch (error) {
     fill(body, h("p", { class: "empty" }, String(/** @type {Error} */ (error).message)));
   }

@@ -1,0 +1,54 @@
+//! Rows by the place of their episode, and by their task.
+
+use super::{Index, Row, SCORED, SOLVED};
+
+/// The file and the place of an episode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::view) struct RowPlace {
+    /// Number of the stage.
+    pub(in crate::view) stage: u16,
+    pub(in crate::view) step: u32,
+    /// Offset of the frame in the file.
+    pub(in crate::view) frame: u64,
+    /// Offset of the episode in the frame.
+    pub(in crate::view) at: u32,
+    /// Index of the episode in its file.
+    pub(in crate::view) n: u32,
+}
+
+/// An episode of a task.
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
+pub(in crate::view) struct TaskRow {
+    pub(in crate::view) step: u64,
+    pub(in crate::view) n: u64,
+    pub(in crate::view) index: u32,
+    pub(in crate::view) solved: Option<bool>,
+    pub(in crate::view) score: Option<f64>,
+}
+
+impl Index {
+    /// Returns the stage and the place of the episode of a row.
+    pub(in crate::view) fn place(&self, at: usize) -> Option<RowPlace> {
+        let Row { stage, step, n, frame, at, .. } = *self.rows.get(at)?;
+        Some(RowPlace { stage, step, frame, at, n })
+    }
+
+    /// Returns the name of a stage by its number.
+    pub(in crate::view) fn stage(&self, number: u16) -> &str {
+        &self.stages.names[usize::from(number)]
+    }
+
+    /// Returns the rows of the same task in a stage, ascending by step and index.
+    pub(in crate::view) fn of_task(&self, at: usize) -> Vec<TaskRow> {
+        let given = self.rows[at];
+        let same = |row: &&Row| (row.task, row.stage) == (given.task, given.stage);
+        let row = |row: &Row| TaskRow {
+            step: u64::from(row.step),
+            n: u64::from(row.n),
+            index: row.index,
+            solved: (row.flags & SCORED != 0).then_some(row.flags & SOLVED != 0),
+            score: (row.flags & SCORED != 0).then_some(row.score),
+        };
+        self.rows.iter().filter(same).map(row).collect()
+    }
+}
