@@ -5,7 +5,7 @@
 
 mod words;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -135,7 +135,7 @@ impl Search {
         let held = run.now();
         let (selected, _) = held.index.select(selection);
         let mut units: Vec<Unit> = Vec::new();
-        let mut known: HashMap<(u16, u32, u64), usize> = HashMap::new();
+        let mut known: BTreeMap<(u16, u32, u64), usize> = BTreeMap::new();
         let mut rows = Vec::with_capacity(selected.len());
         for at in selected {
             let Some(place) = held.index.place(at) else { continue };
