@@ -18,7 +18,6 @@ fn wide(values: Vec<f32>) -> Vec<f64> {
     values.into_iter().map(f64::from).collect()
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
 fn failed(error: impl Display) -> String {
     error.to_string()
 }
