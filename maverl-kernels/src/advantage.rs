@@ -2,7 +2,7 @@
 //!
 //! There is one implementation of each estimator on the CPU: [`relative`], [`gae`], [`returns`], [`whiten`], [`ema`],
 //! [`moments`]. They take and give f64, over rows that were sorted into [`Segments`] once; sums are taken in the order of
-//! rows. Training calls them.
+//! rows. Training on the CPU calls them.
 //!
 //! [`Estimate`] is what a GPU computes too, over arrays of f32 with sums in f64: [`Cpu`] rounds the results of the
 //! functions above, and with the feature `cuda` there are kernels in CUDA C++, which are compared with it.

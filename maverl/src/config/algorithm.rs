@@ -228,12 +228,10 @@ pub struct InfluencePlan {
     /// makes it right, -1 if it makes it wrong.
     #[setting(default = 0.0, range = 0.0..)]
     pub resist: f64,
-    /// Coefficient of a reward for an agent from whose answer most other agents change theirs: 1 if this makes
-    /// them right, -1 if it makes them wrong.
+    /// Coefficient of a reward for an agent if most other agents give up the answer that it has: 1 if this makes them right, -1 if it makes them wrong.
     #[setting(default = 0.0, range = 0.0..)]
     pub provoke: f64,
-    /// Coefficient of a reward for an agent to whose answer most other agents change theirs: 1 if this makes them
-    /// right, -1 if it makes them wrong.
+    /// Coefficient of a reward for an agent if most other agents adopt its answer: 1 if this makes them right, -1 if it makes them wrong.
     #[setting(default = 0.0, range = 0.0..)]
     pub persuade: f64,
 }

@@ -341,7 +341,7 @@ pub struct RuntimeConfig {
     /// Maximum number of concurrent requests of a worker group.
     #[setting(default = 512, range = 1..=MANY)]
     pub max_requests: NonZeroUsize,
-    /// Maximum number of prompt tokens in a forward pass of rollout.
+    /// Maximum number of prompt tokens that a worker group processes together in a step of generation.
     #[setting(default = 4096, range = 1..=LARGE)]
     pub prefill_tokens: NonZeroUsize,
     /// Maximum size of the KV cache of a worker group in MiB. If it is full, requests wait or are preempted and recomputed; results do not depend on it.

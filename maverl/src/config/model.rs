@@ -16,7 +16,7 @@ use crate::settings::Settings;
 #[serde(deny_unknown_fields)]
 #[settings(level = "policy")]
 pub struct ModelConfig {
-    /// `builtin:tiny` or `builtin:generalist`, a Hugging Face directory relative to the file that names it, or `hf:ORG/NAME@REVISION` on the hub.
+    /// `builtin:tiny` or `builtin:generalist`, a Hugging Face directory, or `hf:ORG/NAME@REVISION` on the hub.
     #[setting(default = "builtin:tiny")]
     pub path: String,
     /// Optimizer.
@@ -39,7 +39,7 @@ pub struct ModelConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[setting(table)]
     pub lora: Option<LoraConfig>,
-    /// Directory of a PEFT adapter that new LoRA adapters of this model start from; relative to the file that names it.
+    /// Directory of a PEFT adapter that new LoRA adapters of this model start from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[setting(example = "\"adapters/search\"")]
     pub adapter: Option<String>,

@@ -77,7 +77,7 @@ pub struct RewardServerConfig {
 #[serde(default, deny_unknown_fields)]
 #[settings(level = "team")]
 pub struct RewardVerifierConfig {
-    /// Directory that `maverl export --verifier` wrote, relative to the file that names it.
+    /// Directory that `maverl export --verifier` wrote.
     #[setting(default = "verifier")]
     pub path: String,
     /// Unit that gets a value: each turn, or the answer of the episode.

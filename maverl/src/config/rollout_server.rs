@@ -21,7 +21,7 @@ pub struct RolloutServerConfig {
     /// URLs of the servers, without a path. Requests are spread over them.
     #[setting(example = "[\"http://127.0.0.1:8000\"]")]
     pub urls: Vec<String>,
-    /// Directory, relative to the file that names it, into which weights are written for the servers; trainer and servers see it
+    /// Directory into which weights are written for the servers; trainer and servers see it
     /// under the same absolute path.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(example = "\"weights\"")]
@@ -37,7 +37,7 @@ pub struct RolloutServerConfig {
     /// Timeout of an attempt, in seconds.
     #[setting(default = 300.0, range = above(0.0)..=1e9)]
     pub timeout_s: f64,
-    /// Maximum number of retries of a request, over all servers, after one attempt at each server has failed.
+    /// Maximum number of further attempts of a request in all, after it was tried once at each server.
     #[setting(default = 3)]
     pub retries: u32,
     /// Maximum number of concurrent requests of each server.
