@@ -4,7 +4,7 @@
 //! |---|---|---|---|
 //! | [`samples`] | which turns are trained on | | `sample.rs` |
 //! | [`flat_tasks`] | tasks whose episodes all earned the same | DAPO, [2503.14476] §3.2 | `sample.rs` |
-//! | [`advantages`] | its parts, as the algorithm names them | | `advantage.rs` |
+//! | `advantages` | its parts, as the algorithm names them | | `advantage.rs` |
 //! | [`relative`](maverl_kernels::advantage::relative()), by task | `A = (r̄_episode − μ_task) / (σ_task + ε)` | GRPO, [2402.03300] §4.1.2 | kernels |
 //! | by task and seat | `A = (r − μ_{task,seat}) / (σ_{task,seat} + ε)` | Dr. MAS, [2602.08847] eq. 5 | kernels |
 //! | leave one out | `A = n / (n − 1) · (r − μ)` | RLOO, [2402.14740] §2 | kernels |
@@ -17,7 +17,7 @@
 //! | [`advantage::Compound`] | `F = Π π_new / π_old` of those before | HAPPO, [2109.11251] §4 | `advantage/compound.rs` |
 //! | [`Mixing`] | `V = Σ Vᵢ`; `V = w₂ · elu(V W₁ + b₁) / E + b₂` | VDN, [1706.05296]; QMIX, [1803.11485] §4 | `mixer.rs` |
 //! | [`advantage::similarity`] | similarity of prompts | Ratcliff and Obershelp | `advantage/anchor.rs` |
-//! | [`baselines`] | `A = r − r_greedy`; `A = r − b_seat` | ReMax, [2310.10505] | `advantage/baseline.rs`, `ema.rs` |
+//! | `baselines` | `A = r − r_greedy`; `A = r − b_seat` | ReMax, [2310.10505] | `advantage/baseline.rs`, `ema.rs` |
 //! | [`shaped_rewards`] | `r + α (r − q)` | MARTI | `advantage/shaping.rs` |
 //! | [`advantage::discounted_scores`], [`advantage::influence_bonus`] | scores and influence over turns | MAPoRL, [2502.18439] | `advantage/shaping.rs` |
 //! | [`clipped_surrogate`](loss::clipped_surrogate) | `max(−Aρ, −A·clip(ρ, 1−ε_low, 1+ε_high))` | PPO, [1707.06347] eq. 7; DAPO eq. 8 | `loss/surrogate.rs` |

@@ -30,7 +30,7 @@ pub struct Sample {
     pub policy: usize,
     /// Reward of the turn, [`Episode::turn_reward`]: the score plus the reward parts of this turn.
     pub reward: f64,
-    /// Baseline of the reward, in addition to that of its group: see [`crate::algo::baselines`].
+    /// Baseline of the reward, in addition to that of its group: see `algo::baselines`.
     pub baseline: f64,
     /// True if the episode solved the task.
     pub solved: bool,
