@@ -28,7 +28,7 @@ pub(super) fn help<'a>(
                 && crates.clone().all(|(crate_, _)| crate_ != of) =>
         {
             format!(
-                "{}; if a crate of yours declares the {kind}, run the program of that crate: `cargo run --release -- ..`",
+                "{}; if another crate declares the {kind}, name that crate in `maverl::main!(..)`, or run its own program",
                 suggestion(name, known)
             )
         }

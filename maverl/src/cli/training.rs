@@ -22,13 +22,7 @@ impl RunArgs {
         match (self.config.path(), given) {
             (Some(path), _) => path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
             (None, Some(given)) => given.name.to_owned(),
-            (None, None) => {
-                tell(
-                    "no configuration given (`maverl train run.toml` gives one): every key that `--set` leaves out has its \
-                     default",
-                );
-                "run".to_owned()
-            }
+            (None, None) => "run".to_owned(),
         }
     }
 }
@@ -52,6 +46,11 @@ fn train_rank(
     launch: Option<Launch>,
 ) -> Result<ExitCode, Failure> {
     let registry = Registry::collect()?;
+    if args.resume.is_none() && args.config.path().is_none() && given.is_none() {
+        tell(
+            "no configuration given (`maverl train run.toml` gives one): every key that `--set` leaves out has its default",
+        );
+    }
     if let Some(seeds) = &args.seeds {
         if let Some(launch) = launch {
             let what = format!("`--seeds` with the {} ranks of {}", launch.size, launch.launcher);

@@ -70,6 +70,9 @@ fn number(key: &str, value: &str) -> Option<(String, String)> {
             .map(|share| format!("write a share of 1: `{key} = {}`", share / 100.0)),
         _ if value.starts_with('.') => Some(format!("write `{key} = 0{value}`")),
         _ if value.starts_with("-.") => Some(format!("write `{key} = -0{}`", &value[1..])),
+        _ if value.ends_with([',', ';']) && plain.parse::<f64>().is_ok() => {
+            Some(format!("nothing follows a value: write `{key} = {plain}`"))
+        }
         _ if value.ends_with('.') => Some(format!("write `{key} = {value}0`")),
         _ if value.contains(',') && plain.parse::<f64>().is_ok() => Some(format!(
             "the point of a number is `.`, and `_` may divide its digits: `{key} = {plain}` or `{key} = {}`",

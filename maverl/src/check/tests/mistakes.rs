@@ -100,6 +100,7 @@ fn what_is_not_toml_is_answered_with_what_is() {
         ("steps = 10k", &["write a plain number"]),
         ("[sampling]\ntop_p = .9", &["write `top_p = 0.9`"]),
         ("[sampling]\ntop_p = 1.", &["write `top_p = 1.0`"]),
+        ("[task]\ngroup_size = 8,", &["nothing follows a value: write `group_size = 8`"]),
         ("[rollout]\nmax_unscored = 50%", &["write a share of 1: `max_unscored = 0.5`"]),
         ("[sampling]\ntop_p = 1/2", &["TOML does not calculate"]),
         ("[task]\ndata = \"x.jsonl", &["the text of `data` has no closing `\"`"]),
