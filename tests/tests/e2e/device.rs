@@ -54,7 +54,8 @@ fn the_kernel_of_a_declared_estimator_computes_the_advantages_of_a_run_on_a_devi
     }
     let lab = lab();
     let margin = ["algorithm.advantage.kind=\"duo/margin\"", "algorithm.advantage.scale=2.5"];
-    let set = [&SET[..], &margin, &["steps=1"]].concat();
+    // Among eight episodes, some have replies of both seats: with those of one alone, a margin is 0.
+    let set = [&SET[..], &margin, &["steps=1", "task.group_size=8"]].concat();
     let ended = lab.run(&maverl_tests::lab::train_args("run", &set)).succeeded();
     let note = "advantages are computed on emulated, by the kernel `margin.cu`";
     assert!(ended.stderr.contains(note) || ended.stdout.contains(note), "{ended}");
