@@ -1,7 +1,6 @@
 //! Worker groups and the policies on them: generation and updates on one base.
 //!
-//! - **RT-1** An update is a barrier: it runs after every generation sent before it has ended, and before any sent
-//!   after.
+//! - **RT-1** An update is a barrier: it runs after all generations sent before it, and before all sent after it.
 //! - **RT-2** Every completion carries the number of updates of its policy.
 //! - **RT-3** A worker's panic resolves every pending call to [`RuntimeError::Gone`].
 //! - **K-1** A completion never depends on the other requests in a batch, to the bit.
@@ -144,12 +143,10 @@ impl Runtime {
     pub fn notes(&self) -> Vec<String> {
         let (asked, found) = (self.asked_threads, rayon::current_num_threads());
         let other = asked != 0 && asked != found;
-        let note = || {
-            format!(
-                "`runtime.threads` is {asked}, but the kernels of this process already have {found}: they are started once"
-            )
-        };
-        other.then(note).into_iter().collect()
+        let note = format!(
+            "`runtime.threads` is {asked}, but the kernels of this process already have {found}: they are started once"
+        );
+        other.then_some(note).into_iter().collect()
     }
 
     /// Returns the name of the device of the worker groups, with the reason for an automatic choice.
