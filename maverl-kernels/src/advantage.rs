@@ -16,7 +16,7 @@ mod step;
 
 pub use estimate::{Cpu, Estimate, Steps};
 pub use moments::{Moments, moments};
-pub use relative::{Baseline, Relative, relative};
+pub use relative::{Baseline, Relative, relative, units};
 pub use scan::{GaeParams, GaeSteps, RaggedRows, gae, returns};
 pub use segments::{Grouping, Segments};
 pub use step::{ema, whiten};

@@ -2,17 +2,7 @@
 
 use std::convert::Infallible;
 
-use super::{
-    Baseline, GaeSteps, Grouping, Moments, RaggedRows, Relative, Segments, Singleton, same,
-};
-
-/// Options of [`relative`](super::relative()) that leave the value of a unit as it is.
-const UNITS: Relative = Relative {
-    baseline: Baseline::None,
-    normalize_std: false,
-    eps: 0.0,
-    singleton: Singleton::Raw,
-};
+use super::{GaeSteps, Grouping, Moments, RaggedRows, Relative, Segments, same};
 
 /// The steps of GiGPO, which add to the advantages of episodes.
 #[derive(Debug, Clone, Copy)]
@@ -163,7 +153,7 @@ impl Estimate for Cpu {
     }
 
     fn units(&self, values: &[f32], by: &Grouping) -> Result<(Vec<f64>, Vec<Moments>), Infallible> {
-        Ok(super::relative(&widened(values), by, None, &UNITS))
+        Ok(super::units(&widened(values), by))
     }
 
     fn relative(

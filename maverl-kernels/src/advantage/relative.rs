@@ -29,6 +29,18 @@ pub struct Relative {
     pub singleton: Singleton,
 }
 
+/// The value of each row's unit `[N]`, and the moments of each group over its units, `[groups]`: the terms of [`relative`].
+///
+/// # Panics
+///
+/// If the lengths differ.
+pub fn units(values: &[f64], by: &Grouping) -> (Vec<f64>, Vec<Moments>) {
+    same("units", values.len(), by.len());
+    let units = unit_means(values, by);
+    let stats = moments(&units, &by.groups);
+    ((0..values.len()).map(|row| units[by.unit(row)]).collect(), stats)
+}
+
 /// The advantage of each row `[N]`, and the moments of each group over its units, `[groups]`.
 ///
 /// ```text

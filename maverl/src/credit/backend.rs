@@ -4,8 +4,7 @@ use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
 use maverl_kernels::advantage::{
-    self as functions, Baseline, GaeSteps, Grouping, Moments, RaggedRows, Relative, Segments,
-    Singleton,
+    self as functions, GaeSteps, Grouping, Moments, RaggedRows, Relative, Segments,
 };
 use maverl_kernels::emulate::StepArrays;
 
@@ -15,21 +14,13 @@ use super::{Advantage, RewardedStep, kernel};
 pub(crate) static CPU: Estimators =
     Estimators { device: None, kernel: None, failure: Mutex::new(None) };
 
-/// Options of a comparison that leave the value of a unit as it is.
-const UNITS: Relative = Relative {
-    baseline: Baseline::None,
-    normalize_std: false,
-    eps: 0.0,
-    singleton: Singleton::Raw,
-};
-
 /// Place where the estimators of a run are computed.
 ///
 /// On the CPU these are the functions of [`maverl_kernels::advantage`], in f64. On a device they are kernels with inputs and
 /// results in f32 and sums in f64.
 ///
 /// The methods of a device cannot fail, so that an estimator is written once for both: after an error of the device a
-/// result is NaN, and [`Estimators::failure`] returns the error.
+/// result is NaN, or the CPU's for moments, and [`Estimators::failure`] returns the error, which ends the run.
 #[derive(Default)]
 pub(crate) struct Estimators {
     device: Option<(String, Box<dyn Device>)>,
@@ -151,14 +142,13 @@ impl Estimators {
         let Some((_, device)) = &self.device else {
             return functions::relative(values, by, deviation, options);
         };
-        let nan =
-            || (vec![f64::NAN; values.len()], functions::relative(values, by, None, &UNITS).1);
+        let nan = || (vec![f64::NAN; values.len()], functions::units(values, by).1);
         self.or_nan(device.relative(values, by, deviation, options), nan)
     }
 
     /// Returns the value of each row's unit `[N]`, and the moments of each group over its units.
     pub(crate) fn units(&self, values: &[f64], by: &Grouping) -> (Vec<f64>, Vec<Moments>) {
-        let cpu = || functions::relative(values, by, None, &UNITS);
+        let cpu = || functions::units(values, by);
         let Some((_, device)) = &self.device else { return cpu() };
         self.or_nan(device.units(values, by), cpu)
     }

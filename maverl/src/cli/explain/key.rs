@@ -46,7 +46,7 @@ const LEVELS: [(&str, &str); 4] = [
     ("agent", "every agent and every seat may have its own"),
     ("policy", "one for all agents that share weights"),
     ("team", "one for all agents of the run"),
-    ("run", "one for the run; no weight depends on it, and it may change when the run is resumed"),
+    ("run", "one for the run; it may change when the run is resumed"),
 ];
 
 /// Lists every table with its purpose.
