@@ -177,15 +177,18 @@ function weak(team, seats, r) {
       pair(sums.solved, old?.solved, "parts"), pair(sums.unsolved, old?.unsolved, "parts"),
       cell(share(sums.solved.tokens + sums.unsolved.tokens, tokens), percent), times && cell(share(times.seats[seat]?.busy ?? 0, times.seconds), percent), times && cell(busy(seat), percent, seat === slowest), times && cell(share(times.seats[seat]?.waited ?? 0, times.seats[seat]?.open ?? 0), percent));
   });
+  const parts = (/** @type {string} */ seat) => [mean(late.seats[seat].solved, "parts"), mean(late.seats[seat].unsolved, "parts")];
+  const rewarded = known.some((seat) => parts(seat).every((part) => part !== null) && parts(seat).some((part) => part !== 0));
   const hacked = known.flatMap((seat) => {
-    const [yes, no] = [mean(late.seats[seat].solved, "parts"), mean(late.seats[seat].unsolved, "parts")];
+    const [yes, no] = parts(seat);
     return yes !== null && no !== null && no > 0.05 && no >= yes - 0.02
       ? [`${seat} may have a hacked reward: it earns as much from reward parts where the task is not solved (${fixed(no, 2)}) as where it is (${fixed(yes, 2)}).`] : [];
   });
   const says = [
     worst && (failed(worst) ?? 0) > 0.05 && `${worst} has a malformed reply in ${percent(failed(worst))} of the ${plural(unsolved, "unsolved episode")}, more than any other.`,
     times && slowest && `Time: ${slowest} is asked alone in ${percent(busy(slowest))} of the rollout, while all others wait.`,
-    ...(hacked.length > 0 ? hacked : ["Nothing suggests a hacked reward: no seat earns as much from reward parts where the task is not solved as where it is."]),
+    ...hacked,
+    hacked.length === 0 && rewarded && "Reward parts do not suggest a hacked reward: no seat earns more than 0.05 from them where the task is not solved, and as much as where it is.",
   ].filter(Boolean);
   return h("section", {}, h("h2", {}, "Where it fails, who is rewarded, who is waited for"), h("div", { class: "card scroll" },
     says.length > 0 && h("ul", { class: "reasons" }, says.map((text) => h("li", {}, foreign(/** @type {string} */ (text), "plain")))),
