@@ -40,6 +40,11 @@ learners *ARGS:
 environments *ARGS:
     cargo run --release --features full --example environments -- {{ARGS}}
 
+# Checks claims of papers on small runs, five seeds each (about half an hour on two idle cores; finished runs are kept):
+# `just claims --write docs/src/claims.md` writes the page's tables and drawings.
+claims *ARGS:
+    cargo run --release --example claims -- {{ARGS}}
+
 # Makes the pictures of the book from the runs in a directory, in both themes (needs chromium-headless-shell):
 # `just screenshots runs/seeds`.
 screenshots RUNS OUT="docs/src/img/view" STEP="10":
@@ -61,6 +66,10 @@ columns CONFIG="examples/search_orchestra.toml":
 gradient-norms:
     cargo run --release --example gradient_norms
 
+# Generates the code of the gRPC protocol again, after a change of its file.
+protocol:
+    cargo run --manifest-path tests/protocol/Cargo.toml
+
 # Makes the shipped model again (about half an hour on two cores).
 tiny:
     cargo run --release --example make_tiny
@@ -72,5 +81,5 @@ make-generalist *ARGS:
 # Makes an environment with the clients of the servers, and drives the servers with them.
 clients:
     python3 -m venv tests/python/.venv
-    tests/python/.venv/bin/pip install -r tests/python/requirements-openai.txt -r tests/python/requirements-openenv.txt
-    cargo test --workspace --test serve -- --nocapture clients openenv
+    tests/python/.venv/bin/pip install -r tests/python/requirements-openai.txt -r tests/python/requirements-openenv.txt -r tests/python/requirements-grpc.txt
+    cargo test --workspace --test serve -- --nocapture clients openenv grpc

@@ -5,7 +5,8 @@ use quote::quote;
 use syn::ext::IdentExt;
 use syn::punctuated::Punctuated;
 use syn::{
-    Attribute, Expr, ExprLit, Fields, Ident, Item, ItemStruct, Lit, LitStr, Meta, Path, Token,
+    Attribute, Expr, ExprLit, Field, Fields, Ident, Item, ItemStruct, Lit, LitStr, Meta, Path,
+    Token,
 };
 
 use crate::errors::Errors;
@@ -86,7 +87,10 @@ pub(crate) fn with_derives(item: &ItemStruct, krate: &Path) -> ItemStruct {
         ("deny_unknown_fields", quote!(deny_unknown_fields)),
     ];
     let given = listed(&item.attrs, "serde");
-    let settings = settings.iter().filter(|(key, _)| !given.iter().any(|given| given == key));
+    let own = inner(&item).is_none();
+    let settings = settings
+        .iter()
+        .filter(|(key, _)| !given.iter().any(|given| given == key) && (own || *key == "crate"));
     let settings = settings.map(|(_, tokens)| tokens);
     let serde = syn::parse_quote!(#[serde(#(#settings),*)]);
 
@@ -94,6 +98,13 @@ pub(crate) fn with_derives(item: &ItemStruct, krate: &Path) -> ItemStruct {
     item.attrs.insert(0, derive);
     item.attrs.push(serde);
     item
+}
+
+/// Returns the field whose options are those of a `#[serde(transparent)]` struct: the one that is not skipped.
+fn inner(item: &ItemStruct) -> Option<&Field> {
+    let transparent = listed(&item.attrs, "serde").iter().any(|name| name == "transparent");
+    let read = |field: &&Field| !listed(&field.attrs, "serde").iter().any(|name| name == "skip");
+    item.fields.iter().find(read).filter(|_| transparent)
 }
 
 /// Returns the last segments of the paths listed in `#[name(a, b::c, d = ..)]`.
@@ -120,8 +131,16 @@ pub(crate) fn build(item: &ItemStruct, krate: &Path) -> TokenStream {
     } else {
         let defaults = quote!(#krate::__private::default_options::<Self>());
         let build = quote!(#krate::__private::from_options(options));
-        let checked = quote!(#build.and_then(#krate::__private::in_range));
-        (defaults, if is_declared(item) { checked } else { build })
+        let checked = match inner(item).and_then(|field| field.ident.as_ref()) {
+            Some(field) => quote!(#build.and_then(|built: Self| {
+                #krate::__private::in_range(&built.#field).map(|()| built)
+            })),
+            None if is_declared(item) => quote!(#build.and_then(|built: Self| {
+                #krate::__private::in_range(&built).map(|()| built)
+            })),
+            None => build,
+        };
+        (defaults, checked)
     };
     let keys = keys(item, krate);
     quote! {
@@ -150,6 +169,9 @@ fn is_declared(item: &ItemStruct) -> bool {
 fn keys(item: &ItemStruct, krate: &Path) -> TokenStream {
     if is_declared(item) {
         return quote!(<Self as #krate::settings::Table>::KEYS);
+    }
+    if let Some(Field { ty, .. }) = inner(item) {
+        return quote!(<#ty as #krate::settings::Table>::KEYS);
     }
     let keys = item.fields.iter().filter_map(|field| {
         let name = field.ident.as_ref()?.unraw().to_string();

@@ -6,6 +6,7 @@
 
 mod agent;
 mod args;
+mod binary;
 mod credit;
 mod environment;
 mod errors;
@@ -61,6 +62,13 @@ pub fn surrogate(args: TokenStream, item: TokenStream) -> TokenStream {
 #[proc_macro_attribute]
 pub fn tool(args: TokenStream, item: TokenStream) -> TokenStream {
     tool::tool(&args.into(), &item.into()).into()
+}
+
+/// Compares the names in `maverl::main!` with the crates of the manifest; called by that macro.
+#[doc(hidden)]
+#[proc_macro]
+pub fn team_crates(names: TokenStream) -> TokenStream {
+    binary::crates(names.into()).into()
 }
 
 #[doc = include_str!("../docs/input.md")]

@@ -17,6 +17,7 @@ use crate::tools::{Arguments, ToolOutput};
 use crate::trajectory::Seat;
 
 pub use inventory;
+pub use maverl_macros::team_crates;
 pub use schemars;
 pub use serde;
 pub use serde_json;
@@ -299,11 +300,11 @@ pub fn default_options<T: Serialize + DeserializeOwned>() -> Value {
     ::serde_json::to_value(value).expect("options are made of what JSON can say")
 }
 
-/// Returns the value, or the first number out of its declared range, in serde's words.
-pub fn in_range<T: Table>(value: T) -> Result<T, String> {
+/// Returns the first number out of its declared range as an error in serde's words.
+pub fn in_range<T: Table>(value: &T) -> Result<(), String> {
     match value.out_of_range().first() {
         Some(wrong) => Err(format!("invalid value: {}, expected {}", wrong.found, wrong.expected)),
-        None => Ok(value),
+        None => Ok(()),
     }
 }
 

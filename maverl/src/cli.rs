@@ -7,7 +7,8 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::check::Sources;
 use crate::registry::Registry;
-use crate::train::tell;
+use crate::table::paragraphs;
+use crate::train::own;
 
 mod bench;
 mod blank;
@@ -36,6 +37,8 @@ mod score;
 mod seeds;
 #[cfg(feature = "serve")]
 mod serve;
+mod shutdown;
+mod stages;
 mod terminal;
 #[cfg(test)]
 mod tests;
@@ -47,7 +50,7 @@ pub use new::{NewError, new_team};
 
 use check_config::{checked, configured, planned};
 use paths::of_run;
-use terminal::print;
+use terminal::{print, tell};
 use training::train;
 
 /// Trains teams of language-model agents with reinforcement learning.
@@ -104,7 +107,8 @@ enum Command {
     /// Train a team, and evaluate it before and after.
     ///
     /// Ctrl-C stops after the current step. `--resume` continues a run that was stopped or killed, or adds steps to a
-    /// complete one. `--seeds` trains once with each seed, one after the other, and prints a table of the results.
+    /// complete one. `--seeds` trains once with each seed, one after the other, and prints a table of the results. CONFIG may
+    /// be a file of stages (`stages = ["sft.toml", "ppo.toml"]`): each is trained, and models of the same name go on.
     Train(RunArgs),
     /// Evaluate a team on held-out tasks: avg@n and pass@k, per data source.
     ///
@@ -126,9 +130,9 @@ enum Command {
     },
     /// List the runs in a directory, one per line.
     Runs {
-        /// Directory that contains run directories.
-        #[arg(value_name = "DIR", default_value = "runs")]
-        dir: PathBuf,
+        /// Directory that contains run directories. [default: `runs` in the working directory]
+        #[arg(value_name = "DIR")]
+        dir: Option<PathBuf>,
         /// Print the runs as JSON.
         #[arg(long)]
         json: bool,
@@ -247,7 +251,7 @@ pub struct RunArgs {
     seeds: Option<seeds::Seeds>,
 }
 
-/// Error message of a command, as it is printed.
+/// Error message of a command. It is wrapped when it is printed, except for what follows an empty line.
 #[derive(Debug)]
 pub struct Failure(String);
 
@@ -295,22 +299,27 @@ fn exit(result: Result<ExitCode, Failure>) -> ExitCode {
 fn run(command: Command) -> Result<ExitCode, Failure> {
     match command {
         Command::New { name, maverl } => new::create(&name, maverl.as_deref()),
-        Command::List => print(&info::list(&Registry::collect()?).draw(terminal::width())),
+        Command::List => {
+            let registry = Registry::collect()?;
+            let (width, table) = (terminal::width(), info::list(&registry));
+            let lacking =
+                info::lacking(&registry).map(|line| format!("\n\n{}", paragraphs(&line, width)));
+            print(&(table.draw(width) + &lacking.unwrap_or_default()))
+        }
         Command::Schema => {
             print(&serde_json::to_string_pretty(&crate::check::schema(&Registry::collect()?))?)
         }
         Command::Check { config, simulated, json } => {
-            let sources = config.sources(None);
-            check_config::command(&sources, &Registry::collect()?, &simulated, json)
+            check_config::command(&config, &Registry::collect()?, &simulated, json)
         }
         Command::Explain(args) => {
-            print(&explain::explain(&args, &Registry::collect()?, terminal::width())?)
+            print(&own(&explain::explain(&args, &Registry::collect()?, terminal::width())?))
         }
         Command::Train(args) => train(&args, None),
         Command::Eval(args) => eval::eval(&args),
         Command::Info { run: Some(run), json } => runs::info(&run, json),
         Command::Info { run: None, json } => machine::machine(json),
-        Command::Runs { dir, json } => runs::runs(&dir, json),
+        Command::Runs { dir, json } => runs::runs(&paths::of_runs(dir.as_deref(), "runs")?, json),
         Command::Replay(args) => replay::replay(&args),
         Command::View(args) => view::view(&args),
         Command::Show(args) => view::show(&args),
@@ -370,7 +379,6 @@ impl ConfigArgs {
 fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let done = runtime.block_on(future);
-    // An environment may block a thread forever; its episode was abandoned, and the thread is not joined.
-    runtime.shutdown_background();
+    shutdown::shut_down(runtime);
     done
 }

@@ -8,6 +8,9 @@ use serde_json::Value;
 
 use maverl_engine::retry;
 
+#[cfg(test)]
+pub(crate) mod testing;
+
 /// Maximum time of an attempt, to avoid overflow of the clock.
 const MAX_TIMEOUT: Duration = Duration::from_secs(1 << 30);
 /// Maximum size of a decompressed answer in bytes: the limit of the HTTP library applies to compressed bytes.
@@ -204,40 +207,12 @@ pub(crate) fn start(text: &str) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use std::io::{BufRead as _, BufReader, Write as _};
-    use std::net::TcpListener;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::io::Write as _;
 
     use serde_json::json;
 
+    use super::testing::{response, response_with, serve};
     use super::*;
-
-    /// Starts a server that gives every connection this answer. Returns its address and the number of connections.
-    fn server(answer: Vec<u8>) -> (String, Arc<AtomicUsize>) {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let url = format!("http://{}/v1", listener.local_addr().unwrap());
-        let asked = Arc::new(AtomicUsize::new(0));
-        let count = Arc::clone(&asked);
-        std::thread::spawn(move || {
-            for stream in listener.incoming().map_while(Result::ok) {
-                count.fetch_add(1, Ordering::SeqCst);
-                let mut reader = BufReader::new(stream);
-                let mut length = 0;
-                for line in reader.by_ref().lines().map_while(Result::ok) {
-                    if let Some(n) = line.to_lowercase().strip_prefix("content-length:") {
-                        length = n.trim().parse().unwrap();
-                    }
-                    if line.is_empty() {
-                        break;
-                    }
-                }
-                let _ = std::io::copy(&mut reader.by_ref().take(length), &mut std::io::sink());
-                // The client may disconnect early.
-                let _ = reader.get_mut().write_all(&answer);
-            }
-        });
-        (url, asked)
-    }
 
     async fn post(url: &str, retries: u32) -> Answered {
         let key = Some("secret".to_owned());
@@ -247,12 +222,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_redirect_is_named_and_not_followed() {
-        let (elsewhere, asked) = server(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}".to_vec());
+        let (elsewhere, asked) = serve(|_, _| response(200, "{}"));
         for status in [301, 302, 303, 307, 308] {
-            let head = format!(
-                "HTTP/1.1 {status} X\r\nLocation: {elsewhere}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-            );
-            let (url, _) = server(head.into_bytes());
+            let moved = response_with(&format!("{status} X\r\nLocation: {elsewhere}"), b"");
+            let (url, _) = serve(move |_, _| moved.clone());
             let error = post(&url, 3).await.body.unwrap_err();
             let wanted = format!(
                 "{url}: status {status}, a redirect to {elsewhere:?}, which is not followed; write the address that \
@@ -260,7 +233,7 @@ mod tests {
             );
             assert_eq!(error, wanted);
         }
-        assert_eq!(asked.load(Ordering::SeqCst), 0);
+        assert!(asked.lock().unwrap().is_empty());
     }
 
     #[tokio::test]
@@ -280,11 +253,8 @@ mod tests {
         }
         let packed = packed.finish().unwrap();
         assert!(packed.len() < 1 << 20);
-        let head = format!(
-            "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: {}\r\n\r\n",
-            packed.len()
-        );
-        let (url, _) = server([head.as_bytes(), &packed].concat());
+        let answer = response_with("200 OK\r\nContent-Encoding: gzip", &packed);
+        let (url, _) = serve(move |_, _| answer.clone());
         let error = post(&url, 0).await.body.unwrap_err();
         assert_eq!(error, format!("{url}: the answer is longer than 32 MiB (1 attempt)"));
     }

@@ -65,6 +65,12 @@ pub trait Advantage: Send + Sync + 'static {
         GroupBy::TaskSeat
     }
 
+    /// Parts of the reward that its settings name, as the keys of `[rewards]`, `score` or the name that an orchestra gives a
+    /// part. `maverl check` and the first step of a run report those that do not exist.
+    fn named_parts(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Baseline that is known before the step. It is taken off [`Rewarded::rewards`].
     fn baseline(&self) -> KnownBaseline {
         KnownBaseline::None

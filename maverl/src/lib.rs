@@ -159,10 +159,16 @@ pub mod prelude {
 #[macro_export]
 macro_rules! main {
     ($($team:ident),* $(,)?) => {
+        $crate::__private::team_crates!($($team)*);
         $(use $team as _;)*
 
         fn main() -> ::std::process::ExitCode {
             $crate::cli::main()
         }
+    };
+    ($($other:tt)*) => {
+        ::core::compile_error!(
+            "`maverl::main!` takes the names of crates as Rust writes them: `maverl::main!(my_team, orchestras);`"
+        );
     };
 }

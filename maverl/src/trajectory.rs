@@ -219,12 +219,26 @@ pub enum Outcome {
 /// One named part of the reward of a turn, a seat or the whole episode.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RewardPart {
-    /// Name of the reward function, or `invalid_reply`.
+    /// Name of the reward function, or one of the constants here.
     pub name: String,
     /// Value, already multiplied by its weight.
     pub value: f64,
     /// Recipient.
     pub of: RewardOf,
+}
+
+/// Names of the parts that are not declared.
+impl RewardPart {
+    /// Name of the environment's score, where it is counted among the parts.
+    pub const SCORE: &'static str = "score";
+    /// Name of the part for a malformed or truncated reply.
+    pub const INVALID_REPLY: &'static str = "invalid_reply";
+    /// Name of the part for a reply close to the length limit.
+    pub const OVERLONG_REPLY: &'static str = "overlong_reply";
+    /// Name of the KL penalty in the reward.
+    pub const KL: &'static str = "kl";
+    /// Name of whatever else changed a reward, where it is counted among the parts: shaping, later rounds, a baseline.
+    pub const OTHER: &'static str = "other";
 }
 
 /// Recipient of a [`RewardPart`].

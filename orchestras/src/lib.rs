@@ -22,4 +22,6 @@ mod cheats;
 #[cfg(test)]
 mod options;
 #[cfg(test)]
+mod readme;
+#[cfg(test)]
 mod testing;

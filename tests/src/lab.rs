@@ -2,6 +2,7 @@
 //! child process.
 
 use std::fs;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
@@ -115,6 +116,9 @@ impl Lab {
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(&self.binary);
         command.args(args).current_dir(self.home.path()).env("COLUMNS", "110");
+        // Messages name the program as it is called: here by its name, as one that is installed.
+        command.env_remove("CARGO");
+        command.arg0(self.binary.file_name().unwrap_or_default());
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("MAVERL_") {
                 command.env_remove(name);
@@ -169,12 +173,18 @@ impl Ended {
         self
     }
 
-    /// Panics unless standard error has every part.
+    /// Panics unless standard error has every part, wherever its lines are wrapped.
     pub fn says(self, parts: &[&str]) -> Self {
         for part in parts {
-            assert!(self.stderr.contains(part), "{part:?} is missing in\n{self}");
+            let there = self.stderr.contains(part) || self.unwrapped().contains(part);
+            assert!(there, "{part:?} is missing in\n{self}");
         }
         self
+    }
+
+    /// Returns standard error in one line.
+    pub fn unwrapped(&self) -> String {
+        self.stderr.split_whitespace().collect::<Vec<_>>().join(" ")
     }
 }
 

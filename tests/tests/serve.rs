@@ -114,8 +114,8 @@ fn requests_of_the_page(to_a_team: bool) -> Vec<Value> {
     bodies.filter(|body| body.get("maverl").is_some() == to_a_team).collect()
 }
 
-/// Returns the Python of the clients, if it has a package; else says that the test is skipped.
-fn python(package: &str) -> Option<String> {
+/// Returns the Python of the clients, if it has a module; else says that the test is skipped, and names the list of packages.
+fn python(module: &str, list: &str) -> Option<String> {
     let python = std::env::var(PYTHON).ok().or_else(|| {
         let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("python/.venv/bin/python");
         beside.is_file().then(|| beside.display().to_string())
@@ -123,13 +123,13 @@ fn python(package: &str) -> Option<String> {
     let has = |python: &String| {
         let program =
             "import importlib.util, sys; sys.exit(importlib.util.find_spec(sys.argv[1]) is None)";
-        let found = Command::new(python).args(["-c", program, package]).output();
+        let found = Command::new(python).args(["-c", program, module]).output();
         found.is_ok_and(|output| output.status.success())
     };
     let found = python.filter(has);
     if found.is_none() {
         println!(
-            "skipped: `{PYTHON}` names no Python with `tests/python/requirements-{package}.txt`; `just clients` makes one"
+            "skipped: `{PYTHON}` names no Python with `tests/python/requirements-{list}.txt`; `just clients` makes one"
         );
     }
     found
@@ -253,7 +253,7 @@ fn a_policy_of_a_run_is_served_as_it_was_trained_to_the_bit() {
 
 #[test]
 fn clients_of_others_drive_a_served_model() {
-    let Some(python) = python("openai") else { return };
+    let Some(python) = python("openai", "openai") else { return };
     let lab = lab();
     let server = Server::start(&lab, &["model", "--model", "builtin:tiny"]);
     let script = script("openai_clients.py");
@@ -485,26 +485,70 @@ before_and_after = false
 every = 0
 "#;
 
-/// Returns the command that trains a configuration with the environment of a server.
-fn trains_at(lab: &Lab, server: &Server, config: &str, out: &str, set: &[&str]) -> Command {
+/// A protocol of environments behind servers.
+#[derive(Clone, Copy, PartialEq)]
+enum Protocol {
+    OpenEnv,
+    Grpc,
+}
+
+impl Protocol {
+    /// Returns what a configuration sets, beside the address and the key.
+    fn set(self) -> &'static [&'static str] {
+        match self {
+            Self::OpenEnv => {
+                &["environment.name=\"openenv\"", "environment.reset={ task_id = \"$id\" }"]
+            }
+            Self::Grpc => &["environment.name=\"grpc\""],
+        }
+    }
+
+    /// Returns the arguments of the server. A session of OpenEnv ends with its connection, one of gRPC with its lease.
+    fn served(self) -> &'static [&'static str] {
+        match self {
+            Self::OpenEnv => &["environment", "served.toml"],
+            Self::Grpc => &["environment", "served.toml", "--session-timeout-s", "5"],
+        }
+    }
+
+    /// Returns the beginning of the message about a server that does not answer.
+    fn lost(self, address: &str) -> String {
+        match self {
+            Self::OpenEnv => format!("the OpenEnv server at ws://{address}/ws: "),
+            Self::Grpc => format!("the gRPC server at http://{address}: "),
+        }
+    }
+}
+
+/// Returns the command that trains `remote.toml` with the environment of a server.
+fn trains_at(lab: &Lab, server: &Server, of: Protocol, out: &str, set: &[&str]) -> Command {
     let url = format!("environment.url=\"http://{}\"", server.address);
-    let mut args = vec!["train", config, "--out", out, "--set", "environment.name=\"openenv\""];
-    let own = ["environment.key_env=\"TEST_KEY\"", &url, "environment.reset={ task_id = \"$id\" }"];
-    args.extend(own.iter().chain(set).flat_map(|set| ["--set", set]));
+    let mut args = vec!["train", "remote.toml", "--out", out];
+    let own = ["environment.key_env=\"TEST_KEY\"", &url];
+    args.extend(own.iter().chain(of.set()).chain(set).flat_map(|set| ["--set", set]));
     let mut command = lab.command(&args);
     command.env("TEST_KEY", KEY);
     command
 }
 
 #[test]
-fn a_run_in_an_environment_behind_a_server_is_that_in_the_environment_itself() {
+fn a_run_in_an_environment_of_openenv_is_that_in_the_environment_itself() {
+    a_remote_run_is_a_local_one(Protocol::OpenEnv);
+}
+
+#[test]
+fn a_run_in_an_environment_over_grpc_is_that_in_the_environment_itself() {
+    a_remote_run_is_a_local_one(Protocol::Grpc);
+}
+
+fn a_remote_run_is_a_local_one(protocol: Protocol) {
     let lab = lab();
     lab.write("served.toml", LOOKS_UP);
     let remote = LOOKS_UP.replace("name = \"search\"\ntop_k = 1\n", "");
     lab.write("remote.toml", &remote);
     lab.run(&["train", "served.toml", "--out", "local"]).succeeded();
-    let server = Server::start(&lab, &["environment", "served.toml"]);
-    let output = trains_at(&lab, &server, "remote.toml", "remote", &[]).output().unwrap();
+    let server = Server::start(&lab, protocol.served());
+    let output = trains_at(&lab, &server, protocol, "remote", &[]).output().unwrap();
     Ended::of(&output).succeeded();
     let [local, remote] = ["local", "remote"].map(|name| Run(lab.path(name)));
     let mut acts = 0;
@@ -531,11 +575,15 @@ fn a_run_in_an_environment_behind_a_server_is_that_in_the_environment_itself() {
             }
         }
     }
+    // OpenEnv has metrics of its own; those of gRPC are the environment's.
+    if protocol == Protocol::Grpc {
+        assert_eq!(local.steps(), remote.steps());
+    }
     println!("{acts} actions and {compared} values of metrics are equal");
     assert!(acts > 0 && compared > 40, "{acts} {compared}");
     assert_eq!(server.metric("maverl_sessions"), 0.0);
     // A run that is killed leaves no session.
-    let mut killed = trains_at(&lab, &server, "remote.toml", "killed", &["steps=500"]);
+    let mut killed = trains_at(&lab, &server, protocol, "killed", &["steps=500"]);
     let mut killed = killed.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     wait_until("a session", || server.metric("maverl_sessions") > 0.0);
     killed.kill().unwrap();
@@ -546,22 +594,31 @@ fn a_run_in_an_environment_behind_a_server_is_that_in_the_environment_itself() {
 }
 
 #[test]
-fn a_run_whose_environment_server_is_killed_ends_with_its_address_and_resumes_to_equal_files() {
+fn a_run_whose_server_of_openenv_is_killed_ends_with_its_address_and_resumes_to_equal_files() {
+    a_run_survives_its_server(Protocol::OpenEnv);
+}
+
+#[test]
+fn a_run_whose_server_over_grpc_is_killed_ends_with_its_address_and_resumes_to_equal_files() {
+    a_run_survives_its_server(Protocol::Grpc);
+}
+
+fn a_run_survives_its_server(protocol: Protocol) {
     let lab = lab();
     lab.write("served.toml", LOOKS_UP);
     lab.write("remote.toml", &LOOKS_UP.replace("name = \"search\"\ntop_k = 1\n", ""));
-    let mut server = Server::start(&lab, &["environment", "served.toml"]);
+    let mut server = Server::start(&lab, protocol.served());
     let set = ["steps=6", "checkpoint.every=1", "rollout.max_unscored=0"];
-    let whole = trains_at(&lab, &server, "remote.toml", "whole", &set).output().unwrap();
+    let whole = trains_at(&lab, &server, protocol, "whole", &set).output().unwrap();
     Ended::of(&whole).succeeded();
-    let mut cut = trains_at(&lab, &server, "remote.toml", "cut", &set);
+    let mut cut = trains_at(&lab, &server, protocol, "cut", &set);
     let cut = cut.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let metrics = lab.path("cut/metrics.jsonl");
     wait_until("a step", || std::fs::read_to_string(&metrics).is_ok_and(|rows| !rows.is_empty()));
     server.child.kill().unwrap();
     server.child.wait().unwrap();
     let address = server.address.clone();
-    let named = format!("the OpenEnv server at ws://{address}/ws: ");
+    let named = protocol.lost(&address);
     let wanted = ["episodes could not be scored", "`rollout.max_unscored`", &named];
     let resume = || {
         let mut command = lab.command(&["train", "--resume", "cut"]);
@@ -575,7 +632,7 @@ fn a_run_whose_environment_server_is_killed_ends_with_its_address_and_resumes_to
     // Without its server a run does not start, and loses nothing.
     resume().failed().says(&[&address]);
     assert_eq!(run.steps(), steps);
-    let server = Server::start_at(&lab, &address, &["environment", "served.toml"]);
+    let server = Server::start_at(&lab, &address, protocol.served());
     resume().succeeded();
     run.equals(&whole);
     assert!(run.is_tidy());
@@ -596,7 +653,18 @@ fn sums() -> String {
 
 #[test]
 fn the_client_of_openenv_plays_episodes_of_math_and_of_tools() {
-    let Some(python) = python("openenv") else { return };
+    let Some(python) = python("openenv", "openenv") else { return };
+    plays_sums(&python, "openenv_clients.py", |address| format!("http://{address}"));
+}
+
+#[test]
+fn a_client_with_grpcio_plays_episodes_of_math_and_of_tools() {
+    let Some(python) = python("grpc_reflection", "grpc") else { return };
+    plays_sums(&python, "grpc_client.py", str::to_owned);
+}
+
+/// Plays episodes of two environments with a script, which is given the address in the form of its client.
+fn plays_sums(python: &str, client: &str, url: fn(&str) -> String) {
     let lab = lab();
     lab.write("sums.jsonl", &sums());
     for (kind, environment, orchestra) in [
@@ -609,11 +677,10 @@ fn the_client_of_openenv_plays_episodes_of_math_and_of_tools() {
         );
         lab.write("sums.toml", &config);
         let server = Server::start(&lab, &["environment", "sums.toml"]);
-        let url = format!("http://{}", server.address);
-        let mut played = Command::new(&python);
+        let mut played = Command::new(python);
         played
-            .arg(script("openenv_clients.py"))
-            .args([kind, &url, KEY])
+            .arg(script(client))
+            .args([kind, &url(&server.address), KEY])
             .env("NO_PROXY", "127.0.0.1");
         let output = played.output().unwrap();
         println!("{}", String::from_utf8_lossy(&output.stdout));
@@ -648,7 +715,7 @@ every = 0
 
 #[test]
 fn a_team_is_trained_in_an_environment_of_openenv_s_own_server() {
-    let Some(python) = python("openenv") else { return };
+    let Some(python) = python("openenv", "openenv") else { return };
     let lab = lab();
     let line =
         |i: usize| json!({"id": format!("g{i}"), "question": "Play the game.", "split": "train"});
@@ -698,7 +765,7 @@ fn programs_of_frameworks_continue_their_conversations_with_what_was_sampled() {
         ("agents", &["program_agents.py", "responses"]),
         ("langchain_openai", &["program_langchain.py"]),
     ] {
-        let Some(python) = python(package) else { continue };
+        let Some(python) = python(package, "openai") else { continue };
         let lab = lab();
         let path = script(arguments[0]).display().to_string();
         let command = [&[python.as_str(), path.as_str()], &arguments[1..]].concat();

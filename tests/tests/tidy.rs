@@ -50,7 +50,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("tools", &["agent", "task"]),
     ("builtin", &["rng", "task"]),
     ("data", &["config", "rng", "task", "trajectory", "builtin"]),
-    ("env", &["client", "data", "rng", "model", "task", "tools", "builtin"]),
+    ("env", &["client", "data", "retry", "rng", "model", "task", "tools", "builtin"]),
     ("ballot", &["rng", "env"]),
     ("orchestra", &["agent", "env", "task", "tools", "trajectory"]),
     (
@@ -118,6 +118,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "plan",
             "rollout",
             "runtime",
+            "settings",
             "task",
             "tools",
             "trajectory",
@@ -199,6 +200,8 @@ const NEVER: &[&str] = &["todo!", "unimplemented!", "dbg!", "FIXME", "XXX"];
 
 /// Workspace dependencies that no code names, with the reason for each.
 const UNNAMED: &[(&str, &str)] = &[
+    ("prost", "generated code of a protocol names it, and no other"),
+    ("tonic-prost", "the same"),
     ("gemm", "its feature turns AVX-512 on for candle's own dependency on it, in benchmarks"),
     ("proptest", "in `tests`, so that what other crates test with asks for no features of its own"),
 ];
@@ -219,7 +222,10 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
-/// Returns every Rust file below a directory, sorted, without files that must not compile.
+/// First line of files that are generated.
+const GENERATED_CODE: &str = "// This file is @generated";
+
+/// Returns every Rust file below a directory, sorted, without files that must not compile and those that are generated.
 fn rust_files(dir: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for entry in fs::read_dir(dir).unwrap() {
@@ -227,7 +233,9 @@ fn rust_files(dir: &Path) -> Vec<PathBuf> {
         let skipped = path.ends_with("target") || path.ends_with("ui/fail");
         if path.is_dir() && !skipped {
             files.extend(rust_files(&path));
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
+        } else if path.extension().is_some_and(|extension| extension == "rs")
+            && !fs::read_to_string(&path).unwrap().starts_with(GENERATED_CODE)
+        {
             files.push(path);
         }
     }
@@ -660,7 +668,7 @@ const MAVERL_API: &[(&str, &str)] = &[
     ),
     (
         "env/mod.rs",
-        "EnvError Environment EnvironmentName REPORT Session code math nli openenv reported search tools",
+        "EnvError Environment EnvironmentName REPORT Session code grpc math nli openenv reported search tools",
     ),
     ("env/code/mod.rs", "CodeEnvironment"),
     ("env/math/mod.rs", "AnswerVerdict MathEnvironment compare"),
@@ -913,6 +921,34 @@ fn the_data_path_leads_through_the_files_and_functions_of_its_tables() {
         }
         // The numbers of the rows, and of the sentence above each table.
         assert!(section.contains(&format!("{} in all", whole.len())));
+    }
+}
+
+/// Names of environment variables in the documents that stand for any key, or for none.
+const PLACEHOLDERS: [&str; 2] = ["MAVERL_", "MAVERL_SECTION__KEY"];
+
+#[test]
+fn an_environment_variable_that_the_documents_name_is_a_key_or_is_none() {
+    let mut names = BTreeSet::new();
+    for page in pages() {
+        let text = fs::read_to_string(page).unwrap();
+        for (at, _) in text.match_indices("MAVERL_") {
+            let end = |c: char| !(c.is_ascii_uppercase() || c == '_');
+            let name = &text[at..];
+            names.insert(name[..name.find(end).unwrap_or(name.len())].to_owned());
+        }
+    }
+    names.retain(|name| !PLACEHOLDERS.contains(&name.as_str()));
+    assert!(names.contains("MAVERL_KERNELS") && names.len() > 15, "{names:?}");
+    let registry = maverl::registry::Registry::default();
+    for name in names {
+        let env = vec![(name.clone(), "1".to_owned())];
+        let sources = maverl::Sources { env, ..maverl::Sources::default() };
+        let Err(problems) = maverl::check(&sources, &registry, maverl::Purpose::Plan) else {
+            continue;
+        };
+        let unknown = problems.iter().find(|problem| problem.to_string().contains("unknown key"));
+        assert!(unknown.is_none(), "{name}: {unknown:?}");
     }
 }
 

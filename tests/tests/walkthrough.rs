@@ -119,11 +119,12 @@ impl Team {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Returns the error of a command, which must fail.
+    /// Returns the error of a command, which must fail, in one line.
     fn fail(&self, args: &[&str]) -> String {
         let output = self.output(args);
         assert_eq!(output.status.code(), Some(1), "{args:?}");
-        String::from_utf8(output.stderr).unwrap()
+        let error = String::from_utf8(output.stderr).unwrap();
+        error.split_whitespace().collect::<Vec<_>>().join(" ")
     }
 }
 

@@ -41,6 +41,9 @@ pub struct HfConfig {
     pub tie_word_embeddings: bool,
     /// `config.json` ties the head, but the checkpoint has another ([`HfConfig::load`]).
     pub head_untied: bool,
+    /// The checkpoint has the head of a model that classifies sequences, which a language model has not: a warning
+    /// ([`HfConfig::warning`]).
+    pub classifies: bool,
     /// Queries, keys and values have a bias.
     pub qkv_bias: bool,
     /// The projection after attention has a bias.
@@ -119,6 +122,7 @@ impl HfConfig {
             rope: Rope::read(keys, max_position_embeddings),
             tie_word_embeddings: keys.flag("tie_word_embeddings"),
             head_untied: false,
+            classifies: false,
             qkv_bias: family.qkv_bias,
             o_bias: family.o_bias,
             mlp_bias: family.mlp_bias,

@@ -409,7 +409,7 @@ mod tests {
         let endpoint = "http://127.0.0.1:9".to_owned();
         let hub = Hub { endpoint, cache: PathBuf::from("none"), token: None, offline: false };
         let told = hub.pin(&HubId::parse("a/b").unwrap()).unwrap_err().to_string();
-        assert!(told.contains("without the feature `hub`"), "{told}");
+        assert!(told.contains("lacks the feature `hub`: build it with `--features hub`"), "{told}");
     }
 
     fn snapshot(names: &[&str]) -> Snapshot {

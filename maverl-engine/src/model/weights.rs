@@ -309,6 +309,13 @@ impl Shards {
             wanted.insert(SCORE.to_owned(), vec![1, config.hidden_size]);
         }
         let mut problems = Vec::new();
+        if self.tensors.contains_key(SCORE)
+            && wanted.keys().any(|name| !self.tensors.contains_key(name))
+        {
+            problems.push(format!(
+                "it has `{SCORE}`: it classifies sequences, and is no language model"
+            ));
+        }
         for (name, shape) in &wanted {
             let Some(stored) = self.tensors.get(name) else {
                 problems.push(format!("`{name}` {shape:?} is missing"));

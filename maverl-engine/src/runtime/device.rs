@@ -64,6 +64,16 @@ impl DeviceChoice {
     /// Returns the reason why this program cannot use the device on this machine, with a remedy; `None` if it can. The
     /// automatic choice can always be used.
     pub fn unavailable(self) -> Option<String> {
+        self.unavailable_parts().map(|[reason, remedy]| match remedy.is_empty() {
+            true => reason,
+            false => format!("{reason}; {remedy}"),
+        })
+    }
+
+    /// Returns the reason why this program cannot use the device on this machine, and what to install or to build, which is
+    /// empty if that is not known; `None` if it can be used.
+    #[doc(hidden)]
+    pub fn unavailable_parts(self) -> Option<[String; 2]> {
         match self {
             Self::Cpu | Self::Auto => None,
             Self::Cuda(number) => gpu_unavailable(number),
@@ -194,7 +204,7 @@ impl OpenDevice {
 
     #[cfg(not(feature = "cuda"))]
     fn accelerator(choice: DeviceChoice) -> Result<(Self, String), RuntimeError> {
-        Err(refused(choice, NO_FEATURE.to_owned()))
+        Err(refused(choice, without_feature().join("; ")))
     }
 }
 
@@ -219,9 +229,13 @@ fn refused(choice: DeviceChoice, reason: String) -> RuntimeError {
     RuntimeError::Device { device: choice.to_string(), reason }
 }
 
-/// Message of a program without the code of devices.
+/// Returns the reason and the remedy of a program without the code of devices.
 #[cfg(not(feature = "cuda"))]
-const NO_FEATURE: &str = concat!("write `runtime.device = \"cpu\"`; ", lacks_feature!("cuda"));
+fn without_feature() -> [String; 2] {
+    let whole = lacks_feature!("cuda");
+    let (reason, remedy) = whole.split_once(": ").unwrap_or((whole, ""));
+    [reason.to_owned(), remedy.to_owned()]
+}
 
 #[cfg(feature = "cuda")]
 fn shape(config: &HfConfig) -> Vec<String> {
@@ -234,13 +248,16 @@ fn shape(_: &HfConfig) -> Vec<String> {
 }
 
 #[cfg(feature = "cuda")]
-fn gpu_unavailable(number: usize) -> Option<String> {
-    Gpu::code(number).err().map(|error| error.to_string())
+fn gpu_unavailable(number: usize) -> Option<[String; 2]> {
+    let error = Gpu::code(number).err()?;
+    let (whole, remedy) = (error.to_string(), error.remedy().unwrap_or_default());
+    let reason = whole.strip_suffix(remedy).unwrap_or(&whole).trim_end_matches("; ");
+    Some([reason.to_owned(), remedy.to_owned()])
 }
 
 #[cfg(not(feature = "cuda"))]
-fn gpu_unavailable(_: usize) -> Option<String> {
-    Some(NO_FEATURE.to_owned())
+fn gpu_unavailable(_: usize) -> Option<[String; 2]> {
+    Some(without_feature())
 }
 
 #[cfg(feature = "cuda")]
@@ -255,13 +272,13 @@ fn gpu_memory(_: usize) -> Option<u64> {
 }
 
 #[cfg(feature = "cuda")]
-fn emulation_unavailable() -> Option<String> {
-    emulate::compiler().err().map(|error| error.to_string())
+fn emulation_unavailable() -> Option<[String; 2]> {
+    emulate::compiler().err().map(|error| [error.to_string(), String::new()])
 }
 
 #[cfg(not(feature = "cuda"))]
-fn emulation_unavailable() -> Option<String> {
-    Some(NO_FEATURE.to_owned())
+fn emulation_unavailable() -> Option<[String; 2]> {
+    Some(without_feature())
 }
 
 #[cfg(test)]
@@ -282,6 +299,21 @@ mod tests {
             let error = name.parse::<DeviceChoice>().unwrap_err();
             assert!(error.contains("\"cuda:1\""), "{error}");
         }
+    }
+
+    #[test]
+    fn a_device_that_cannot_be_used_is_answered_with_what_is_missing_and_what_to_do_about_it() {
+        assert_eq!(DeviceChoice::Cpu.unavailable_parts(), None);
+        let Some([reason, remedy]) = DeviceChoice::Cuda(99).unavailable_parts() else {
+            panic!("there are no 100 GPUs")
+        };
+        assert!(!reason.is_empty() && !reason.ends_with(';'), "{reason}");
+        if cfg!(not(feature = "cuda")) {
+            assert_eq!(reason, "this program lacks the feature `cuda`");
+            assert!(remedy.starts_with("build it with `--features cuda`"), "{remedy}");
+        }
+        let whole = DeviceChoice::Cuda(99).unavailable().unwrap();
+        assert!(whole.starts_with(&reason) && whole.ends_with(&remedy), "{whole}");
     }
 
     #[test]

@@ -18,12 +18,11 @@ use super::{ADVANTAGES, Element, Kernels, Launch, Machine, Module, nvrtc};
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum CudaError {
     /// The driver's library was not found.
-    #[error("no CUDA driver: libcuda is not on the library path; the CPU computes the same")]
+    #[error("no CUDA driver: libcuda is not on the library path; {INSTALL_DRIVER}")]
     NoDriver,
     /// NVRTC's library was not found.
     #[error(
-        "no NVRTC: libnvrtc is neither on the library path nor in {searched:?}; install a CUDA toolkit, or \
-         `pip install nvidia-cuda-nvrtc` and name the folder in `MAVERL_SITE_PACKAGES`"
+        "no NVRTC: libnvrtc is neither on the library path nor in {searched:?}; {INSTALL_NVRTC}"
     )]
     NoNvrtc {
         /// Folders searched in addition to the library path.
@@ -48,6 +47,24 @@ pub enum CudaError {
     /// The driver returned an error.
     #[error("the CUDA driver failed: {0}")]
     Driver(#[from] DriverError),
+}
+
+/// Remedy of a missing driver.
+const INSTALL_DRIVER: &str = "install the driver of the GPU, which `nvidia-smi` is a part of";
+
+/// Remedy of a missing NVRTC.
+const INSTALL_NVRTC: &str = "install a CUDA toolkit, or `pip install nvidia-cuda-nvrtc` and name the folder in \
+                             `MAVERL_SITE_PACKAGES`";
+
+impl CudaError {
+    /// Returns the end of the message of a missing library: what to install.
+    pub fn remedy(&self) -> Option<&'static str> {
+        match self {
+            Self::NoDriver => Some(INSTALL_DRIVER),
+            Self::NoNvrtc { .. } => Some(INSTALL_NVRTC),
+            Self::Compile { .. } | Self::Cubins { .. } | Self::Driver(_) => None,
+        }
+    }
 }
 
 /// Dynamic shared memory that a kernel has without asking for more.

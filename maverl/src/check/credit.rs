@@ -6,11 +6,12 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::choice;
-use super::diagnostic::{Problems, key, path, within};
-use crate::config::{AdvantagePlan, Config, CriticPlan, LossConfig, SurrogatePlan};
-use crate::plan::{AlgorithmPlan, Chosen, Instance, SeatPlan};
+use super::diagnostic::{Problems, did_you_mean, key, list, path, within};
+use crate::config::{AdvantagePlan, Config, CriticPlan, KlIn, LossConfig, SurrogatePlan};
+use crate::plan::{AlgorithmPlan, Chosen, Instance, RewardPlan, SeatPlan};
 use crate::registry::{Declaration, Registry};
 use crate::settings::{Settings, TableKind, Tagged, TaggedConfig};
+use crate::trajectory::RewardPart;
 
 /// Builds the declared estimator and surrogate of the algorithm, if it names some.
 pub(super) fn settle(
@@ -56,7 +57,14 @@ fn critic(at: &[String], chosen: &Chosen, problems: &mut Problems<'_>) {
 
 /// Reports estimators where nothing is estimated, and agents with another surrogate than a declared one, which holds for the
 /// run.
-pub(super) fn check(config: &Config, algorithm: &AlgorithmPlan, problems: &mut Problems<'_>) {
+///
+/// Returns warnings about parts of the reward that settings of the estimator name.
+pub(super) fn check(
+    config: &Config,
+    algorithm: &AlgorithmPlan,
+    (rewards, seats): (&[RewardPlan], &[SeatPlan]),
+    problems: &mut Problems<'_>,
+) -> Vec<String> {
     let unset = config.algorithm.name.parts().advantage;
     let unset = AdvantagePlan::resolve(&unset, AdvantagePlan::default());
     let supervised = algorithm.preset.is_supervised();
@@ -90,6 +98,64 @@ pub(super) fn check(config: &Config, algorithm: &AlgorithmPlan, problems: &mut P
         for (number, seat) in &agent.seats {
             agree(seat.loss.as_ref(), within(&within(&at, "seats"), &number.to_string()));
         }
+    }
+    parts(algorithm, (rewards, seats), problems)
+}
+
+/// Reports parts of the reward that settings of the declared estimator name, and that are a misspelt part of the
+/// configuration. Returns a warning about other unknown ones, which the orchestra may add.
+fn parts(
+    algorithm: &AlgorithmPlan,
+    (rewards, seats): (&[RewardPlan], &[SeatPlan]),
+    problems: &mut Problems<'_>,
+) -> Vec<String> {
+    let AdvantagePlan::Declared(declared) = &algorithm.advantage else { return Vec::new() };
+    let configured = configured_parts(rewards, seats);
+    let there = || configured.iter().copied();
+    let mut warnings = Vec::new();
+    for name in declared.value.named_parts() {
+        if name == RewardPart::OTHER || configured.contains(&name.as_str()) {
+            continue;
+        }
+        let at = place(&declared.chosen, &name);
+        if let Some(close) = did_you_mean(&name, there()) {
+            let message = format!("`{}`: no part of the reward is called `{name}`", key(&at));
+            let help =
+                format!("did you mean `{close}`? the parts of the reward are {}", list(there()));
+            problems.key(&at, message, help);
+        } else {
+            warnings.push(format!(
+                "`{}` names no part of the reward that the configuration has ({}); it has an effect only if the orchestra \
+                 adds a part of this name",
+                key(&at),
+                list(there())
+            ));
+        }
+    }
+    warnings
+}
+
+/// Returns the parts of the reward that a configuration has: the score, the tables in `[rewards]`, and penalties.
+fn configured_parts<'r>(rewards: &'r [RewardPlan], seats: &[SeatPlan]) -> Vec<&'r str> {
+    let any = |has: fn(&SeatPlan) -> bool| seats.iter().any(has);
+    let penalties = [
+        (RewardPart::INVALID_REPLY, any(|seat| seat.loss.invalid_reply_penalty > 0.0)),
+        (RewardPart::OVERLONG_REPLY, any(|seat| seat.overlong().is_some())),
+        (RewardPart::KL, any(|seat| seat.loss.kl_in == KlIn::Reward && seat.loss.kl_coef > 0.0)),
+    ];
+    let penalties = penalties.into_iter().filter(|(_, there)| *there).map(|(name, _)| name);
+    let rewards = rewards.iter().map(|reward| reward.name.as_str());
+    [RewardPart::SCORE].into_iter().chain(rewards).chain(penalties).collect()
+}
+
+/// Returns the key under which a setting of an estimator names a part.
+fn place(chosen: &Chosen, part: &str) -> Vec<String> {
+    let table = path(["algorithm", "advantage"]);
+    let settings = chosen.options.as_object().into_iter().flatten();
+    let mut tables = settings.filter(|(_, value)| value.get(part).is_some());
+    match tables.next() {
+        Some((setting, _)) => within(&within(&table, setting), part),
+        None => table,
     }
 }
 

@@ -23,14 +23,12 @@ pub(super) fn settle(config: &mut Config, problems: &Problems<'_>) {
 pub(super) fn check(plan: &Plan, problems: &mut Problems<'_>) {
     let device = plan.runtime.device.0;
     let at = path(["runtime", "device"]);
-    if let Some(reason) = device.unavailable() {
+    if let Some([reason, remedy]) = device.unavailable_parts() {
         let message =
             format!("`runtime.device` is \"{device}\", which cannot be used here: {reason}");
-        let help = match device {
-            DeviceChoice::Cuda(_) => "install what is missing, or write `runtime.device = \"cpu\"`",
-            _ => "write `runtime.device = \"cpu\"`",
-        };
-        problems.value(&at, message, help.to_owned());
+        let cpu = "write `runtime.device = \"cpu\"`";
+        let help = if remedy.is_empty() { cpu.to_owned() } else { format!("{remedy}; or {cpu}") };
+        problems.value(&at, message, help);
         return;
     }
     if matches!(device, DeviceChoice::Cpu | DeviceChoice::Auto) {

@@ -68,6 +68,18 @@ pub(crate) fn type_of(path: &[String]) -> Option<String> {
     type_in(nested(path).deserialize::<Config>().map_err(Box::new).err())
 }
 
+/// The type of a setting of a declaration in a user's terms. `build` makes the declared value from settings.
+pub(crate) fn type_of_option(
+    build: impl Fn(&serde_json::Value) -> Result<(), String>,
+    name: &str,
+) -> String {
+    // A text that is no value of any setting but those that take every text.
+    let settings = serde_json::json!({ name: "\0" });
+    let Err(error) = build(&settings) else { return wrong::plain("a string").to_owned() };
+    let expected = error.split_once(", expected ").map(|(_, expected)| wrong::plain(expected));
+    expected.unwrap_or("any value of TOML").to_owned()
+}
+
 /// The type of a key in a user's terms, from the error about its impossible value.
 fn type_in(error: Option<Box<Error>>) -> Option<String> {
     let Some(error) = error else { return Some(wrong::plain("a string").to_owned()) };

@@ -64,6 +64,32 @@ pub(crate) fn help(given: &Path, base: &Path, wanted: Wanted) -> Option<String> 
     }
 }
 
+/// Names under which programs keep models on a disk; no one looks for them on the hub.
+const FOLDERS: [&str; 8] =
+    ["adapters", "checkpoint", "checkpoints", "data", "model", "models", "runs", "weights"];
+
+/// Returns help for the path of a missing model that looks like the name of one on the hub: `ORG/NAME`, where neither is a
+/// usual name of a folder and no directory has the name of the first. `written` shows the name as the reader writes it.
+pub(crate) fn on_hub(
+    given: &Path,
+    base: &Path,
+    written: impl Fn(&str) -> String,
+) -> Option<String> {
+    let given = given.to_str()?;
+    let (org, repo) = given.split_once('/')?;
+    let name = |part: &str| !part.is_empty() && !part.starts_with(['.', '~', '$']);
+    let named = name(org) && name(repo) && !repo.contains('/');
+    if !named || FOLDERS.contains(&org) || base.join(org).exists() {
+        return None;
+    }
+    let help =
+        format!("a model of the Hugging Face hub is written {}", written(&format!("hf:{given}")));
+    Some(match cfg!(feature = "hub") {
+        true => help,
+        false => format!("{help}; {}", lacks_feature!("hub")),
+    })
+}
+
 /// Returns help for `~` and variables, which only a shell expands.
 fn unexpanded(given: &Path) -> Option<String> {
     let text = given.to_string_lossy();
@@ -140,5 +166,21 @@ mod tests {
         assert_eq!(none, format!("{} has no `configs`", base.display()));
         assert!(help("~/run.toml").unwrap().starts_with("`~` is expanded by a shell"));
         assert!(help("$HOME/run.toml").unwrap().contains("variables"));
+    }
+
+    #[test]
+    fn a_path_is_taken_for_a_name_on_the_hub_only_where_no_folder_can_be_meant() {
+        let home = tempfile::tempdir().unwrap();
+        std::fs::create_dir(home.path().join("team")).unwrap();
+        let help = |given: &str| on_hub(Path::new(given), home.path(), |name| format!("`{name}`"));
+        let found = help("Qwen/Qwen2.5-0.5B").unwrap();
+        assert!(found.contains("is written `hf:Qwen/Qwen2.5-0.5B`"), "{found}");
+        let without = "this program lacks the feature `hub`: build it with `--features hub`";
+        assert_eq!(found.contains(without), cfg!(not(feature = "hub")), "{found}");
+        for folder in
+            ["models/Qwen2.5-0.5B", "team/judge", "a/b/c", "./a", "../a", "~/a", "a", "/a/b"]
+        {
+            assert_eq!(help(folder), None, "{folder}");
+        }
     }
 }

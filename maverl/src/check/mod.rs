@@ -49,11 +49,12 @@ mod wrong;
 
 pub use diagnostic::Diagnostic;
 pub(crate) use diagnostic::did_you_mean;
-pub(crate) use load::type_of;
+pub(crate) use load::{type_of, type_of_option};
 pub use prompts::{Questions, Survey, survey};
 pub use render::{render, render_within};
 pub use schema::schema;
 pub use sources::{File, Sources};
+pub(crate) use unlinked::lacking;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -170,7 +171,7 @@ fn plan(
     if purpose != Purpose::Eval {
         algorithm::check(&config, &algorithm, &seats, problems);
         critic::check(&algorithm, &mut policies, &workers, &models, problems);
-        credit::check(&config, &algorithm, problems);
+        warnings.extend(credit::check(&config, &algorithm, (&rewards, &seats), problems));
         policy::trainable(&config, &seats, problems);
         warnings.extend(training_warnings(&config, &algorithm, (&policies, &seats, loaded.rows)));
     }
@@ -207,6 +208,9 @@ fn training_warnings(
     (policies, seats, rows): (&[PolicyPlan], &[SeatPlan], usize),
 ) -> Vec<String> {
     let mut warnings = data::warnings(config);
+    if config.steps == 0 {
+        warnings.push("`steps` is 0: nothing is trained, the team is only evaluated".to_owned());
+    }
     let alone = config.task.group_size.get() == 1 && algorithm.advantage.compares_group();
     if !config.algorithm.name.is_supervised() && alone {
         warnings.push(

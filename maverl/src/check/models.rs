@@ -86,8 +86,12 @@ fn source(
     let source = ModelSource::parse(given);
     source
         .map_err(|error| {
-            let help =
-                "`hf:ORG/NAME` or `hf:ORG/NAME@REVISION` names a model on the Hugging Face hub";
+            let help = match cfg!(feature = "hub") {
+                true => {
+                    "`hf:ORG/NAME` or `hf:ORG/NAME@REVISION` names a model on the Hugging Face hub"
+                }
+                false => "or download the model, and write the path of its directory",
+            };
             problems.value(at, error.to_string(), help.to_owned());
         })
         .ok()
@@ -105,18 +109,13 @@ fn nothing(given: &str, dir: &Path, base: &Path) -> (String, String) {
         );
     }
     let message = missing::message(path, base, Wanted::Directory);
-    let name = |part: &str| !part.is_empty() && !part.starts_with(['.', '~', '$']);
-    let on_hub = given.split_once('/').is_some_and(|(org, repo)| {
-        name(org) && name(repo) && !repo.contains('/') && !base.join(org).is_dir()
-    });
-    let help = match missing::help(path, base, Wanted::Directory) {
-        Some(help) if help.starts_with("did you mean") => help,
-        _ if on_hub => {
-            format!("a model of the Hugging Face hub is written `path = \"hf:{given}\"`")
-        }
-        Some(help) if help.contains(" has no `") => format!("{help}; {RELATIVE}"),
-        Some(help) => help,
-        None => RELATIVE.to_owned(),
+    let on_hub = missing::on_hub(path, base, |name| format!("`path = \"{name}\"`"));
+    let help = match (missing::help(path, base, Wanted::Directory), on_hub) {
+        (Some(help), _) if help.starts_with("did you mean") => help,
+        (_, Some(on_hub)) => on_hub,
+        (Some(help), None) if help.contains(" has no `") => format!("{help}; {RELATIVE}"),
+        (Some(help), None) => help,
+        (None, None) => RELATIVE.to_owned(),
     };
     (message, help)
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 use super::choice::Orchestra;
 use super::data::Loaded;
 use super::diagnostic::{Problems, path, suggestion, within};
+use super::missing::{self, Wanted};
 use crate::config::{Config, RewardProtocol, RewardServerConfig, RewardUnit, RewardVerifierConfig};
 use crate::data;
 use crate::model::RewardHead;
@@ -101,10 +102,18 @@ fn verifier(
     table: &[String],
     problems: &mut Problems<'_>,
 ) {
-    if let Err(error) = RewardHead::read(&base.join(&verifier.path)) {
-        let help =
-            "`maverl export --run RUN --verifier --out DIR` writes such a directory".to_owned();
-        problems.value(&within(table, "path"), error.to_string(), help);
+    unit(verifier.of, &verifier.seats, table, problems);
+    let written =
+        || "`maverl export --run RUN --verifier --out DIR` writes such a directory".to_owned();
+    let given = Path::new(&verifier.path);
+    if !base.join(given).exists() {
+        let message = missing::message(given, base, Wanted::Directory);
+        let help = missing::help(given, base, Wanted::Directory).unwrap_or_else(written);
+        problems.value(&within(table, "path"), message, help);
+        return;
+    }
+    if let Err(error) = RewardHead::read(&base.join(given)) {
+        problems.value(&within(table, "path"), error.to_string(), written());
     }
     let seen = data::seen(&base.join(&verifier.path)).unwrap_or_else(|error| {
         problems.value(&within(table, "path"), error, None);
@@ -118,7 +127,6 @@ fn verifier(
         let help = "it knows their labels: use other tasks, or set `allow_seen = true`".to_owned();
         problems.value(&within(table, "path"), message, help);
     }
-    unit(verifier.of, &verifier.seats, table, problems);
 }
 
 fn unit(of: RewardUnit, seats: &[String], table: &[String], problems: &mut Problems<'_>) {

@@ -3,11 +3,19 @@
 use super::diagnostic::{did_you_mean, suggestion};
 
 /// Orchestras and environments that need a feature of the program.
-const WITH_FEATURES: [(&str, &str, bool); 3] = [
+const WITH_FEATURES: [(&str, &str, bool); 4] = [
     ("program/run", "serve", cfg!(feature = "serve")),
     ("reported", "serve", cfg!(feature = "serve")),
+    ("grpc", "grpc", cfg!(feature = "grpc")),
     ("openenv", "openenv", cfg!(feature = "openenv")),
 ];
+
+/// Returns the orchestras and environments that a program lacks because it was built without their feature, with the
+/// feature.
+pub(crate) fn lacking() -> Vec<(&'static str, &'static str)> {
+    let lacking = WITH_FEATURES.iter().filter(|(_, _, there)| !there);
+    lacking.map(|(name, feature, _)| (*name, *feature)).collect()
+}
 
 /// Returns help for an orchestra or environment of this name.
 pub(super) fn help<'a>(

@@ -74,10 +74,10 @@ enum Part {
     Team,
     /// Matrix products, and the memory's bandwidth.
     Kernels,
-    /// The server of `maverl serve retriever`, asked by 64 clients at once.
+    /// The server of `serve retriever`, asked by 64 clients at once.
     #[cfg(feature = "serve")]
     Retriever,
-    /// The server of `maverl serve model`, asked by 64 clients at once, beside its engine.
+    /// The server of `serve model`, asked by 64 clients at once, beside its engine.
     #[cfg(feature = "serve")]
     Serve,
     /// Calls of programs through the gateway, beside a model that replies at once.

@@ -6,13 +6,14 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::json;
 
-use super::{Failure, number, print, terminal};
+use super::stages::Stages;
+use super::{ConfigArgs, Failure, number, print, tell, terminal};
 use crate::check::{Diagnostic, Purpose, Sources, check, render_within, settings, survey};
 use crate::config::Config;
 use crate::plan::{self, DEVICES, DeviceModel, Plan, RanksSummary};
 use crate::registry::Registry;
 use crate::table::paragraphs;
-use crate::train::tell;
+use crate::train::own;
 
 /// Ranks that a plan is computed for.
 #[derive(Args, Debug, Clone, Default)]
@@ -31,6 +32,11 @@ pub(super) struct Simulated {
 impl Simulated {
     fn asked(&self) -> bool {
         self.ranks.is_some() || self.device.is_some() || self.bandwidth.is_some()
+    }
+
+    /// Formats a plan, on the ranks if some are given, for readers or as JSON.
+    pub(super) fn answer(&self, plan: &Plan, json: bool) -> Result<String, Failure> {
+        if self.asked() { self.described(plan, json) } else { described(plan, json) }
     }
 
     /// Formats a plan on the ranks, for readers or as JSON.
@@ -57,16 +63,19 @@ fn bandwidth(text: &str) -> Result<f64, String> {
 
 /// `maverl check`: prints the plan with its warnings. With JSON, problems are printed too.
 pub(super) fn command(
-    sources: &Sources,
+    given: &ConfigArgs,
     registry: &Registry,
     simulated: &Simulated,
     json: bool,
 ) -> Result<ExitCode, Failure> {
-    match check(sources, registry, Purpose::Plan) {
-        Ok(plan) if simulated.asked() => print(&simulated.described(&plan, json)?),
-        Ok(plan) => print(&described(&plan, json)?),
+    if let Some(stages) = Stages::read(given)? {
+        return stages.check(given, registry, simulated, json);
+    }
+    match check(&given.sources(None), registry, Purpose::Plan) {
+        Ok(plan) => print(&own(&simulated.answer(&plan, json)?)),
         Err(problems) if json => {
-            print(&serde_json::to_string_pretty(&json!({ "problems": problems }))?)?;
+            let text = serde_json::to_string_pretty(&json!({ "problems": problems }))?;
+            print(&own(&text))?;
             Ok(ExitCode::FAILURE)
         }
         Err(problems) => Err(failure(&problems)),

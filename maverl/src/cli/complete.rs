@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::CommandFactory;
 use clap_complete::{Shell, generate};
 
+use super::usage::named;
 use super::{Cli, Failure, print};
 
 /// Writes the script for a shell, under the binary's name.
@@ -17,7 +18,7 @@ pub(super) fn completions(shell: Shell) -> Result<ExitCode, Failure> {
 
 fn script(shell: Shell, name: &str) -> String {
     let mut text = Vec::new();
-    generate(shell, &mut Cli::command(), name, &mut text);
+    generate(shell, &mut named(Cli::command(), name), name, &mut text);
     String::from_utf8_lossy(&text).into_owned()
 }
 
@@ -32,7 +33,7 @@ mod tests {
             for part in ["my_team", "completions", "explain", "resume"] {
                 assert!(script.contains(part), "{part} is missing for {shell}");
             }
-            assert!(!script.contains("maverl-"), "{shell}");
+            assert!(!script.contains("maverl-") && !script.contains("`maverl "), "{shell}");
         }
     }
 }

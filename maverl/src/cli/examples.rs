@@ -3,6 +3,7 @@
 use clap::Command;
 
 use super::terminal;
+use crate::train::renamed;
 
 /// Example calls by command; a test verifies that each is accepted.
 pub(super) const EXAMPLES: [(&str, &[&str]); 29] = [
@@ -15,6 +16,7 @@ pub(super) const EXAMPLES: [(&str, &[&str]); 29] = [
             "maverl explain algorithm dapo",
             "maverl explain clip_high",
             "maverl explain sampling",
+            "maverl explain gdpo",
         ],
     ),
     ("schema", &["maverl schema"]),
@@ -32,6 +34,7 @@ pub(super) const EXAMPLES: [(&str, &[&str]); 29] = [
             "maverl train run.toml --quick",
             "maverl train run.toml --out runs/first --seed 1 --set models.tiny.optim.lr=1e-4",
             "maverl train --resume runs/first --steps 200",
+            "maverl train stages.toml --out runs/hybrid",
         ],
     ),
     (
@@ -43,7 +46,7 @@ pub(super) const EXAMPLES: [(&str, &[&str]); 29] = [
         ],
     ),
     ("info", &["maverl info runs/first", "maverl info"]),
-    ("runs", &["maverl runs runs"]),
+    ("runs", &["maverl runs", "maverl runs sweeps"]),
     (
         "replay",
         &[
@@ -111,7 +114,7 @@ pub(super) const EXAMPLES: [(&str, &[&str]); 29] = [
         &[
             "maverl serve model --run runs/first --checkpoint best",
             "maverl serve model --model models/qwen --adapter judge=adapters/judge --address 127.0.0.1:8000",
-            "maverl serve model --model models/qwen --address 0.0.0.0:8000 --key-env MAVERL_KEY",
+            "maverl serve model --model models/qwen --address 0.0.0.0:8000 --key-env SERVER_KEY",
         ],
     ),
     (
@@ -154,28 +157,30 @@ pub(super) fn of(words: &str) -> &'static [&'static str] {
     EXAMPLES.iter().find(|(command, _)| *command == words).map_or(&[], |(_, examples)| *examples)
 }
 
-/// Adds the examples to the long help of each command.
-pub(super) fn shown(command: Command) -> Command {
+/// Adds the examples to the long help of each command, as calls of this program.
+pub(super) fn shown(command: Command, program: &str) -> Command {
     let names: Vec<String> =
         command.get_subcommands().map(|inner| inner.get_name().to_owned()).collect();
     names.iter().fold(command, |command, name| {
         command.mut_subcommand(name, |inner| match of(name) {
             [] => inner.mut_subcommands(|innermost| {
                 let words = format!("{name} {}", innermost.get_name());
-                ending(innermost, &words)
+                ending(innermost, &words, program)
             }),
-            _ => ending(inner, name),
+            _ => ending(inner, name, program),
         })
     })
 }
 
-fn ending(command: Command, words: &str) -> Command {
+fn ending(command: Command, words: &str, program: &str) -> Command {
     match of(words) {
         [] => command,
         examples => {
             let width = terminal::width();
-            let lines: Vec<String> =
-                examples.iter().map(|example| continued(example, width)).collect();
+            let lines: Vec<String> = examples
+                .iter()
+                .map(|example| continued(&renamed(example, program), width))
+                .collect();
             command.after_long_help(format!("Examples:\n{}", lines.join("\n")))
         }
     }

@@ -1,5 +1,6 @@
 //! `maverl explain`: keys, tables and presets of a configuration.
 
+mod declared;
 mod key;
 
 use clap::Args;
@@ -13,7 +14,8 @@ use crate::table::{Table, paragraphs};
 
 #[derive(Args)]
 pub(super) struct ExplainArgs {
-    /// `algorithm`, or a key or table: its full name (`algorithm.loss.surrogate.clip_low`) or the end of it (`clip_low`).
+    /// `algorithm`, or a key or table: its full name (`algorithm.loss.surrogate.clip_low`) or the end of it (`clip_low`);
+    /// or the name of an orchestra, an environment, an estimator or a surrogate, whose keys are printed.
     ///
     /// Default: all tables.
     #[arg(value_name = "KEY")]

@@ -27,6 +27,18 @@ pub(super) fn list(registry: &Registry) -> Table {
     table
 }
 
+/// Returns a line about orchestras and environments that need a feature which this program lacks; none if it has all.
+pub(super) fn lacking(registry: &Registry) -> Option<String> {
+    // An orchestra is missed only where those that ship with maverl are linked.
+    let shipped = registry.orchestras.contains_key("solo/answer");
+    let names: Vec<String> = crate::check::lacking()
+        .iter()
+        .filter(|(name, _)| shipped || !name.contains('/'))
+        .map(|(name, feature)| format!("`{name}` (feature `{feature}`)"))
+        .collect();
+    (!names.is_empty()).then(|| format!("This program was built without {}.", names.join(", ")))
+}
+
 /// Formats a value as TOML in one line, without the keys that have no value.
 pub(super) fn in_toml(value: &Value) -> String {
     match toml::Value::try_from(without_null(value)) {
@@ -63,5 +75,13 @@ mod tests {
         );
         assert_eq!(in_toml(&json!("own")), "\"own\"");
         assert_eq!(in_toml(&json!(null)), "none");
+    }
+
+    #[test]
+    fn what_a_program_was_built_without_is_named_with_its_feature() {
+        let told = lacking(&Registry::default()).unwrap_or_default();
+        let serve = "without `reported` (feature `serve`)";
+        assert_eq!(told.contains(serve), cfg!(not(feature = "serve")), "{told}");
+        assert_eq!(told.contains("`openenv`"), cfg!(not(feature = "openenv")), "{told}");
     }
 }

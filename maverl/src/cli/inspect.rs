@@ -9,14 +9,13 @@ use safetensors::tensor::Metadata;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{Failure, paths, print, terminal};
+use super::{Failure, paths, print, tell, terminal};
 use crate::model::lora::{Patterns, WEIGHTS_FILE, is_adapter};
 use crate::model::{
     ChatInput, ChatMessage, HfConfig, LoraConfig, ModelFiles, ModelSource, Tokenizer, builtin,
 };
 use crate::plan::{bytes, count, weights};
 use crate::table::Table;
-use crate::train::tell;
 
 /// Maximum number of characters shown of a template's first line.
 const LINE: usize = 80;

@@ -7,18 +7,7 @@ use serde::Serialize;
 use super::{Failure, print, terminal};
 use crate::runtime::DeviceChoice;
 use crate::table::paragraphs;
-
-/// Cargo features of the binary, and whether it has them.
-const FEATURES: [(&str, bool); 8] = [
-    ("cuda", cfg!(feature = "cuda")),
-    ("hub", cfg!(feature = "hub")),
-    ("mcp", cfg!(feature = "mcp")),
-    ("parquet", cfg!(feature = "parquet")),
-    ("serve", cfg!(feature = "serve")),
-    ("sqlite", cfg!(feature = "sqlite")),
-    ("tls", cfg!(feature = "tls")),
-    ("view", cfg!(feature = "view")),
-];
+use crate::train::{FEATURES, own};
 
 /// The machine and the binary.
 #[derive(Debug, Serialize)]
@@ -75,8 +64,8 @@ struct Device {
 pub(super) fn machine(json: bool) -> Result<ExitCode, Failure> {
     let machine = Machine::find()?;
     match json {
-        true => print(&serde_json::to_string_pretty(&machine)?),
-        false => print(&machine.text(terminal::width())),
+        true => print(&own(&serde_json::to_string_pretty(&machine)?)),
+        false => print(&own(&machine.text(terminal::width()))),
     }
 }
 

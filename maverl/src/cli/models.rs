@@ -6,10 +6,9 @@ use std::sync::Arc;
 use clap::Args;
 use serde_json::{Map, Value};
 
-use super::{Failure, paths};
+use super::{Failure, paths, tell};
 use crate::model::lora::is_adapter;
 use crate::model::{ChatInput, Model, ModelFiles, ModelSource, Tokenizer};
-use crate::train::tell;
 
 /// Location of a model.
 #[derive(Args, Debug, Clone)]
@@ -74,12 +73,7 @@ pub(super) fn load(files: &ModelFiles, adapter: Option<&Path>) -> Result<Model, 
     if let Some(warning) = model.config.warning() {
         tell(format_args!("warning: {}: {warning}", files.describe()));
     }
-    match adapter {
-        None => Ok(model),
-        Some(dir) if is_adapter(dir) => Ok(model.load_adapter(dir)?),
-        Some(dir) => Err(Failure(format!(
-            "{} is no adapter: it has no `adapter_config.json`, which PEFT writes",
-            dir.display()
-        ))),
-    }
+    let Some(dir) = adapter else { return Ok(model) };
+    paths::adapter(dir)?;
+    Ok(model.load_adapter(dir)?)
 }

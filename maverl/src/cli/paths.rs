@@ -1,12 +1,13 @@
 //! Paths on the command line, and errors about missing ones.
 
 use std::io::{Error, ErrorKind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use super::Failure;
+use super::{Failure, tell};
 use crate::check::Sources;
 use crate::check::missing::{self, Wanted};
 use crate::model::ModelSource;
+use crate::model::lora::is_adapter;
 use crate::run_dir::{MANIFEST, RESOLVED, RunDir};
 
 /// Maximum number of runs of a directory in a message.
@@ -42,6 +43,18 @@ pub(super) fn run(dir: &Path) -> Result<RunDir, Failure> {
     Err(Failure(not + &help))
 }
 
+/// Opens the run of a command whose next argument names a part of it. Arguments in the wrong order are answered with the
+/// right one.
+pub(super) fn run_of(dir: &Path, part: &str, command: &str) -> Result<RunDir, Failure> {
+    if !dir.exists() && Path::new(part).join(MANIFEST).is_file() {
+        let dir = dir.display();
+        return Err(Failure(format!(
+            "the run is the first argument: `maverl {command} {part} {dir}`"
+        )));
+    }
+    run(dir)
+}
+
 /// Returns the run and the step of a directory that is a checkpoint.
 fn checkpoint(dir: &Path) -> Option<(&Path, u64)> {
     let step = dir.file_name()?.to_str()?.strip_prefix("step-")?.parse().ok()?;
@@ -58,6 +71,33 @@ pub(super) fn runs(dir: &Path) -> Option<String> {
         .collect();
     names.sort();
     (!names.is_empty()).then(|| names[names.len().saturating_sub(NAMED)..].join(", "))
+}
+
+/// Returns the directory of runs that a command was given; without one, `runs` in the working directory, and says so.
+pub(super) fn of_runs(given: Option<&Path>, command: &str) -> Result<PathBuf, Failure> {
+    match given {
+        Some(dir) if dir.exists() => Ok(dir.to_owned()),
+        Some(dir) => Err(nothing(dir, Wanted::Directory)),
+        None => {
+            let dir = usual(Path::new(""), command)?;
+            tell(format_args!("no directory given: the runs in `{RUNS}`"));
+            Ok(dir)
+        }
+    }
+}
+
+/// Directory that `maverl train` writes runs into, unless it is given another.
+const RUNS: &str = "runs";
+
+/// Returns the usual directory of runs, if there is one.
+fn usual(here: &Path, command: &str) -> Result<PathBuf, Failure> {
+    if here.join(RUNS).is_dir() {
+        return Ok(RUNS.into());
+    }
+    Err(Failure(format!(
+        "there is no directory `{RUNS}` here; write `maverl {command} DIR` with a directory that contains runs, or \
+         `maverl train run.toml`, which writes a run into `{RUNS}`"
+    )))
 }
 
 /// Checks that the directory of a model exists.
@@ -78,16 +118,29 @@ pub(super) fn model(source: &ModelSource) -> Result<(), Failure> {
             "{file} is a file; a model is the directory that it is in, with `config.json`"
         )));
     }
-    let text = dir.to_string_lossy();
-    let name = |part: &str| !part.is_empty() && !part.starts_with(['.', '~', '$']);
-    let on_hub = text.split_once('/').is_some_and(|(org, repo)| {
-        name(org) && name(repo) && !repo.contains('/') && !Path::new(org).is_dir()
-    });
     let Failure(told) = nothing(dir, Wanted::Directory);
-    Err(Failure(match on_hub {
-        true => format!("{told}\na model of the Hugging Face hub is written `hf:{text}`"),
-        false => told,
-    }))
+    let on_hub = missing::on_hub(dir, Path::new(""), |name| format!("`{name}`"));
+    Err(Failure(on_hub.map_or_else(|| told.clone(), |help| format!("{told}\n{help}"))))
+}
+
+/// Checks that a directory exists.
+#[cfg(feature = "serve")]
+pub(super) fn directory(dir: &Path) -> Result<(), Failure> {
+    if dir.exists() { Ok(()) } else { Err(nothing(dir, Wanted::Directory)) }
+}
+
+/// Checks that the directory of an adapter exists and has one.
+pub(super) fn adapter(dir: &Path) -> Result<(), Failure> {
+    if is_adapter(dir) {
+        return Ok(());
+    }
+    if !dir.exists() {
+        return Err(nothing(dir, Wanted::Directory));
+    }
+    Err(Failure(format!(
+        "{} is no adapter: it has no `adapter_config.json`, which PEFT writes",
+        dir.display()
+    )))
 }
 
 /// Returns the error about an unreadable file.
@@ -159,10 +212,29 @@ mod tests {
             "{inside}"
         );
         assert!(asked("runs/serch-1").contains("did you mean"), "{}", asked("runs/serch-1"));
+        let run = path("runs/search-1").display().to_string();
+        let swapped = told(run_of(Path::new("2"), &run, "replay").map(drop));
+        assert_eq!(swapped, format!("the run is the first argument: `maverl replay {run} 2`"));
+        let usual = |name: &str| usual(&path(name), "runs").map(|dir| dir.display().to_string());
+        assert_eq!(usual("").unwrap(), "runs");
+        let Err(Failure(none)) = usual("empty") else { panic!("there are none") };
+        assert!(
+            none.starts_with("there is no directory `runs` here; write `maverl runs DIR`"),
+            "{none}"
+        );
+        let Err(Failure(none)) = of_runs(Some(&path("rusn")), "runs") else {
+            panic!("it is misspelt")
+        };
+        assert!(none.contains("there is no directory") && none.contains("runs`?"), "{none}");
         assert!(asked("empty").ends_with("it has no `manifest.json`"), "{}", asked("empty"));
         let asked = |name: &str| told(model(&ModelSource::Directory(name.into())));
         let hub = asked("Qwen/Qwen2.5-0.5B");
-        assert!(hub.ends_with("is written `hf:Qwen/Qwen2.5-0.5B`"), "{hub}");
+        assert!(hub.contains("is written `hf:Qwen/Qwen2.5-0.5B`"), "{hub}");
+        let folder = asked("models/Qwen2.5-0.5B");
+        assert!(folder.starts_with("there is no directory `models/Qwen2.5-0.5B`"), "{folder}");
+        assert!(folder.contains(" has no `models`") && !folder.contains("hf:"), "{folder}");
+        let adapter = told(adapter(Path::new("adapters/judge")));
+        assert!(adapter.starts_with("there is no directory `adapters/judge`"), "{adapter}");
         std::fs::write(path("runs/search-1").join(RESOLVED), "").unwrap();
         let run = asked(&path("runs/search-1").display().to_string());
         assert!(run.contains("is a run, not a model; `maverl export --run"), "{run}");

@@ -48,7 +48,7 @@ pub(super) struct ReplayArgs {
 pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
     let ReplayArgs { run: dir, episode, turns, json, top, out } = args;
     let scope = if *turns { ReplayScope::Turns } else { ReplayScope::Episode };
-    let run = paths::run(dir)?;
+    let run = paths::run_of(dir, episode, "replay")?;
     let listed = episode.parse().ok().map(|step| Recorded::names(&run, step)).transpose()?;
     if let Some(names) = listed.flatten().filter(|names| !names.is_empty()) {
         return print(&if *json {

@@ -232,7 +232,7 @@ impl Info {
         let text: String = lines.map(|(name, value)| format!("{name:<12} {value}\n")).collect();
         let mut text = paragraphs(&text, width);
         match &run.summary {
-            Some(summary) => text.push_str(&summary.table(dir, width)),
+            Some(summary) => text.push_str(&summary.results(width)),
             None => text.push_str("the run has no summary yet"),
         }
         if let Some(advice) = advice.filter(|_| sound) {
@@ -370,6 +370,29 @@ mod tests {
             "step 10 of 40; steps after this checkpoint (up to 13) are repeated on resume";
         assert_eq!(words(10, 13), repeated);
         assert_eq!(State::Running { step: 13 }.words(40), "running, step 13 of 40");
+    }
+
+    #[test]
+    fn a_run_that_was_interrupted_is_described_with_one_command_that_goes_on_with_it() {
+        let summary = serde_json::json!({
+            "complete": false, "steps": 3, "seed": 7, "before": null, "after": null, "best": null,
+            "train_seconds": 1.5, "agents": {},
+        });
+        let run = Run {
+            name: "a-1".to_owned(),
+            seed: 7,
+            algorithm: "drmas",
+            orchestra: "duo/relay".to_owned(),
+            steps: 40,
+            state: State::Stopped { step: 3, recorded: 3 },
+            summary: Some(serde_json::from_value(summary).unwrap()),
+        };
+        let provenance = origin().provenance;
+        let info = Info { run, provenance, checkpoints: vec![3], verified: 9 };
+        let dir = Path::new("runs/a-1");
+        let text = info.text(dir, info.run.state.advice(dir).as_deref(), 80);
+        assert_eq!(text.matches("--resume").count(), 1, "{text}");
+        assert!(text.contains("3 steps in 1.5 s\n"), "{text}");
     }
 
     #[test]

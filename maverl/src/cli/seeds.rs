@@ -1,17 +1,17 @@
 //! `maverl train --seeds`: the same run from several seeds, one after the other.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
 
-use super::training::{carry_out, options};
-use super::{BuiltinConfig, Failure, RunArgs, number, of_run, planned, print, terminal};
-use crate::check::{Purpose, Sources};
+use super::training::{carry_out, go_on};
+use super::{BuiltinConfig, Failure, RunArgs, number, planned, print, tell, terminal};
+use crate::check::Purpose;
 use crate::eval::{Interval, over_runs};
 use crate::registry::Registry;
-use crate::run_dir::{MANIFEST, Missing, RunLocation, next};
+use crate::run_dir::next;
 use crate::table::Table;
-use crate::train::{Options, Report, RunSummary, tell};
+use crate::train::{Report, RunSummary};
 
 /// Seeds, as `0..5`, `0..=4` or `1,2,7`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,7 +42,9 @@ pub(super) fn train(
     let mut outcomes: Vec<Outcome> = Vec::new();
     for (i, &seed) in seeds.iter().enumerate() {
         tell(format_args!("seed {seed}, run {} of {}", i + 1, seeds.len()));
-        let (sources, options) = run(args, given, &dir.join(format!("seed-{seed}")), seed)?;
+        let run = dir.join(format!("seed-{seed}"));
+        let (sources, options) =
+            go_on(args, args.config.base(given), &run, &[format!("seed={seed}")])?;
         // The configuration is validated once, before the first seed.
         planned(&sources, registry, Purpose::Train)?;
         match carry_out(&sources, registry, options) {
@@ -65,29 +67,6 @@ pub(super) fn train(
     print(&format!("{}\n{}", table(&outcomes).draw(terminal::width()), dir.display()))?;
     let failed = outcomes.iter().any(|(_, outcome)| outcome.is_err());
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
-}
-
-/// Returns the sources and options of the run with a seed.
-fn run(
-    args: &RunArgs,
-    given: Option<&BuiltinConfig<'_>>,
-    dir: &Path,
-    seed: u64,
-) -> Result<(Sources, Options), Failure> {
-    let with = |sources: Sources| args.over(sources).with(format!("seed={seed}"));
-    let (sources, text, place) = match dir.join(MANIFEST).is_file() {
-        true => {
-            let (sources, text) = of_run(dir)?;
-            let text = with(Sources::default().text("config.toml", text, dir)).written();
-            (with(sources), text, RunLocation::Resume(dir.to_owned()))
-        }
-        false => {
-            let sources = with(args.config.base(given));
-            (sources.clone(), sources.written(), RunLocation::New(dir.to_owned()))
-        }
-    };
-    let missing = if args.allow_missing { Missing::Episodes } else { Missing::Nothing };
-    Ok((sources, Options { given: text.unwrap_or_default(), missing, ..options(place) }))
 }
 
 /// Returns a table with a row for each seed, and one for all.

@@ -1,6 +1,6 @@
 //! `maverl serve`: models, teams and parts of environments for other programs.
 
-#[cfg(feature = "openenv")]
+#[cfg(any(feature = "grpc", feature = "openenv"))]
 mod environment;
 mod listen;
 mod model;
@@ -28,11 +28,12 @@ pub(super) enum ServeCommand {
     /// The question is the message of the user, or the transcript of a longer conversation. `maverl.turns` in a request lists
     /// the replies of the team in the answer.
     Team(Box<team::TeamArgs>),
-    /// Serve the environment of a configuration with its tasks, for clients of OpenEnv.
+    /// Serve the environment of a configuration with its tasks, for clients of OpenEnv and of gRPC.
     ///
-    /// A session is a WebSocket at `/ws`. A reset begins the next task, or that of its `task_id`, `index` or `seed`; the last
-    /// observation has the score of the answer. References of tasks stay in the server.
-    #[cfg(feature = "openenv")]
+    /// A session of OpenEnv is a WebSocket at `/ws`. A reset begins the next task, or that of its `task_id`, `index` or `seed`;
+    /// the last observation has the score of the answer. The service of gRPC is `maverl.environment.v1.Environment`, at the same
+    /// address. References of tasks stay in the server.
+    #[cfg(any(feature = "grpc", feature = "openenv"))]
     Environment(Box<environment::EnvironmentArgs>),
     /// Answer queries over a corpus in the protocol of Search-R1: `POST /retrieve`.
     ///
@@ -50,7 +51,7 @@ pub(super) fn serve(command: &ServeCommand) -> Result<ExitCode, Failure> {
     match command {
         ServeCommand::Model(args) => model::serve(args),
         ServeCommand::Team(args) => team::serve(args),
-        #[cfg(feature = "openenv")]
+        #[cfg(any(feature = "grpc", feature = "openenv"))]
         ServeCommand::Environment(args) => environment::serve(args),
         ServeCommand::Retriever(args) => retriever::serve(args),
         ServeCommand::Reward(args) => reward::serve(args),

@@ -1,9 +1,12 @@
 //! Width of the terminal, and output.
 
+use std::fmt::Display;
 use std::io::Write;
 use std::process::ExitCode;
 
 use super::Failure;
+use crate::table::paragraphs;
+use crate::train::own;
 
 /// Number of columns if it is unknown.
 const USUAL: usize = 80;
@@ -18,10 +21,44 @@ pub(super) fn width() -> usize {
     given.filter(|columns| *columns > 0).or_else(terminal).unwrap_or(USUAL).max(FEWEST)
 }
 
+/// Formats a message: commands have the name of this program, and lines are wrapped at `width` columns. What follows an empty
+/// line is laid out already, such as the report on a configuration, which shows lines of the file.
+pub(super) fn message(text: &str, width: usize) -> String {
+    let text = own(text);
+    match text.split_once("\n\n") {
+        Some((text, report)) => format!("{}\n\n{report}", paragraphs(text, width)),
+        None => paragraphs(&text, width),
+    }
+}
+
+/// Prints a message on standard error.
+pub(super) fn tell(text: impl Display) {
+    crate::train::tell(message(&text.to_string(), width()));
+}
+
 /// Writes to standard output; a closed reader (`| head`) is not an error.
 pub(super) fn print(text: &str) -> Result<ExitCode, Failure> {
     match writeln!(std::io::stdout(), "{}", text.trim_end()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_wrapped_at_words_and_the_report_below_it_is_not() {
+        let report = format!(" 3 | path = \"{}\"\n   : {}", "models/ ".repeat(20), "^".repeat(150));
+        let long = "the orchestra asks an agent that no configuration has, ".repeat(4);
+        for columns in [60, 80, 120] {
+            let text = message(&format!("error: {long}\n  {long}\n\n{report}"), columns);
+            let (wrapped, rest) = text.split_once("\n\n").unwrap_or_default();
+            assert_eq!(rest, report);
+            let widest = wrapped.lines().map(str::len).max().unwrap_or_default();
+            assert!(widest <= columns && widest > columns - 16, "{widest} at {columns}\n{text}");
+            assert!(wrapped.lines().any(|line| line.starts_with("    ")), "{text}");
+        }
     }
 }

@@ -14,7 +14,7 @@ mod tables;
 fn parsed(line: &str) -> Result<Cli, String> {
     let words = std::iter::once("maverl").chain(line.split_whitespace());
     let args: Vec<OsString> = words.map(|word| word.trim_matches('\'').into()).collect();
-    usage::parse_from::<Cli>(&args).map_err(|error| {
+    usage::parse_from::<Cli>(&args, "maverl").map_err(|error| {
         assert_eq!(error.exit_code(), 2, "{line}");
         error.to_string()
     })
@@ -184,6 +184,62 @@ fn what_is_missing_is_answered_with_every_way_to_give_it() {
             assert!(told.contains(part), "{line}: no {part:?} in\n{told}");
         }
     }
+}
+
+#[test]
+fn an_error_about_arguments_fits_the_terminal() {
+    for line in [
+        "train run.toml --resume runs/a",
+        "export --out x",
+        "check run.toml --device h100",
+        "grade mth --input a --output b",
+        "score --model m",
+    ] {
+        let args: Vec<OsString> = format!("duo {line}").split(' ').map(Into::into).collect();
+        let Err(error) = usage::parse_from::<Cli>(&args, "duo") else { panic!("{line}") };
+        for width in [60, 80, 120] {
+            let text = usage::told(&error, "duo", width);
+            let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
+            assert!(widest <= width, "{widest} at {width}\n{text}");
+        }
+    }
+}
+
+#[test]
+fn help_examples_usage_and_tips_name_the_program_that_the_user_runs() {
+    let text = |line: &str| {
+        let args: Vec<OsString> =
+            format!("target/release/duo {line}").split(' ').map(Into::into).collect();
+        let Err(error) = usage::parse_from::<Cli>(&args, "duo") else { panic!("{line}") };
+        usage::told(&error, "duo", 110)
+    };
+    for (words, _) in commands(&Cli::command(), &[]).into_iter().skip(1) {
+        if words == ["serve"] && cfg!(not(feature = "serve")) {
+            // It takes any arguments, and says what the program lacks.
+            continue;
+        }
+        let help = text(&format!("{} --help", words.join(" ")));
+        for command in crate::train::COMMANDS {
+            assert!(!help.contains(&format!("maverl {command} ")), "{words:?}\n{help}");
+        }
+        assert!(help.contains(&format!("Usage: duo {}", words.join(" "))), "{help}");
+    }
+    assert!(text("--help").contains("Begin with `duo list`"), "{}", text("--help"));
+    assert!(
+        text("train --help").contains("  duo train run.toml --quick"),
+        "{}",
+        text("train --help")
+    );
+    assert!(text("evaluate run.toml").contains("did you mean `duo eval`?"));
+    assert!(text("train run.toml --resume a").contains("`duo train --resume DIR`"));
+}
+
+#[test]
+fn the_names_of_commands_in_messages_are_those_of_the_command_line() {
+    let command = Cli::command();
+    let mut names: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
+    names.push("help");
+    assert_eq!(names, crate::train::COMMANDS);
 }
 
 #[test]

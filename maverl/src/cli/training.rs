@@ -1,14 +1,17 @@
 //! `maverl train`, and the common part of the commands that train.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use super::check_config::checked;
-use super::{BuiltinConfig, Failure, RunArgs, block_on, of_run, planned, print, seeds, terminal};
+use super::stages::Stages;
+use super::{
+    BuiltinConfig, Failure, RunArgs, block_on, of_run, planned, print, seeds, tell, terminal,
+};
 use crate::check::{Purpose, Sources, survey};
 use crate::registry::Registry;
-use crate::run_dir::{Missing, RunLocation};
-use crate::train::{self, Interrupt, Launch, Options, Report, tell};
+use crate::run_dir::{MANIFEST, Missing, RunLocation};
+use crate::train::{self, Interrupt, Launch, Options, Report};
 
 impl RunArgs {
     /// Adds the command line's layer on top of other sources.
@@ -51,12 +54,22 @@ fn train_rank(
             "no configuration given (`maverl train run.toml` gives one): every key that `--set` leaves out has its default",
         );
     }
-    if let Some(seeds) = &args.seeds {
-        if let Some(launch) = launch {
-            let what = format!("`--seeds` with the {} ranks of {}", launch.size, launch.launcher);
-            let remedy = "start a run with `--seed` for each seed";
-            return Err(Failure(format!("{what} is not supported; {remedy}")));
+    let one_process = |what: &str, remedy: &str| match &launch {
+        None => Ok(()),
+        Some(Launch { size, launcher, .. }) => Err(Failure(format!(
+            "{what} with the {size} ranks of {launcher} is not supported; {remedy}"
+        ))),
+    };
+    if let Some(stages) = Stages::read(&args.config)? {
+        if args.seeds.is_some() {
+            let remedy = "train the stages with `--seed` for each seed";
+            return Err(Failure(format!("`--seeds` with stages is not supported; {remedy}")));
         }
+        one_process("a file of stages", "train one stage after the other")?;
+        return stages.train(args, &registry);
+    }
+    if let Some(seeds) = &args.seeds {
+        one_process("`--seeds`", "start a run with `--seed` for each seed")?;
         return seeds::train(args, given, seeds, &registry);
     }
     let (sources, text, place) = match &args.resume {
@@ -82,6 +95,30 @@ fn train_rank(
         print(&report.table(terminal::width()))?;
     }
     Ok(ExitCode::from(report.exit_code()))
+}
+
+/// Returns the sources and options of one of several runs of a command: those of the run in `dir` if there is one, so
+/// that it goes on, or of a new run. `over` are assignments above those of the command line.
+pub(super) fn go_on(
+    args: &RunArgs,
+    new: Sources,
+    dir: &Path,
+    over: &[String],
+) -> Result<(Sources, Options), Failure> {
+    let with = |sources: Sources| over.iter().cloned().fold(args.over(sources), Sources::with);
+    let (sources, text, place) = match dir.join(MANIFEST).is_file() {
+        true => {
+            let (sources, text) = of_run(dir)?;
+            let text = with(Sources::default().text("config.toml", text, dir)).written();
+            (with(sources), text, RunLocation::Resume(dir.to_owned()))
+        }
+        false => {
+            let sources = with(new);
+            (sources.clone(), sources.written(), RunLocation::New(dir.to_owned()))
+        }
+    };
+    let missing = if args.allow_missing { Missing::Episodes } else { Missing::Nothing };
+    Ok((sources, Options { given: text.unwrap_or_default(), missing, ..options(place) }))
 }
 
 /// Returns options of a run that reports progress on standard error.

@@ -10,6 +10,8 @@ use clap::{Arg, Command, Error, Parser};
 use super::{examples, terminal};
 use crate::check::{alias, did_you_mean};
 use crate::config::reference;
+use crate::table::paragraphs;
+use crate::train::{program, renamed, tell};
 
 /// Subcommands by their names in other programs.
 const COMMANDS: [(&str, &str); 24] = [
@@ -42,15 +44,41 @@ const COMMANDS: [(&str, &str); 24] = [
 /// Parses the arguments of the process. Exits on errors, or after printing help.
 pub(super) fn parse<C: Parser>() -> C {
     let args: Vec<OsString> = std::env::args_os().collect();
-    parse_from(&args).unwrap_or_else(|error| error.exit())
+    parse_from(&args, &program()).unwrap_or_else(|error| {
+        if !error.use_stderr() {
+            error.exit();
+        }
+        tell(told(&error, &program(), terminal::width()));
+        std::process::exit(error.exit_code())
+    })
 }
 
-/// Parses arguments, of which the first is the name of the program.
-pub(super) fn parse_from<C: Parser>(args: &[OsString]) -> Result<C, Error> {
-    let command = examples::shown(C::command());
+/// Formats an error about arguments in lines of at most `width` columns, with the name of the program in its tips.
+pub(super) fn told(error: &Error, program: &str, width: usize) -> String {
+    let text = renamed(&error.render().to_string(), program);
+    paragraphs(text.trim_end(), width)
+}
+
+/// Parses arguments, of which the first is the name of the program, for a program of this name.
+pub(super) fn parse_from<C: Parser>(args: &[OsString], program: &str) -> Result<C, Error> {
+    let command = named(examples::shown(C::command(), program), program);
     let mut command = prepared(command.term_width(terminal::width()));
     let matches = command.try_get_matches_from_mut(args).map_err(|error| helped(error, args))?;
     C::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+}
+
+/// Writes the name of the program into the help of a command, of its arguments and of those below it.
+pub(super) fn named(command: Command, program: &str) -> Command {
+    let own = |text: Option<&StyledStr>| text.map(|text| renamed(&text.to_string(), program));
+    let (about, long) = (own(command.get_about()), own(command.get_long_about()));
+    let command = about.into_iter().fold(command, Command::about);
+    let command = long.into_iter().fold(command, Command::long_about);
+    let command = command.mut_args(|arg| {
+        let (help, long) = (own(arg.get_help()), own(arg.get_long_help()));
+        let arg = help.into_iter().fold(arg, Arg::help);
+        long.into_iter().fold(arg, Arg::long_help)
+    });
+    command.mut_subcommands(|inner| named(inner, program))
 }
 
 /// Allows negative numbers as values of options, so that their own parsers report them.

@@ -12,8 +12,9 @@ use super::{Failure, number};
 #[derive(Args)]
 #[cfg_attr(not(feature = "view"), allow(dead_code))] // parsed, so that the message is about the feature
 pub(super) struct ViewArgs {
-    /// Run directories, and directories of runs. New runs in them appear by themselves.
-    #[arg(value_name = "DIR", default_value = "runs")]
+    /// Run directories, and directories of runs. New runs in them appear by themselves. [default: `runs` in the working
+    /// directory]
+    #[arg(value_name = "DIR")]
     places: Vec<PathBuf>,
     /// Port of the loopback address. [default: a free one]
     #[arg(long, value_name = "N", value_parser = number::port)]
@@ -148,7 +149,11 @@ mod enabled {
             // The message says what there is instead.
             paths::run(place)?;
         }
-        let viewer = Arc::new(Viewer::new(args.places.clone())?.keeping_rows(cache()));
+        let places = match args.places.is_empty() {
+            true => vec![paths::of_runs(None, "view")?],
+            false => args.places.clone(),
+        };
+        let viewer = Arc::new(Viewer::new(places)?.keeping_rows(cache()));
         if let Some(out) = &args.page {
             let default = if args.steps.is_some() { usize::MAX } else { 200 };
             let episodes = args.episodes.unwrap_or(default);
@@ -227,7 +232,7 @@ mod enabled {
 
     /// Prints episodes.
     pub(in crate::cli) fn show(args: &ShowArgs) -> Result<ExitCode, Failure> {
-        paths::run(&args.run)?;
+        paths::run_of(&args.run, &args.episode, "show")?;
         let shown = match args.worst {
             None => Shown::Named(args.episode.clone()),
             Some(n) => {

@@ -53,11 +53,11 @@ pub struct AgentConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(level = "agent", example = "\"expert\"")]
     pub endpoint: Option<String>,
-    /// Name of a copy of the model's weights; agents with the same model and worker group share the copy; the default is the name of the model.
+    /// Name of a copy of the model's weights; agents with the same name share the copy; the default is the name of the model.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(example = "\"tiny\"")]
     pub worker_group: Option<String>,
-    /// Name of an adapter (not its directory); agents with the same model, worker group and adapter share it; if the model has `lora`, the default is the name of the worker group.
+    /// Name of an adapter (not its directory); agents with the same name share the adapter; if the model has `lora`, the default is the name of the worker group.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(example = "\"tiny\"")]
     pub adapter: Option<String>,

@@ -151,9 +151,9 @@ impl UpdateOrder {
 #[serde(default, deny_unknown_fields)]
 #[settings(level = "team")]
 pub struct SequencePlan {
-    /// Factor of an episode's advantages (HAPPO): a product over the episode's replies by policies that were
-    /// updated before; `exact` multiplies the probability ratios of the replies, `length` the geometric means of
-    /// their tokens' ratios.
+    /// Factor of an episode's advantages (HAPPO): a product over those replies of the episode whose policy was already
+    /// updated in this step; the term of a reply is, with `exact`, its probability after that update divided by the one
+    /// before; with `length`, the geometric mean of the same quotient of its tokens.
     pub factor: HappoFactor,
     /// Largest distance of the factor from 1; without it, the factor is not clipped.
     #[serde(skip_serializing_if = "Option::is_none")]

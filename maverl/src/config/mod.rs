@@ -165,7 +165,7 @@ pub struct TaskConfig {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[setting(example = "{ question = \"query\" }")]
     pub keys: BTreeMap<String, String>,
-    /// Source of task ids: `file` is the id in the row, or the number of a row without one; `line` is always the number of the line.
+    /// Source of task ids: `file` is the id of the row, or its number in the file if it has none; `line` is always its number in the file.
     pub ids: Ids,
     /// Maximum size of an unpacked data file in MiB.
     #[setting(default = 1024, range = 1..=LARGE, level = "run")]

@@ -37,7 +37,7 @@ pub struct RolloutServerConfig {
     /// Timeout of an attempt, in seconds.
     #[setting(default = 300.0, range = above(0.0)..=1e9)]
     pub timeout_s: f64,
-    /// Maximum number of further attempts of a request in all, after it was tried once at each server.
+    /// Maximum number of retries of a request, after it was tried once at each server.
     #[setting(default = 3)]
     pub retries: u32,
     /// Maximum number of concurrent requests of each server.

@@ -182,30 +182,6 @@ pub(crate) fn may_change(path: &[String]) -> bool {
     key(path).is_some_and(|key| key.level == "run" && !key.table)
 }
 
-/// Names of the keys that may change when a run is resumed; of a table without others, the table's.
-pub(crate) fn changeable() -> Vec<String> {
-    let mut names = Vec::new();
-    for table in &TABLES {
-        let place = table.place();
-        let run: Vec<&Key> =
-            table.keys.iter().filter(|key| key.level == "run" && !key.table).collect();
-        let whole = run.len() == table.keys.len();
-        match whole {
-            true => names.push(name(&place)),
-            false => names.extend(
-                run.iter().map(|key| name(&[place.as_slice(), &[key.name.to_owned()]].concat())),
-            ),
-        }
-    }
-    names
-}
-
-/// A place as a key is written, with `*` for names that a user chooses.
-fn name(place: &[String]) -> String {
-    let parts = place.iter().map(|part| if part == "NAME" { "*" } else { part });
-    format!("`{}`", parts.collect::<Vec<_>>().join("."))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -302,6 +278,31 @@ mod tests {
             }
         }
         assert!(declared > 15, "{declared}");
+    }
+
+    /// Names of the keys that may change when a run is resumed; of a table without others, the table's.
+    fn changeable() -> Vec<String> {
+        let mut names = Vec::new();
+        for table in &TABLES {
+            let place = table.place();
+            let run: Vec<&Key> =
+                table.keys.iter().filter(|key| key.level == "run" && !key.table).collect();
+            let whole = run.len() == table.keys.len();
+            match whole {
+                true => names.push(name(&place)),
+                false => names.extend(
+                    run.iter()
+                        .map(|key| name(&[place.as_slice(), &[key.name.to_owned()]].concat())),
+                ),
+            }
+        }
+        names
+    }
+
+    /// A place as a key is written, with `*` for names that a user chooses.
+    fn name(place: &[String]) -> String {
+        let parts = place.iter().map(|part| if part == "NAME" { "*" } else { part });
+        format!("`{}`", parts.collect::<Vec<_>>().join("."))
     }
 
     #[test]

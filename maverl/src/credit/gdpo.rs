@@ -50,6 +50,10 @@ impl Advantage for Gdpo {
     fn group_by(&self) -> GroupBy {
         self.by
     }
+
+    fn named_parts(&self) -> Vec<String> {
+        self.weights.keys().cloned().collect()
+    }
 }
 
 #[cfg(test)]

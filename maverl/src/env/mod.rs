@@ -1,10 +1,14 @@
 //! Environments: the part of a task that answers the team's actions and judges its answer.
 
 pub mod code;
+#[cfg(feature = "grpc")]
+pub mod grpc;
 pub mod math;
 pub mod nli;
 #[cfg(feature = "openenv")]
 pub mod openenv;
+#[cfg(any(feature = "grpc", feature = "openenv"))]
+mod remote;
 #[cfg(feature = "serve")]
 pub mod reported;
 pub mod search;

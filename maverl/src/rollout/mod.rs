@@ -39,7 +39,7 @@ pub use replay::{Difference, Replayed, replay, replay_turns};
 #[doc(hidden)]
 pub use rewards::{Scored, Scorer};
 #[doc(hidden)]
-pub use runner::{EpisodeRequest, EpisodeRunner, INVALID_REPLY, ValueSource, WeightedReward};
+pub use runner::{EpisodeRequest, EpisodeRunner, ValueSource, WeightedReward};
 pub use script::{Script, Scripted};
 #[doc(hidden)]
 pub use seed::episode_seed;

@@ -20,12 +20,6 @@ use crate::rollout::rewards::{Scored, Scorer};
 use crate::task::{Score, Task};
 use crate::trajectory::{Episode, Fault, FaultKind, Outcome, RewardOf, RewardPart, Seat, Turn};
 
-/// Name of the reward part for a malformed or truncated reply.
-pub const INVALID_REPLY: &str = "invalid_reply";
-
-/// Name of the reward part for a reply close to the length limit.
-pub(super) const OVERLONG_REPLY: &str = "overlong_reply";
-
 /// Request for one episode.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EpisodeRequest {
@@ -176,8 +170,8 @@ impl EpisodeRunner {
             let malformed = if invalid(turn) { -price(turn) } else { 0.0 };
             let of = RewardOf::Turn(i);
             [
-                part(INVALID_REPLY, malformed, of.clone()),
-                part(OVERLONG_REPLY, long(turn).unwrap_or(0.0), of),
+                part(RewardPart::INVALID_REPLY, malformed, of.clone()),
+                part(RewardPart::OVERLONG_REPLY, long(turn).unwrap_or(0.0), of),
             ]
         });
         let parts: Vec<RewardPart> = costs.filter(|part| part.value != 0.0).collect();

@@ -4,7 +4,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::manifest::{Difference, FORMAT};
-use crate::config::tables::changeable;
 use crate::metrics::NotFinite;
 
 /// Error of writing, reading or verifying a run directory or a file in it. Every message names the file.
@@ -71,8 +70,9 @@ pub enum RunDirError {
     },
     /// `--resume` was given other settings than the run started with.
     #[error(
-        "`{}` was made with something else:\n  {}\nstart a new run for that; a resumed run may change {}",
-        path.display(), differences.join("\n  "), changeable().join(", ")
+        "`{}` was made with something else:\n  {}\nstart a new run for that. A resumed run may change only keys of the level \
+         `run`: `maverl explain KEY` shows the level of a key, and docs/src/resume.md lists them",
+        path.display(), differences.join("\n  ")
     )]
     Changed {
         /// The run directory.

@@ -93,7 +93,11 @@ fn compare(
         |part: &str| part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
     let quoted = |part: &String| if plain(part) { part.clone() } else { format!("{part:?}") };
     let name = key.iter().map(quoted).collect::<Vec<_>>().join(".");
-    let show = |value: Option<&Value>| value.map_or("not set".to_owned(), ToString::to_string);
+    let show = |value: Option<&Value>| match value {
+        None => "not set".to_owned(),
+        Some(Value::Table(table)) => format!("a table of {} keys", table.len()),
+        Some(value) => value.to_string(),
+    };
     lines.push((key.clone(), format!("`{name}` was {}, is {}", show(then), show(now))));
 }
 

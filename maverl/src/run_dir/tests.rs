@@ -206,10 +206,10 @@ fn a_changed_configuration_is_refused_with_every_key_that_results_depend_on() {
         "`seed` was 0, is 9",
         "`runtime.micro_batch_tokens` was 4096, is 1",
         "`agents.\"search/verifier\"`",
-        "`models.small` was not set",
+        "`models.small` was not set, is a table of",
         "data of `train`",
         "data of `held out test`",
-        "may change `steps`",
+        "keys of the level `run`: `maverl explain KEY`",
     ] {
         assert!(error.contains(part), "{part} is missing in {error}");
     }

@@ -97,6 +97,10 @@ async fn check(State(guard): State<Arc<Guard>>, mut request: Request, next: Next
             request.extensions_mut().insert(client);
             next.run(request).await
         }
+        #[cfg(feature = "grpc")]
+        Err(refusal) if super::grpc::is_request(request.headers()) => {
+            tonic::Status::from(refusal).into_http()
+        }
         Err(refusal) => refusal.into_response(),
     }
 }

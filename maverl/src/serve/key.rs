@@ -1,5 +1,6 @@
 //! Keys of clients, kept as digests.
 
+use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
@@ -9,6 +10,10 @@ use subtle::{Choice, ConstantTimeEq as _};
 
 /// Smallest length of a key.
 const SHORTEST: usize = 8;
+/// Beginning of every key that is drawn.
+pub(super) const KEY_PREFIX: &str = "mv-";
+/// Number of hexadecimal digits after it.
+pub(super) const KEY_DIGITS: usize = 64;
 
 /// Keys that a server accepts. Only their SHA-256 digests are kept.
 #[derive(Debug, Clone, Default)]
@@ -73,6 +78,17 @@ impl Keys {
         let equal: Vec<Choice> = self.0.iter().map(|known| known.ct_eq(&digest)).collect();
         equal.into_iter().position(bool::from)
     }
+}
+
+/// Draws a key from the random numbers of the system.
+pub(super) fn new_key() -> std::io::Result<String> {
+    let mut bytes = [0; KEY_DIGITS / 2];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes.iter().fold(KEY_PREFIX.to_owned(), |mut key, byte| {
+        // Writing to a text cannot fail.
+        let _ = write!(key, "{byte:02x}");
+        key
+    }))
 }
 
 /// Fails if users other than the owner may read a file.

@@ -1,5 +1,7 @@
 //! The accept loop: connections with time-outs and caps, and a stop that drains.
 
+#[cfg(feature = "grpc")]
+mod http2;
 pub(super) mod patient;
 
 use std::any::Any;
@@ -150,10 +152,18 @@ impl Listener {
             #[cfg(feature = "tls")]
             if let Some(tls) = tls {
                 let opened = tokio::time::timeout(limits.head, tls.accept(stream)).await;
-                if let Ok(Ok(stream)) = opened {
-                    speak(stream, router, limits, stopped).await;
+                let Ok(Ok(stream)) = opened else { return };
+                #[cfg(feature = "grpc")]
+                if super::Tls::agreed_on_http2(&stream) {
+                    return http2::speak(stream, router, limits, stopped).await;
                 }
-                return;
+                return speak(stream, router, limits, stopped).await;
+            }
+            #[cfg(feature = "grpc")]
+            match http2::is_begun(&stream, limits.head, stopped.clone()).await {
+                Some(true) => return http2::speak(stream, router, limits, stopped).await,
+                Some(false) => {}
+                None => return,
             }
             speak(stream, router, limits, stopped).await;
         }
@@ -168,17 +178,7 @@ async fn speak<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     mut stopped: watch::Receiver<bool>,
 ) {
     let router = TowerToHyperService::new(router);
-    let service = service_fn(move |request: Request<Incoming>| {
-        let answer = router.call(request);
-        async move {
-            let answer = AssertUnwindSafe(answer).catch_unwind().await;
-            Ok::<_, Infallible>(match answer {
-                Ok(Ok(response)) => response,
-                Ok(Err(never)) => match never {},
-                Err(panic) => panicked(&*panic),
-            })
-        }
-    });
+    let service = service_fn(move |request: Request<Incoming>| answer(router.call(request)));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.head)
@@ -192,6 +192,16 @@ async fn speak<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         _ = stopped.wait_for(|stopped| *stopped) => connection.as_mut().graceful_shutdown(),
     }
     let _ = connection.await;
+}
+
+/// Returns the answer of a handler, also if it panics.
+async fn answer(
+    handler: impl Future<Output = Result<Response, Infallible>>,
+) -> Result<Response, Infallible> {
+    match AssertUnwindSafe(handler).catch_unwind().await {
+        Ok(answer) => answer,
+        Err(panic) => Ok(panicked(&*panic)),
+    }
 }
 
 /// Returns the answer of a handler that panicked; the message of the panic goes to the log alone.

@@ -7,7 +7,11 @@
 
 mod base;
 mod body;
+#[cfg(any(feature = "grpc", feature = "openenv"))]
+pub mod environment;
 pub mod gateway;
+#[cfg(feature = "grpc")]
+mod grpc;
 mod guard;
 mod key;
 mod listener;
@@ -15,7 +19,7 @@ mod metrics;
 pub mod model;
 mod openai;
 #[cfg(feature = "openenv")]
-pub mod openenv;
+mod openenv;
 mod refusal;
 mod retriever;
 pub mod reward;

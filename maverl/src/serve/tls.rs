@@ -12,6 +12,9 @@ use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::server::TlsStream;
 
+/// Name of HTTP/2 among the protocols that a client offers.
+const HTTP_2: &[u8] = b"h2";
+
 /// Certificate and private key of a server, TLS 1.2 and 1.3.
 #[derive(Clone)]
 pub struct Tls(TlsAcceptor);
@@ -42,13 +45,21 @@ impl Tls {
             .with_no_client_auth()
             .with_single_cert(chain, private)
             .map_err(unusable)?;
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let protocols: &[&[u8]] =
+            if cfg!(feature = "grpc") { &[HTTP_2, b"http/1.1"] } else { &[b"http/1.1"] };
+        config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
         Ok(Self(TlsAcceptor::from(Arc::new(config))))
     }
 
     /// Opens the TLS session of a connection.
     pub(super) async fn accept(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         self.0.accept(stream).await
+    }
+
+    /// Returns true if client and server agreed on HTTP/2.
+    #[cfg(feature = "grpc")]
+    pub(super) fn agreed_on_http2(stream: &TlsStream<TcpStream>) -> bool {
+        stream.get_ref().1.alpn_protocol() == Some(HTTP_2)
     }
 }
 

@@ -81,7 +81,7 @@ pub enum TrainError {
     /// The CUDA C++ kernel of the run's estimator does not compile.
     #[error(
         "the kernel `{file}` of the estimator `{estimator}` does not compile for {arch}; the test \
-         `maverl::testing::same_advantages` runs it without a GPU. The compiler's log:\n{log}"
+         `maverl::testing::same_advantages` runs it without a GPU. The compiler's log:\n\n{log}"
     )]
     Kernel {
         /// Name of the estimator.

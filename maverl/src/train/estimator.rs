@@ -1,6 +1,8 @@
 //! Place where a run computes advantages; checks of an estimator: its kernel at the start of a run, its advantages in every
 //! step.
 
+use std::collections::BTreeSet;
+
 #[cfg(feature = "cuda")]
 use maverl_kernels::cuda::{
     ADVANTAGES, CudaError, Emulated, Gpu, Kernels, Module, StepKernel, nvrtc,
@@ -8,8 +10,9 @@ use maverl_kernels::cuda::{
 #[cfg(feature = "cuda")]
 use maverl_kernels::emulate::EmulateError;
 
+use crate::config::AdvantagePlan;
 #[cfg(feature = "cuda")]
-use crate::config::{AdvantagePlan, Granularity};
+use crate::config::Granularity;
 use crate::credit::Estimators;
 #[cfg(feature = "cuda")]
 use crate::credit::{Advantage, KernelSource, difference, steps_of_a_run};
@@ -18,7 +21,7 @@ use crate::registry::Registry;
 use crate::run_dir::{SampleRecord, StepSamples};
 use crate::runtime::DeviceChoice;
 use crate::train::error::TrainError;
-use crate::trajectory::Episode;
+use crate::trajectory::{Episode, RewardPart};
 
 /// Architecture that kernels of estimators are compiled for where no device is open: the oldest that is tested.
 #[cfg(feature = "cuda")]
@@ -178,13 +181,23 @@ pub(super) fn compile(_: &Plan, _: &Registry) -> Result<Option<String>, TrainErr
     Ok(None)
 }
 
-/// Fails if an advantage of a step is no finite number, or none of `f32`, in which updates are computed. The number of
-/// advantages is right by construction: an estimator fills a slice.
+/// Checks the advantages of a step, counted from 0. Returns warnings about the estimator.
+///
+/// # Errors
+///
+/// If an advantage is no finite number.
 pub(super) fn check(
-    step: u64,
+    (plan, step): (&Plan, u64),
     episodes: &[Episode],
     record: &StepSamples,
-) -> Result<(), TrainError> {
+) -> Result<Vec<String>, TrainError> {
+    finite(step, episodes, record)?;
+    Ok(unknown_parts(plan, step, episodes).into_iter().collect())
+}
+
+/// Fails if an advantage of a step is no finite number, or none of `f32`, in which updates are computed. The number of
+/// advantages is right by construction: an estimator fills a slice.
+fn finite(step: u64, episodes: &[Episode], record: &StepSamples) -> Result<(), TrainError> {
     // The mean over the tokens of a turn is finite only if all of them are. Whitening spreads what is not over all rows.
     let given = |sample: &SampleRecord| sample.unwhitened.unwrap_or(sample.advantage);
     let wrong = |sample: &SampleRecord| !(given(sample) as f32).is_finite();
@@ -208,13 +221,48 @@ pub(super) fn check(
     })
 }
 
+/// Returns the warning about parts of the reward that settings of the plan's declared estimator name, and that neither the
+/// configuration nor an episode of the first step has. Later steps get none.
+fn unknown_parts(plan: &Plan, step: u64, episodes: &[Episode]) -> Option<String> {
+    let AdvantagePlan::Declared(declared) = &plan.algorithm.advantage else { return None };
+    let own = [
+        RewardPart::SCORE,
+        RewardPart::INVALID_REPLY,
+        RewardPart::OVERLONG_REPLY,
+        RewardPart::KL,
+        RewardPart::OTHER,
+    ];
+    let parts = episodes.iter().flat_map(|episode| &episode.rewards).map(|part| part.name.as_str());
+    let found: BTreeSet<&str> =
+        parts.chain(plan.rewards.iter().map(|reward| reward.name.as_str())).collect();
+    let named = declared.value.named_parts();
+    let unknown: Vec<&str> = named
+        .iter()
+        .map(String::as_str)
+        .filter(|name| step == 0 && !own.contains(name) && !found.contains(name))
+        .collect();
+    let there: Vec<&str> = [RewardPart::SCORE].into_iter().chain(found).collect();
+    (!unknown.is_empty()).then(|| {
+        format!(
+            "step 1: settings of the estimator `{}` name parts of the reward that no episode has: `{}`; the parts are `{}`. A \
+             part of 0 is not recorded",
+            declared.chosen.name,
+            unknown.join("`, `"),
+            there.join("`, `")
+        )
+    })
+}
+
 #[cfg(test)]
 pub(super) mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use std::sync::Arc;
+
     use super::*;
     use crate::algo::testing::{episode, plan, turn};
-    use crate::credit::CPU;
+    use crate::credit::{Advantage, CPU, Gdpo};
+    use crate::plan::{Chosen, Instance};
     use crate::train::batches::{StepPlan, advantages, samples};
     use crate::train::critic::ValuePredictions;
     use crate::train::state::AlgorithmState;
@@ -237,10 +285,29 @@ pub(super) mod tests {
         let at = StepPlan { plan, step: 4, rates: None };
         let rows = samples(&at, &episodes, &mut AlgorithmState::default(), &CPU).unwrap().rows;
         let given = advantages(plan, &episodes, &rows, &ValuePredictions::default(), &CPU);
-        check(at.step, &episodes, &given.record)
+        finite(at.step, &episodes, &given.record)
     }
 
     #[cfg(feature = "cuda")]
+    #[test]
+    fn a_part_that_a_setting_names_and_no_episode_of_the_first_step_has_is_a_warning() {
+        let mut plan = plan(&[("t/a", true)]);
+        let weights = [("verdict".to_owned(), 0.5), ("pivot".to_owned(), 1.0)].into();
+        let value: Arc<dyn Advantage> = Arc::new(Gdpo { weights, ..Gdpo::default() });
+        let chosen = Chosen { name: "gdpo".to_owned(), options: serde_json::json!({}) };
+        plan.algorithm.advantage = AdvantagePlan::Declared(Instance { chosen, value });
+        let mut played = episode("p", 0, 1.0, vec![turn("t/a", 0)]);
+        let of = crate::trajectory::RewardOf::Turn(0);
+        played.rewards.push(RewardPart { name: "pivot".to_owned(), value: 0.5, of });
+        let episodes = [played];
+        let warning = unknown_parts(&plan, 0, &episodes).unwrap();
+        assert!(
+            warning.contains("that no episode has: `verdict`; the parts are `score`, `pivot`"),
+            "{warning}"
+        );
+        assert_eq!(unknown_parts(&plan, 1, &episodes), None);
+    }
+
     #[test]
     fn a_kernel_that_does_not_compile_is_an_error_with_estimator_file_line_and_log() {
         let settings = serde_json::json!({ "scale": 2.5 });

@@ -9,9 +9,6 @@ use crate::runtime::{Policy, RuntimeError};
 use crate::train::state::{AlgorithmState, REWARD_KL};
 use crate::trajectory::{Episode, RewardOf, RewardPart};
 
-/// Name of the reward part of the KL penalty.
-const KL: &str = "kl";
-
 /// Adds the KL penalty to the rewards of turns, for policies whose KL is in the reward. Returns true if any has it.
 pub(super) async fn apply(
     plan: &Plan,
@@ -37,7 +34,7 @@ pub(super) async fn apply(
             let LossPlan { kl, kl_coef, .. } = *loss(sample);
             let value = kl_reward(kl.into(), f64::from(kl_coef) * scale, logp, reference);
             let of = RewardOf::Turn(sample.turn);
-            let part = RewardPart { name: KL.to_owned(), value, of };
+            let part = RewardPart { name: RewardPart::KL.to_owned(), value, of };
             episodes[sample.episode].rewards.extend((value != 0.0).then_some(part));
         }
     }
@@ -64,7 +61,8 @@ pub(super) fn metrics(
                 continue;
             }
             let parts = episodes[sample.episode].rewards.iter();
-            let mine = parts.filter(|p| p.name == KL && p.of == RewardOf::Turn(sample.turn));
+            let mine =
+                parts.filter(|p| p.name == RewardPart::KL && p.of == RewardOf::Turn(sample.turn));
             let paid: f64 = mine.map(|part| part.value).sum();
             kl -= paid / (f64::from(loss.kl_coef) * state.kl_scale(&policy.name));
             tokens += sample.tokens;

@@ -48,8 +48,11 @@ mod unscored;
 mod verifier;
 
 pub use crate::dist::{Launch, RankError};
+#[cfg(test)]
+pub(crate) use commands::COMMANDS;
 #[doc(hidden)]
-pub use commands::{resume_command, view_command};
+pub use commands::resume_command;
+pub(crate) use commands::{FEATURES, own, program, renamed};
 #[doc(hidden)]
 pub use display::{Beat, stderr};
 pub use error::{DemonstrationError, ErrorKind, TrainError};

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use indicatif::HumanDuration;
 
+use crate::train::commands::own;
 use crate::trajectory::Episode;
 
 /// Summary of a step for people.
@@ -64,7 +65,7 @@ pub trait Progress: Send + Sync {
 
 /// Prints a line on standard error. A reader that has closed it (`2>&1 | head`) does not end the run.
 pub(crate) fn tell(line: impl Display) {
-    let _ = writeln!(std::io::stderr(), "{line}");
+    let _ = writeln!(std::io::stderr(), "{}", own(&line.to_string()));
 }
 
 /// Returns a receiver that prints nothing.

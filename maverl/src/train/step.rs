@@ -48,7 +48,7 @@ pub(super) async fn learn(
     let samples = learner.samples(at, episodes)?;
     let values = learner.predict(at.plan, episodes, &samples.rows).await?;
     let mut advantages = learner.advantages(at, episodes, &samples.rows, &values).await?;
-    estimator::check(at.step, episodes, &advantages.record)?;
+    let warnings = estimator::check((at.plan, at.step), episodes, &advantages.record)?;
     let batches = batches(at, episodes, &samples.rows, &advantages, &values);
     let updated = learner.update(at, &samples.rows, batches, &mut advantages.record).await?;
     let mut metrics = samples.metrics;
@@ -56,5 +56,5 @@ pub(super) async fn learn(
     metrics.extend(updated.metrics);
     let tokens = record::tokens(&samples.rows, &updated.columns);
     let (flat, samples, spans) = (advantages.flat, Some(advantages.record), updated.spans);
-    Ok(Stepped { metrics, flat, samples, tokens, spans, ..Stepped::default() })
+    Ok(Stepped { metrics, flat, samples, tokens, spans, warnings, ..Stepped::default() })
 }

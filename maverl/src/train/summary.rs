@@ -81,6 +81,20 @@ impl RunSummary {
     /// Formats the summary in lines of at most `width` columns: solved shares before and after, each agent, the run
     /// directory.
     pub fn table(&self, dir: &Path, width: usize) -> String {
+        let last = match self.complete {
+            true => format!("; {}", dir.display()),
+            false => format!(", not complete; go on with `{}`", resume_command(dir)),
+        };
+        self.ending(&last, width)
+    }
+
+    /// Formats the results alone, in lines of at most `width` columns.
+    pub(crate) fn results(&self, width: usize) -> String {
+        self.ending("", width)
+    }
+
+    /// Formats the results, with the end of their last line.
+    fn ending(&self, last: &str, width: usize) -> String {
         let measure = format!("{} (95 %)", self.measure);
         let scores = table(
             &["", &measure, "greedy", "tasks"],
@@ -114,13 +128,9 @@ impl RunSummary {
             }),
         );
         let steps = if self.steps == 1 { "step" } else { "steps" };
-        let done = format!("{} {steps} in {:.1} s", self.steps, self.train_seconds);
-        let last = match self.complete {
-            true => format!("{done}; {}", dir.display()),
-            false => format!("{done}, not complete; go on with `{}`", resume_command(dir)),
-        };
+        let done = format!("{} {steps} in {:.1} s{last}", self.steps, self.train_seconds);
         let tables = [scores, agents].into_iter().flatten();
-        let parts = tables.map(|table| table.draw(width)).chain([last]);
+        let parts = tables.map(|table| table.draw(width)).chain([paragraphs(&done, width)]);
         parts.collect::<Vec<_>>().join("\n")
     }
 }
@@ -149,11 +159,15 @@ impl Report {
         if !self.summary.complete {
             return summary;
         }
-        let built = match cfg!(feature = "view") {
-            true => "",
-            false => ", with a maverl that was built with `--features view`",
+        let look = match view_command(&self.dir) {
+            Some(command) if cfg!(feature = "view") => format!("look at it with `{command}`"),
+            Some(command) => {
+                format!(
+                    "look at it with `{command}`, which builds this program with the feature `view`"
+                )
+            }
+            None => format!("to look at it: {}", lacks_feature!("view")),
         };
-        let look = format!("look at it with `{}`{built}", view_command(&self.dir));
         format!("{summary}\n{}", paragraphs(&look, width))
     }
 }
@@ -183,7 +197,17 @@ mod tests {
             agents: BTreeMap::new(),
         };
         let mut report = Report { dir: "runs/a b".into(), summary, interrupted: false };
-        assert!(report.table(120).contains("\nlook at it with `maverl view 'runs/a b'`"));
+        let table = report.table(200);
+        match cfg!(feature = "view") {
+            true => {
+                assert!(table.ends_with("\nlook at it with `maverl view 'runs/a b'`"), "{table}")
+            }
+            false => {
+                assert!(table.contains("\nlook at it with `cargo run "), "{table}");
+                assert!(table.contains("--features view"), "{table}");
+                assert!(table.contains(" -- view 'runs/a b'`"), "{table}");
+            }
+        }
         report.summary.complete = false;
         assert!(!report.table(120).contains("view"));
     }

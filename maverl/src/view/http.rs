@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
+use crate::train::own;
+
 /// Content security policy of every response. No inline script or style runs, and no string becomes markup.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; \
     base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
@@ -87,7 +89,8 @@ impl<'a> Request<'a> {
             return Err(foreign());
         }
         let path = self.target.split('?').next().unwrap_or_default();
-        let unknown = || Response::refusal(404, "open the address that `maverl view` printed");
+        let unknown =
+            || Response::refusal(404, &own("open the address that `maverl view` printed"));
         let rest = path.strip_prefix('/').and_then(|path| path.split_once('/'));
         let (_, rest) = rest.filter(|(given, _)| equal(given, key)).ok_or_else(unknown)?;
         let site = self.header("sec-fetch-site").map_err(|()| foreign())?;

@@ -117,8 +117,10 @@ pub(super) fn step(run: &Run, step: u64) -> Answer {
     let tasks = held.index.tasks(TRAIN, step);
     let now = held.index.team(TRAIN, [step; 2]);
     drop(held);
+    let estimator = api::samples(run, step.into())?.map(|samples| samples.estimator);
     api::bounded(&json!({
         "step": step,
+        "estimator": estimator,
         "now": now,
         "before": before,
         "known": known(&tasks),

@@ -301,6 +301,25 @@ fn ask(viewer: &Viewer, path: &str) -> (u16, Value) {
 }
 
 #[test]
+fn a_step_names_its_estimator_and_the_device_and_kernel_that_computed_the_advantages() {
+    let home = tempfile::tempdir().unwrap();
+    let mut written = run(&home.path().join("a"));
+    let episodes: Vec<Episode> = (0..8).map(|n| searched(3, n)).collect();
+    let mut samples = samples(&episodes);
+    samples.estimator.estimator = "duo/margin".to_owned();
+    samples.estimator.device = Some("emulated".to_owned());
+    samples.estimator.kernel = Some("margin.cu".to_owned());
+    written.dir.write_samples(3, &samples).unwrap();
+    let viewer = Viewer::new(vec![home.path().to_owned()]).unwrap();
+    let estimator =
+        |step: u64| ask(&viewer, &format!("api/runs/0/steps/{step}")).1["estimator"].clone();
+    let (first, last) = (estimator(1), estimator(3));
+    assert_eq!((&first["estimator"], &first["device"]), (&json!("group"), &Value::Null));
+    assert_eq!((&last["device"], &last["kernel"]), (&json!("emulated"), &json!("margin.cu")));
+    assert_eq!(last["estimator"], "duo/margin");
+}
+
+#[test]
 fn every_path_of_the_interface_answers_with_the_numbers_of_the_files() {
     let home = tempfile::tempdir().unwrap();
     let written = run(&home.path().join("a"));

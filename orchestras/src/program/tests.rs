@@ -8,11 +8,12 @@ use super::*;
 use crate::testing::task;
 
 fn shell(text: &str, models: &[&str]) -> Run {
-    Run {
+    let options = ProgramOptions {
         command: ["sh", "-c", text].map(str::to_owned).into(),
-        models: ModelNames(models.iter().map(|name| (*name).to_owned()).collect()),
-        ..Run::default()
-    }
+        models: models.iter().map(|name| (*name).to_owned()).collect(),
+        ..ProgramOptions::default()
+    };
+    Run { options, gateway: None }
 }
 
 #[test]

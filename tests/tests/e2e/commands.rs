@@ -76,11 +76,7 @@ fn a_run_directory_in_the_place_of_a_configuration_is_answered_with_resume() {
     lab.train("run", &["steps=0"]);
     for command in ["train", "check", "eval"] {
         let ended = lab.run(&[command, "run"]).failed();
-        ended.says(&[
-            "run is a directory",
-            "`maverl train --resume run`",
-            "`maverl eval --run run`",
-        ]);
+        ended.says(&["run is a directory", "`team train --resume run`", "`team eval --run run`"]);
     }
     lab.run(&["info", "rum"])
         .failed()

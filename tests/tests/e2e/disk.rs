@@ -19,9 +19,10 @@ fn kept(run: &Run, before: &[(String, Vec<u8>)]) {
     }
 }
 
-/// Returns the file that an error names.
-fn blamed(ended: &Ended) -> &str {
-    let error = ended.stderr.lines().find(|line| line.starts_with("error: ")).unwrap();
+/// Returns the error, which names a file, in one line.
+fn blamed(ended: &Ended) -> String {
+    let at = ended.stderr.find("error: ").unwrap();
+    let error = ended.stderr[at..].split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(error.contains("run/"), "{ended}");
     error
 }

@@ -24,6 +24,7 @@ mod resolved;
 mod rollout_servers;
 mod schema;
 mod sharing;
+mod stages;
 mod streaming;
 mod verifier;
 mod view;

@@ -16,7 +16,10 @@ use serde_json::Value;
 
 use stand_ins::Fixture;
 
-/// A recipe.
+/// The recipe that has other recipes as its stages.
+const STAGES: &str = "mrlm/09-hybrid.toml";
+
+/// A recipe of one run.
 struct Recipe {
     /// Path below `recipes`.
     name: String,
@@ -28,7 +31,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
-/// Returns the recipes below a directory, sorted.
+/// Returns the recipes of one run below a directory, sorted.
 fn recipes(dir: &Path) -> Vec<Recipe> {
     let mut found = BTreeMap::new();
     let mut dirs = vec![dir.to_owned()];
@@ -47,6 +50,7 @@ fn recipes(dir: &Path) -> Vec<Recipe> {
         let table = text.parse().unwrap_or_else(|error| panic!("{name}: {error}"));
         Recipe { name, text, table }
     };
+    found.remove(STAGES);
     found.into_iter().map(recipe).collect()
 }
 
@@ -275,11 +279,34 @@ fn every_recipe_trains_two_steps() {
 }
 
 #[test]
+fn the_stages_of_a_recipe_are_trained_in_one_command() {
+    let fixture = Fixture::new();
+    let stages = format!("recipes/{STAGES}");
+    fixture.lab.run(&["check", &stages]).succeeded();
+    let second = fixture
+        .recipes
+        .iter()
+        .find(|recipe| recipe.name.ends_with("09-hybrid-2-ppo.toml"))
+        .unwrap();
+    let mut args = vec!["train", &stages, "--out", "hybrid"];
+    let small = second.small();
+    args.extend(small.iter().flat_map(|set| ["--set", set]));
+    fixture.lab.run(&args).succeeded().says(&["`qwen` starts from `hybrid/1-09-hybrid-1-sft/"]);
+    for stage in ["1-09-hybrid-1-sft", "2-09-hybrid-2-ppo"] {
+        let run = Run(fixture.lab.path("hybrid").join(stage));
+        assert_eq!(run.json("summary.json")["complete"], true, "{stage}");
+    }
+}
+
+#[test]
 fn the_table_of_recipes_has_each_of_them_and_no_other() {
     let table = fs::read_to_string(root().join("recipes/README.md")).unwrap();
     let rows = table.lines().filter_map(|line| line.strip_prefix("| [")?.split("](").nth(1));
     let mut named: Vec<&str> = rows.filter_map(|rest| rest.split(')').next()).collect();
     named.sort_unstable();
     let all = recipes(&root().join("recipes"));
-    assert_eq!(named, all.iter().map(|recipe| recipe.name.as_str()).collect::<Vec<_>>());
+    let mut all: Vec<&str> =
+        all.iter().map(|recipe| recipe.name.as_str()).chain([STAGES]).collect();
+    all.sort_unstable();
+    assert_eq!(named, all);
 }

@@ -105,7 +105,7 @@ fn rows_that_a_verifier_cannot_be_trained_on_are_refused() {
     let lab = prepared();
     let refused = |more: &[&str], parts: &[&str]| lab.fails("refused", &with(more)).says(parts);
     write_rows(&lab, "held_out.jsonl", 130, 160);
-    refused(&[], &[" held-out questions are trained on", "maverl collect --test-share"]);
+    refused(&[], &[" held-out questions are trained on", "team collect --test-share"]);
     lab.write("held_out.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}\n");
     refused(&[], &["there is no `label`"]);
     write_rows(&lab, "held_out.jsonl", 200, 220);

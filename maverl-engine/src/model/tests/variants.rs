@@ -104,6 +104,30 @@ fn a_tied_head_that_differs_from_the_embedding_is_untied_with_a_warning_and_save
 }
 
 #[test]
+fn a_checkpoint_that_classifies_sequences_is_read_with_a_warning_or_refused_as_no_language_model() {
+    let score = |tensors: &mut BTreeMap<String, Stored>| {
+        let (dtype, shape, data) = tensors["model.norm.weight"].clone();
+        tensors.insert("score.weight".to_owned(), (dtype, vec![1, shape[0]], data));
+    };
+    let tied = variant("qwen2", |_| (), score);
+    let model = load(tied.path()).unwrap();
+    let warning = model.config.warning().unwrap();
+    assert!(
+        warning.starts_with("the checkpoint classifies sequences: it has `score.weight`"),
+        "{warning}"
+    );
+    assert_eq!(model.fingerprint(), load(&fixture("qwen2")).unwrap().fingerprint());
+    let saved = tempfile::tempdir().unwrap();
+    model.save(saved.path()).unwrap();
+    assert_eq!(load(saved.path()).unwrap().config.warning(), None);
+    let untied = |config: &mut Value| config["tie_word_embeddings"] = false.into();
+    let refused = load(variant("qwen2", untied, score).path()).err().unwrap().to_string();
+    for part in ["it classifies sequences, and is no language model", "`lm_head.weight`"] {
+        assert!(refused.contains(part), "{part} is missing in {refused}");
+    }
+}
+
+#[test]
 fn a_head_equal_to_the_embedding_is_tied_and_one_number_apart_is_not() {
     let base = load(&fixture("qwen2")).unwrap();
     let equal = variant(

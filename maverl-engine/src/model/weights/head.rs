@@ -9,7 +9,7 @@
 //! both, different            untied, with a warning
 //! ```
 
-use super::{Shards, Stored, numbers};
+use super::{SCORE, Shards, Stored, numbers};
 use crate::model::files::ModelFiles;
 use crate::model::hf_config::{EMBEDDING, HEAD};
 use crate::model::{HfConfig, ModelError, ModelErrorKind};
@@ -30,22 +30,30 @@ impl HfConfig {
             ModelError::new(ModelErrorKind::Invalid, message).with_source(e)
         })?;
         // Files that cannot be opened are an error of `Weights::load` and of the headers that `check` reads.
-        if config.tie_word_embeddings
-            && Shards::open(files).is_ok_and(|shards| shards.has_another_head())
-        {
+        let Ok(shards) = Shards::open(files) else { return Ok(config) };
+        config.classifies = shards.tensors.contains_key(SCORE);
+        if config.tie_word_embeddings && shards.has_another_head() {
             (config.tie_word_embeddings, config.head_untied) = (false, true);
         }
         Ok(config)
     }
 
-    /// Warning about a head that is read as untied although `config.json` ties it.
+    /// Warning about a head that is read as untied although `config.json` ties it, and about one that is not read.
     pub fn warning(&self) -> Option<String> {
-        self.head_untied.then(|| {
+        let untied = self.head_untied.then(|| {
             format!(
                 "config.json has `tie_word_embeddings` true, and `{HEAD}` differs from `{EMBEDDING}`: the head is not \
                  tied; write `\"tie_word_embeddings\": false`"
             )
-        })
+        });
+        let classifies = self.classifies.then(|| {
+            format!(
+                "the checkpoint classifies sequences: it has `{SCORE}`. It is read as a language model, without that head; \
+                 its probabilities of tokens may mean nothing"
+            )
+        });
+        let all: Vec<String> = untied.into_iter().chain(classifies).collect();
+        (!all.is_empty()).then(|| all.join("; "))
     }
 }
 

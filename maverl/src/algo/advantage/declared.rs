@@ -4,13 +4,7 @@ use crate::algo::Sample;
 use crate::config::AdvantagePlan;
 use crate::credit::{Estimators, GroupBy, RewardColumn, RewardedStep, dense};
 use crate::plan::AlgorithmPlan;
-use crate::trajectory::{Episode, RewardOf};
-
-/// Name of the part of a reward that is the environment's score.
-const SCORE: &str = "score";
-
-/// Name of whatever else changed a reward: shaping, later rounds, a baseline.
-const OTHER: &str = "other";
+use crate::trajectory::{Episode, RewardOf, RewardPart};
 
 /// The advantage of each token of each sample `[N][T]` by the declared estimator of the algorithm; none without one.
 ///
@@ -109,7 +103,7 @@ fn of_seat(episodes: &[Episode], sample: &Sample) -> f64 {
 
 /// The parts of each sample's reward: the score, then named parts, then the rest if there is some.
 fn parts(episodes: &[Episode], samples: &[Sample]) -> Vec<RewardColumn> {
-    let mut columns = vec![column(SCORE, samples.len())];
+    let mut columns = vec![column(RewardPart::SCORE, samples.len())];
     for (row, sample) in samples.iter().enumerate() {
         let Some(episode) = episodes.get(sample.episode) else { continue };
         columns[0].values[row] = episode.score().map_or(0.0, |score| score.reward);
@@ -134,7 +128,7 @@ fn parts(episodes: &[Episode], samples: &[Sample]) -> Vec<RewardColumn> {
 
 /// Rest of the rewards beside the parts of the episodes; none if it is 0 everywhere.
 fn rest(episodes: &[Episode], samples: &[Sample]) -> Option<RewardColumn> {
-    let mut rest = column(OTHER, samples.len());
+    let mut rest = column(RewardPart::OTHER, samples.len());
     for (value, sample) in rest.values.iter_mut().zip(samples) {
         let whole = episodes.get(sample.episode).and_then(|its| its.turn_reward(sample.turn));
         let whole = whole.unwrap_or(0.0);

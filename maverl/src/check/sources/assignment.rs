@@ -8,14 +8,26 @@ use super::{Content, Layer, Problem, toml_value};
 
 /// Environment variables that begin like keys and are none.
 const RESERVED: &[&str] = &[
+    "MAVERL_BROWSER",
+    "MAVERL_EPISODE_URL",
     "MAVERL_FUZZ_CASES",
+    "MAVERL_GATEWAY_KEY",
+    "MAVERL_GATEWAY_URL",
     "MAVERL_JOB",
+    "MAVERL_KERNELS",
     "MAVERL_LOCAL_RANK",
     "MAVERL_LOCAL_RANKS",
+    "MAVERL_PICTURES",
     "MAVERL_RANK",
     "MAVERL_RANKS",
+    "MAVERL_RECORD",
+    "MAVERL_REQUIRE_NVRTC",
+    "MAVERL_RUNS",
     "MAVERL_SIMD",
+    "MAVERL_SITE_PACKAGES",
+    "MAVERL_STEP",
     "MAVERL_TEST_DATA",
+    "MAVERL_TEST_PYTHON",
 ];
 
 pub(super) fn is_key(name: &str) -> bool {

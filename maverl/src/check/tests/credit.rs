@@ -65,6 +65,37 @@ fn the_resolved_configuration_has_the_estimator_with_every_setting() {
 }
 
 #[test]
+fn a_weight_that_names_no_part_of_the_reward_is_reported_with_the_parts_that_exist() {
+    let gdpo = |weights: &str| {
+        format!(
+            "[algorithm.advantage]\nkind = \"gdpo\"\nweights = {{ {weights} }}\n[rewards.style.server]\nurl = \"http://a\""
+        )
+    };
+    let misspelt = told(&gdpo("styel = 0.5"));
+    assert!(misspelt.contains("no part of the reward is called `styel`"), "{misspelt}");
+    assert!(misspelt.contains("`algorithm.advantage.weights.styel`"), "{misspelt}");
+    let help =
+        "did you mean `style`? the parts of the reward are `score`, `style` and `invalid_reply`";
+    assert!(misspelt.contains(help), "{misspelt}");
+    let warned = |weights: &str| {
+        let warnings = planned(&gdpo(weights)).warnings;
+        warnings.into_iter().find(|warning| warning.contains("names no part of the reward"))
+    };
+    assert_eq!(warned("score = 2.0, style = 0.5, other = 1.0"), None);
+    let unknown = warned("verdict = 0.5").unwrap();
+    for part in [
+        "`algorithm.advantage.weights.verdict`",
+        "(`score`, `style` and `invalid_reply`)",
+        "only if the orchestra adds a part",
+    ] {
+        assert!(unknown.contains(part), "{part} is missing in {unknown}");
+    }
+    let charged = gdpo("invalid_reply = 1.0") + "\n[algorithm.loss]\ninvalid_reply_penalty = 0.5";
+    let warnings = planned(&charged).warnings;
+    assert!(!warnings.iter().any(|warning| warning.contains("names no part")), "{warnings:?}");
+}
+
+#[test]
 fn keys_of_the_built_in_estimators_are_no_keys_of_a_declared_one() {
     let told = told("[algorithm.advantage]\nkind = \"gdpo\"\nnormalize_std = false");
     assert!(told.contains("unknown key `algorithm.advantage.normalize_std`"), "{told}");

@@ -286,6 +286,13 @@ fn models_that_are_not_there_are_answered_with_where_they_were_looked_for() {
         ("$HOME/weights", &["variables are expanded by a shell"]),
         ("Qwen/Qwen2.5-0.5B-Instruct", &["`path = \"hf:Qwen/Qwen2.5-0.5B-Instruct\"`"]),
         ("models/qwen/it", &["HOME has no `models`"]),
+        (
+            "models/Qwen2.5-0.5B-Instruct",
+            &[
+                "there is no directory `models/Qwen2.5-0.5B-Instruct`; it was looked for at",
+                "HOME has no `models`; `path` names a Hugging Face model directory",
+            ],
+        ),
         ("runs/a", &["it is a run", "maverl export --run runs/a"]),
         ("builtin:tny", &["no built-in model is called \"tny\"", "did you mean `tiny`?"]),
     ] {

@@ -41,7 +41,7 @@ fn parts_of_the_reward_that_cannot_be_are_reported() {
     );
     says(
         "rewards.style.verifier.path = \"nowhere\"",
-        &["nowhere/reward_head.json", "maverl export --run RUN --verifier"],
+        &["there is no directory `nowhere`; it was looked for at"],
     );
     says(
         "[rewards.style]\nserver = { url = \"http://a\" }\nverifier = { path = \"a\" }",

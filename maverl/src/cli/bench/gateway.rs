@@ -1,6 +1,7 @@
 //! Calls of programs through the gateway, beside a model that replies at once.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,7 +18,7 @@ use crate::env::reported::Reported;
 use crate::orchestra::{Ask, ChatBackend, Conversation, EpisodeState, Member, Response, Team};
 use crate::registry::DynOrchestra;
 use crate::rollout::{EpisodeRequest, EpisodeRunner};
-use crate::serve::gateway::{Gateway, Mode, OnCrash, ProgramOptions, Structure};
+use crate::serve::gateway::{Gateway, Mode, ProgramOptions};
 use crate::task::Task;
 use crate::trajectory::{Fault, Seat};
 
@@ -134,25 +135,13 @@ fn request(index: usize) -> EpisodeRequest {
 
 /// Returns the options of programs that attach.
 fn options() -> ProgramOptions {
-    let (command, data, env, pass_env, sources) = Default::default();
     ProgramOptions {
-        command,
         mode: Mode::Worker,
-        processes: 0,
-        key_env: String::new(),
         lease_s: TIMEOUT.as_secs_f64(),
         models: vec!["agent".to_owned()],
-        max_turns: CALLS as u32,
-        max_total_tokens: 0,
-        data,
-        env,
-        pass_env,
-        structured: Structure::Prompt,
-        on_crash: OnCrash::Unscored,
-        sources,
-        address: "127.0.0.1:0".to_owned(),
-        public_url: String::new(),
+        max_turns: NonZeroU32::MIN.saturating_add(CALLS as u32),
         grace_s: 1.0,
+        ..ProgramOptions::default()
     }
 }
 

@@ -1,14 +1,12 @@
 //! Explanations of keys and tables of a configuration, from the text of `docs/src/config.md`.
 
-use serde_json::Value;
-
 use super::super::{Failure, info::in_toml, usage};
+use super::declared;
 use crate::check::{alias, type_of};
+use crate::config::Preset;
 use crate::config::reference::{self, Entry, Item};
 use crate::config::tables::{self, TABLES};
-use crate::config::{AdvantagePlan, Preset, SurrogatePlan};
-use crate::registry::{Declaration, Registry};
-use crate::settings::{TableKind, Tagged};
+use crate::registry::Registry;
 use crate::table::{Table, paragraphs};
 
 /// Pages of the book, by the tables that they are about; the first that fits.
@@ -75,7 +73,7 @@ pub(super) fn explain(name: &str, registry: &Registry, width: usize) -> Result<S
             None => table(item, width),
         })
         .collect();
-    blocks.extend(options(name, registry).iter().map(|option| paragraphs(option, width)));
+    blocks.extend(declared::explain(name, registry, width));
     if !blocks.is_empty() {
         return Ok(blocks.join("\n\n"));
     }
@@ -84,14 +82,16 @@ pub(super) fn explain(name: &str, registry: &Registry, width: usize) -> Result<S
         let more = ours.and_then(|key| explain(&key, registry, width).ok());
         return Ok(format!("{}\n\n{}", paragraphs(&help, width), more.unwrap_or_default()));
     }
-    Err(unknown(name))
+    Err(unknown(name, registry))
 }
 
-fn unknown(name: &str) -> Failure {
+fn unknown(name: &str, registry: &Registry) -> Failure {
+    let declared = declared::names(registry);
     let items = reference::items();
     let whole: Vec<String> = items.iter().map(Item::name).collect();
     let mut names: Vec<&str> = whole.iter().map(String::as_str).collect();
     names.extend(items.iter().filter_map(|item| item.path.last()).map(String::as_str));
+    names.extend(declared.iter().map(String::as_str));
     names.sort_unstable();
     names.dedup();
     let told = usage::none_called("key or table", name, names.iter().copied());
@@ -162,6 +162,12 @@ fn default(item: &Item, entry: &Entry) -> String {
     found.unwrap_or_else(|| "none".to_owned())
 }
 
+/// Formats a level with its meaning.
+pub(super) fn level_row(level: &str) -> String {
+    let meaning = LEVELS.iter().find(|(name, _)| *name == level).map_or("", |(_, what)| what);
+    format!("{level}: {meaning}")
+}
+
 /// Explains one key.
 fn key(item: &Item, entry: &Entry, width: usize) -> String {
     let name = item.name();
@@ -176,8 +182,7 @@ fn key(item: &Item, entry: &Entry, width: usize) -> String {
         lines
             .row(["example", &format!("{} = {}", item.path.last().map_or("", |k| k), entry.value)]);
     }
-    let level = LEVELS.iter().find(|(level, _)| *level == entry.level).map_or("", |(_, what)| what);
-    lines.row(["level", &format!("{}: {level}", entry.level)]);
+    lines.row(["level", &level_row(&entry.level)]);
     lines.row(["written in", &reference::written_in(item).join(", ")]);
     lines.row(["set with", &set(item, entry)]);
     if let Some(presets) = presets(&item.path) {
@@ -248,48 +253,6 @@ fn page(name: &str) -> &'static str {
         table.is_empty() || name == *table || name.starts_with(&format!("{table}."))
     };
     PAGES.iter().find(about).map_or("config.md", |(_, page)| page)
-}
-
-/// Lists the options of linked components with a given name.
-fn options(name: &str, registry: &Registry) -> Vec<String> {
-    let path = reference::parts(name);
-    let Some(option) = path.last() else { return Vec::new() };
-    let of =
-        |kind: &str| path.len() == 1 || path.first().is_some_and(|first| first.starts_with(kind));
-    let mut found = Vec::new();
-    let mut add = |kind: &str, table: String, declaration: &Declaration| {
-        let Value::Object(defaults) = (declaration.defaults)() else { return };
-        if let Some(default) = defaults.get(option).filter(|_| of(kind)) {
-            found.push(format!(
-                "{option}\n  an option of the {kind} `{}`, written in {table}; its default is {}",
-                declaration.name,
-                in_toml(default)
-            ));
-        }
-    };
-    for entry in registry.orchestras.values() {
-        add("orchestra", "[orchestra]".to_owned(), &entry.declaration);
-    }
-    for entry in registry.environments.values() {
-        add("environment", "[environment]".to_owned(), &entry.declaration);
-    }
-    // The keys of the built-in kinds are in the reference.
-    let declared = |kinds: &[TableKind], declaration: &Declaration| {
-        kinds.iter().all(|kind| kind.name != declaration.name)
-    };
-    let advantages = registry.advantages.values().map(|entry| &entry.declaration);
-    for its in advantages.filter(|its| declared(AdvantagePlan::KINDS, its)) {
-        add("advantage", "[algorithm.advantage]".to_owned(), its);
-    }
-    let surrogates = registry.surrogates.values().map(|entry| &entry.declaration);
-    for its in surrogates.filter(|its| declared(SurrogatePlan::KINDS, its)) {
-        add("surrogate", "[algorithm.loss.surrogate]".to_owned(), its);
-    }
-    for entry in registry.agents.values() {
-        let name = entry.declaration.name;
-        add("agent", format!("[agents.{name:?}.options]"), &entry.declaration);
-    }
-    found
 }
 
 #[cfg(test)]

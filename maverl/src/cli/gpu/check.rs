@@ -7,9 +7,8 @@ use maverl_kernels::cuda::{Gpu, libraries};
 
 use super::report::{Line, Report};
 use super::{CheckArgs, Part, models, parity, policy, speed, team};
-use crate::cli::Failure;
+use crate::cli::{Failure, tell};
 use crate::runtime::{DeviceChoice, DeviceKernels};
-use crate::train::tell;
 
 /// Exit code where no device can be opened.
 const NO_DEVICE: u8 = 2;

@@ -6,10 +6,9 @@ use maverl_sandbox::{Limits, SandboxError};
 use rayon::prelude::*;
 use serde_json::{Map, Value, json};
 
-use crate::cli::Failure;
+use crate::cli::{Failure, tell};
 use crate::data;
 use crate::env::code::{Judge, Problem, SECONDS, program};
-use crate::train::tell;
 
 /// A row with its parsed task.
 pub(super) struct Row {

@@ -1,4 +1,4 @@
-//! `maverl serve environment`: the environment of a configuration, for clients of OpenEnv.
+//! `maverl serve environment`: the environment of a configuration, for clients of OpenEnv and of gRPC.
 
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
@@ -14,7 +14,9 @@ use crate::plan::Plan;
 use crate::registry::Registry;
 use crate::rollout;
 use crate::serve::Limits;
-use crate::serve::openenv::{EnvironmentServer, EnvironmentSettings, ServedEnvironment, TaskSet};
+use crate::serve::environment::{
+    EnvironmentServer, EnvironmentSettings, ServedEnvironment, TaskSet,
+};
 use crate::train::Interrupt;
 
 /// Splits whose tasks are served, beside that of the configuration.
@@ -27,7 +29,7 @@ pub(in crate::cli) struct EnvironmentArgs {
     /// Name of the environment in requests. [default: `environment.name`]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Most sessions at once; further ones are refused with `CAPACITY_REACHED`.
+    /// Most sessions at once; further ones are refused with `CAPACITY_REACHED` or `RESOURCE_EXHAUSTED`.
     #[arg(long, value_name = "N", default_value = "256", value_parser = number::from_1)]
     max_sessions: NonZeroUsize,
     /// Seconds without a message after which a session is closed.
@@ -81,7 +83,7 @@ pub(super) fn serve(args: &EnvironmentArgs) -> Result<ExitCode, Failure> {
         let server = EnvironmentServer::new(settings, listening.health.clone());
         eprintln!("serving the environment `{}` at {}", served.name, listening.url);
         server.open(served);
-        listening.run_as_is(server.router(), &interrupt).await;
+        listening.run_as_is(server.router()?, &interrupt).await;
         Ok(ExitCode::SUCCESS)
     })
 }

@@ -14,7 +14,7 @@ use super::policies;
 use super::queue::QueueArgs;
 use crate::checkpoint::Which;
 use crate::cli::eval::which;
-use crate::cli::{Failure, block_on, models, number};
+use crate::cli::{Failure, block_on, models, number, paths};
 use crate::config::{Dtype, RuntimeConfig};
 use crate::model::{Model, ModelFiles, Tokenizer};
 use crate::runtime::Host;
@@ -196,6 +196,7 @@ impl ModelArgs {
             if entries.iter().any(|entry| entry.name == *adapter) {
                 return Err(Failure(format!("two models are called `{adapter}`")));
             }
+            paths::adapter(dir)?;
             let fingerprint = host.load_adapter(place, dir, 0).await?;
             let entry = Entry::new(adapter.clone(), &host, place, dir.display().to_string());
             entries.push(Entry { parent: Some(name.clone()), fingerprint, ..entry });

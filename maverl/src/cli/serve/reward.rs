@@ -9,7 +9,7 @@ use clap::{ArgGroup, Args};
 
 use super::listen::ListenArgs;
 use super::queue::QueueArgs;
-use crate::cli::{Failure, block_on, number};
+use crate::cli::{Failure, block_on, number, paths};
 use crate::registry::Registry;
 use crate::serve::Limits;
 use crate::serve::reward::{Grader, RewardServer, RewardSettings};
@@ -52,6 +52,7 @@ impl RewardArgs {
     /// Loads the grader, and returns it with its name.
     fn load(&self) -> Result<(Grader, String), Failure> {
         if let Some(dir) = &self.model {
+            paths::directory(dir)?;
             return Ok((Grader::verifier(dir).map_err(Failure)?, dir.display().to_string()));
         }
         let name = self.judge.clone().unwrap_or_default();

@@ -28,7 +28,7 @@ pub(super) struct Unit {
 enum Piece {
     Word(String),
     Power(i32),
-    CriticScope,
+    Per,
 }
 
 /// Returns true if a text is a known unit and nothing else: `cm^2`, `m/s`.
@@ -93,7 +93,7 @@ impl Unit {
                 None => false,
             };
             match piece {
-                Piece::CriticScope => sign = -1,
+                Piece::Per => sign = -1,
                 Piece::Power(n) => {
                     if let Some((powers, times)) = last.take() {
                         unit.multiply(powers, times.saturating_mul(n.saturating_sub(1)));
@@ -210,7 +210,7 @@ fn pieces(mut tokens: &[Token]) -> Option<Vec<Piece>> {
             // `\frac{\text{km}}{\text{h}}`
             [Word(frac), Symbol('{'), ..] if frac == "frac" => {}
             [Symbol('}'), Symbol('{'), ..] => {
-                pieces.push(Piece::CriticScope);
+                pieces.push(Piece::Per);
                 length = 2;
             }
             [Word(text), ..] if !is_known(text) && !text.contains(' ') => pieces.push(word(text)),
@@ -234,7 +234,7 @@ fn pieces(mut tokens: &[Token]) -> Option<Vec<Piece>> {
                 pieces.push(Piece::Power(digits.parse().ok().filter(|n| matches!(n, 2 | 3))?));
             }
             [Letter(letter), ..] if !pieces.is_empty() => pieces.push(word(&letter.to_string())),
-            [Symbol('/'), ..] => pieces.push(Piece::CriticScope),
+            [Symbol('/'), ..] => pieces.push(Piece::Per),
             [Symbol(symbol @ ('°' | '%' | '$' | '€' | '£' | '¥' | '₹' | '¢')), ..] => {
                 pieces.push(word(&symbol.to_string()));
             }
@@ -254,7 +254,7 @@ fn text_pieces(text: &str) -> Option<Vec<Piece>> {
     while let Some(c) = rest.chars().next() {
         let length = match c {
             '/' => {
-                pieces.push(Piece::CriticScope);
+                pieces.push(Piece::Per);
                 1
             }
             '-' if rest[1..].starts_with(|c: char| c.is_ascii_digit()) => {

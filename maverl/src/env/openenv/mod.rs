@@ -13,7 +13,6 @@ use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use maverl_macros::environment;
 use serde::{Deserialize, Serialize};
@@ -23,7 +22,7 @@ use sha2::{Digest as _, Sha256};
 use self::form::shown;
 use self::server::Server;
 use self::socket::Frame;
-use super::{EnvError, Environment, Session};
+use super::{EnvError, Environment, Session, remote};
 use crate::task::{Action, Observation, Score, Task};
 use crate::tools::Tool;
 
@@ -115,24 +114,6 @@ impl OpenEnv {
         self.server.as_ref().ok_or_else(|| EnvError::new("the environment is not started"))
     }
 
-    fn timeout(&self) -> Result<Duration, EnvError> {
-        let timeout = Duration::try_from_secs_f64(self.timeout_s).ok();
-        timeout.filter(|timeout| !timeout.is_zero()).ok_or_else(|| {
-            EnvError(format!("`timeout_s` is {}; write seconds above 0", self.timeout_s))
-        })
-    }
-
-    /// Returns the key, if there is one.
-    fn key(&self) -> Result<Option<String>, EnvError> {
-        if self.key_env.is_empty() {
-            return Ok(None);
-        }
-        let key = std::env::var(&self.key_env).ok().filter(|key| !key.is_empty());
-        key.map(Some).ok_or_else(|| {
-            EnvError(format!("`key_env` names `{}`, which is not set, or empty", self.key_env))
-        })
-    }
-
     /// Returns the message that begins an episode. All episodes of a task have one seed, so that they begin alike.
     fn reset_of(&self, task: &Task, seed: u64) -> Result<Value, EnvError> {
         let id: String = task.id.chars().take(LONGEST_ID).collect();
@@ -203,8 +184,8 @@ fn state_of(session: &Session) -> Result<State, EnvError> {
 impl Environment for OpenEnv {
     fn validate(&self, _: &Path, tasks: &[Task]) -> Result<Vec<String>, EnvError> {
         server::addresses(&self.url).map_err(|what| EnvError(format!("`url` {what}")))?;
-        self.timeout()?;
-        self.key()?;
+        remote::timeout(self.timeout_s)?;
+        remote::key(&self.key_env)?;
         for (name, form) in [("action", &self.action), ("observation", &self.observation)] {
             if form.trim().is_empty() {
                 let what = "is empty; write \"auto\", \"json\" or the name of a field";
@@ -219,7 +200,7 @@ impl Environment for OpenEnv {
     }
 
     fn start(&mut self, _: &Path) -> Result<(), EnvError> {
-        let (key, timeout) = (self.key()?, self.timeout()?);
+        let (key, timeout) = (remote::key(&self.key_env)?, remote::timeout(self.timeout_s)?);
         let server = Server::start(&self.url, key, timeout, self.max_sessions)
             .map_err(|what| EnvError(format!("`url`: {what}")))?;
         self.server = Some(Arc::new(server));

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::form::ActionForm;
 use super::socket::{Frame, Socket};
 use crate::client::Client;
-use crate::env::EnvError;
+use crate::env::{EnvError, remote};
 use crate::tools::{Schema, Tool};
 
 /// Pauses before another attempt of a session that the server has no room for: the first, and the longest.
@@ -132,29 +132,24 @@ impl Server {
     }
 }
 
-/// Lists the tools of a server, on a thread of its own: the caller may be on a runtime, whose threads must not block.
+/// Lists the tools of a server. Blocks the thread.
 fn listed(ws: &str, key: Option<&str>, timeout: Duration) -> Result<Vec<Tool>, String> {
     let (ws, key) = (ws.to_owned(), key.map(str::to_owned));
-    let thread = std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| error.to_string())?;
-        runtime.block_on(async {
-            let socket = Socket::connect(&ws, key.as_deref(), timeout).await?;
-            let message = json!({"type": "step", "data": {"type": "list_tools"}});
-            let answer = socket.sender().ask(&message, timeout).await;
-            socket.close().await;
-            match answer? {
-                Frame::Observation { observation, .. } => {
-                    let tools = observation["tools"].as_array().cloned().unwrap_or_default();
-                    Ok(tools.iter().map(tool).collect())
-                }
-                Frame::Error { code, message } => {
-                    Err(format!("the server lists no tools: {code}: {message}"))
-                }
+    remote::apart(async move {
+        let socket = Socket::connect(&ws, key.as_deref(), timeout).await?;
+        let message = json!({"type": "step", "data": {"type": "list_tools"}});
+        let answer = socket.sender().ask(&message, timeout).await;
+        socket.close().await;
+        match answer? {
+            Frame::Observation { observation, .. } => {
+                let tools = observation["tools"].as_array().cloned().unwrap_or_default();
+                Ok(tools.iter().map(tool).collect())
             }
-        })
-    });
-    thread.join().unwrap_or_else(|_| Err("the client broke".to_owned()))
+            Frame::Error { code, message } => {
+                Err(format!("the server lists no tools: {code}: {message}"))
+            }
+        }
+    })
 }
 
 fn tool(listed: &Value) -> Tool {

@@ -14,6 +14,8 @@ use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async_with_config};
 
+use crate::env::remote::late;
+
 /// Maximum size of a message in bytes, as OpenEnv's own clients have it.
 const MOST_BYTES: usize = 100 << 20;
 /// Time for the end of a session that is closed.
@@ -135,10 +137,6 @@ impl Frame {
             }
         }
     }
-}
-
-fn late(limit: Duration) -> String {
-    format!("no answer within {} s", limit.as_secs_f64())
 }
 
 /// Sends messages and passes on their answers, until the last sender is gone or the connection ends.

@@ -1,13 +1,12 @@
 #![allow(clippy::unwrap_used)]
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpListener;
 use std::path::PathBuf;
 
 use futures::FutureExt;
 use serde_json::Value;
 
 use super::*;
+use crate::client::testing::{Log, serve_each};
 use crate::config::TaskConfig;
 use crate::env::DynEnvironment;
 
@@ -267,35 +266,10 @@ fn recall_on_real_questions_grows_with_what_is_shown() {
     }
 }
 
-/// Starts a server that gives each connection the next of its answers, then returns the bodies it received.
-fn serve(answers: &'static [(u16, &'static str)]) -> (String, std::thread::JoinHandle<Vec<Value>>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}/retrieve", listener.local_addr().unwrap());
-    let server = std::thread::spawn(move || {
-        let answer = |(status, body): &(u16, &str)| {
-            let (stream, _) = listener.accept().unwrap();
-            let mut reader = BufReader::new(stream);
-            let (mut length, mut line) = (0, String::new());
-            while {
-                line.clear();
-                reader.read_line(&mut line).unwrap() > 2
-            } {
-                if let Some(value) = line.to_lowercase().strip_prefix("content-length:") {
-                    length = value.trim().parse().unwrap();
-                }
-            }
-            let mut sent = vec![0; length];
-            reader.read_exact(&mut sent).unwrap();
-            let length = body.len();
-            let head = format!(
-                "HTTP/1.1 {status} Status\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n"
-            );
-            reader.get_mut().write_all((head + body).as_bytes()).unwrap();
-            serde_json::from_slice(&sent).unwrap()
-        };
-        answers.iter().map(answer).collect()
-    });
-    (url, server)
+/// Starts a server that gives each connection the next of its answers. Returns its address, and what it received.
+fn serve(answers: &[(u16, &'static str)]) -> (String, Log) {
+    let (url, log) = serve_each(answers.to_vec());
+    (format!("{url}/retrieve"), log)
 }
 
 async fn retrieve(url: String, retries: u32) -> Result<String, EnvError> {
@@ -317,15 +291,14 @@ async fn a_retriever_is_asked_in_its_own_protocol() {
                         {"document": {"title": "U", "text": "Two."}, "score": 1}, {"contents": "Three."}]]}"#,
     )]);
     assert_eq!(retrieve(url, 0).await.unwrap(), "Doc 1: (T) One.\nDoc 2: (U) Two.");
-    let sent = server.join().unwrap();
+    let sent: Vec<Value> = server.lock().unwrap().iter().map(|of| of.body.clone()).collect();
     assert_eq!(sent, [json!({"queries": ["who"], "topk": 2, "return_scores": true})]);
 }
 
 #[tokio::test]
 async fn documents_may_come_without_scores() {
-    let (url, server) = serve(&[(200, r#"{"result": [[{"id": 3, "contents": "One."}]]}"#)]);
+    let (url, _) = serve(&[(200, r#"{"result": [[{"id": 3, "contents": "One."}]]}"#)]);
     assert_eq!(retrieve(url, 0).await.unwrap(), "Doc 1: One.");
-    server.join().unwrap();
 }
 
 #[tokio::test]
@@ -336,32 +309,30 @@ async fn a_retriever_is_not_asked_the_same_twice() {
     for _ in 0..3 {
         assert_eq!(act(&environment, Action::Text("who".into())).await.unwrap(), "Doc 1: One.");
     }
-    assert_eq!(server.join().unwrap().len(), 1);
+    assert_eq!(server.lock().unwrap().len(), 1);
 }
 
 #[tokio::test]
 async fn a_busy_retriever_is_asked_again() {
     let (url, server) = serve(&[(503, "busy"), (500, ""), (200, r#"{"result": [[]]}"#)]);
     assert_eq!(retrieve(url, 2).await.unwrap(), "no document has any of these words");
-    assert_eq!(server.join().unwrap().len(), 3);
+    assert_eq!(server.lock().unwrap().len(), 3);
 }
 
 #[tokio::test]
 async fn a_failing_retriever_is_a_fault_and_not_an_observation() {
-    let (url, server) = serve(&[(502, "bad"), (502, "gateway")]);
+    let (url, _) = serve(&[(502, "bad"), (502, "gateway")]);
     let error = retrieve(url, 1).await.unwrap_err().to_string();
     assert!(error.ends_with("status 502: \"gateway\" (2 attempts)"), "{error}");
-    server.join().unwrap();
     for (answer, words) in [
         ((404, "nope"), "status 404: \"nope\" (1 attempt)"),
         ((200, "<html>"), "answered \"<html>\", not `{\"result\": "),
         ((200, r#"{"result": []}"#), "answered no query"),
         ((307, ""), "status 307, a redirect to nowhere, which is not followed"),
     ] {
-        let (url, server) = serve(Box::leak(Box::new([answer])));
+        let (url, _) = serve(&[answer]);
         let error = retrieve(url.clone(), 3).await.unwrap_err().to_string();
         assert!(error.starts_with(&format!("retriever {url}: {words}")), "{error}");
-        server.join().unwrap();
     }
     // Nobody listens on port 1.
     let error = retrieve("http://127.0.0.1:1/retrieve".into(), 1).await.unwrap_err().to_string();

@@ -1,46 +1,15 @@
 #![allow(clippy::unwrap_used)]
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpListener;
-use std::sync::mpsc::{Receiver, channel};
-
 use super::*;
 use crate::agent::Prompt;
+use crate::client::testing::{Log, Received, serve_each};
 use crate::orchestra::AskLimits;
 use crate::trajectory::{Seat, TurnPath};
 
-/// Starts a server that gives these answers, one per connection. Returns its address, and a receiver of the bodies that
-/// it was sent.
-fn server(answers: Vec<(u16, &'static str)>) -> (String, Receiver<(String, Value)>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}/v1", listener.local_addr().unwrap());
-    let (sender, bodies) = channel();
-    std::thread::spawn(move || {
-        for (status, answer) in answers {
-            let (stream, _) = listener.accept().unwrap();
-            let mut reader = BufReader::new(stream);
-            let (mut head, mut length) = (String::new(), 0);
-            loop {
-                let mut line = String::new();
-                reader.read_line(&mut line).unwrap();
-                if let Some(n) = line.to_lowercase().strip_prefix("content-length:") {
-                    length = n.trim().parse().unwrap();
-                }
-                if line.trim().is_empty() {
-                    break;
-                }
-                head += &line;
-            }
-            let mut body = vec![0; length];
-            reader.read_exact(&mut body).unwrap();
-            sender.send((head, serde_json::from_slice(&body).unwrap())).unwrap();
-            let n = answer.len();
-            let head =
-                format!("HTTP/1.1 {status} X\r\nContent-Length: {n}\r\nConnection: close\r\n\r\n");
-            reader.get_mut().write_all(format!("{head}{answer}").as_bytes()).unwrap();
-        }
-    });
-    (url, bodies)
+/// Starts a server that gives these answers, one per connection. Returns its address, and what it was sent.
+fn server(answers: Vec<(u16, &'static str)>) -> (String, Log) {
+    let (url, log) = serve_each(answers);
+    (format!("{url}/v1"), log)
 }
 
 const FINE: &str = r#"{"choices": [{"message": {"content": "yes"}, "finish_reason": "stop"}],
@@ -81,8 +50,8 @@ async fn a_server_is_asked_again_where_that_may_help_and_its_tokens_are_counted(
     let endpoint = Arc::new(Endpoint::new("expert", &config(url), Path::new("")).unwrap());
     let said = say(&endpoint, "Who is right?").await.unwrap();
     assert_eq!((said.reply.as_str(), said.truncated, said.tokens), ("yes", false, None));
-    let (_, busy) = bodies.recv().unwrap();
-    let (head, body) = bodies.recv().unwrap();
+    let received = bodies.lock().unwrap().clone();
+    let (busy, Received { head, body }) = (&received[0].body, &received[1]);
     assert_eq!(busy, body);
     assert!(head.starts_with("POST /v1/chat/completions"), "{head}");
     assert_eq!((&body["model"], &body["seed"]), (&json!("big"), &json!(i64::MAX)));

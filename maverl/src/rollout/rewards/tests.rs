@@ -1,13 +1,11 @@
 #![allow(clippy::unwrap_used)]
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpListener;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::*;
+use crate::client::testing::{Log, response_with, serve};
 use crate::config::{OnRewardError, RewardProtocol, RewardServerConfig};
 use crate::rollout::testing::task;
 use crate::task::Score;
@@ -42,46 +40,13 @@ fn episode(replies: &[&str], answer: Option<&str>) -> Episode {
     }
 }
 
-/// Bodies that a server got.
-type Bodies = Arc<Mutex<Vec<Value>>>;
-
 /// Starts a server that answers request `n` with a status line, headers, and a body made of the request's.
-fn server(answer: impl Fn(usize, &Value) -> (String, String) + Send + 'static) -> (String, Bodies) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}/v1/score", listener.local_addr().unwrap());
-    let bodies = Bodies::default();
-    let seen = Arc::clone(&bodies);
-    std::thread::spawn(move || {
-        for stream in listener.incoming().map_while(Result::ok) {
-            let mut reader = BufReader::new(stream);
-            let mut length = 0;
-            for line in reader.by_ref().lines().map_while(Result::ok) {
-                if let Some(n) = line.to_lowercase().strip_prefix("content-length:") {
-                    length = n.trim().parse().unwrap();
-                }
-                if line.is_empty() {
-                    break;
-                }
-            }
-            let mut body = vec![0; length];
-            if reader.read_exact(&mut body).is_err() {
-                continue;
-            }
-            let body: Value = serde_json::from_slice(&body).unwrap();
-            let n = {
-                let mut seen = seen.lock().unwrap();
-                seen.push(body.clone());
-                seen.len() - 1
-            };
-            let (head, text) = answer(n, &body);
-            let length = text.len();
-            let told = format!(
-                "HTTP/1.1 {head}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{text}"
-            );
-            let _ = reader.get_mut().write_all(told.as_bytes());
-        }
+fn server(answer: impl Fn(usize, &Value) -> (String, String) + Send + 'static) -> (String, Log) {
+    let (url, log) = serve(move |n, received| {
+        let (head, body) = answer(n, &received.body);
+        response_with(&head, body.as_bytes())
     });
-    (url, bodies)
+    (format!("{url}/v1/score"), log)
 }
 
 /// Answers each item with the length of its completion.
@@ -117,8 +82,8 @@ async fn items_of_concurrent_episodes_are_one_request_and_each_gets_its_own_valu
     assert_eq!(values(other), Rewards::none().turn(0, 3.0).turn(1, 4.0));
     let bodies = bodies.lock().unwrap();
     assert_eq!(bodies.len(), 1);
-    let first = &bodies[0]["items"][0];
-    assert_eq!(bodies[0]["protocol"], 1);
+    let first = &bodies[0].body["items"][0];
+    assert_eq!(bodies[0].body["protocol"], 1);
     assert_eq!(first["task"]["question"], task("p").question);
     assert_eq!(first["messages"][0]["role"], "user");
     assert!(first.get("data").is_none() && first.get("answer").is_none());
@@ -139,9 +104,9 @@ async fn references_leave_the_process_only_if_they_are_named() {
     let found = scored(&named, &played).await.unwrap().rewards;
     assert_eq!(found, Rewards::episode(2.0));
     let bodies = bodies.lock().unwrap();
-    assert!(!bodies[0].to_string().contains("42\"]"), "{}", bodies[0]);
-    assert_eq!(bodies[1]["items"][0]["data"], json!({"level": 3}));
-    assert_eq!(bodies[1]["items"][0]["answer"], "42");
+    assert!(!bodies[0].body.to_string().contains("42\"]"), "{}", bodies[0].body);
+    assert_eq!(bodies[1].body["items"][0]["data"], json!({"level": 3}));
+    assert_eq!(bodies[1].body["items"][0]["answer"], "42");
 }
 
 #[tokio::test]
@@ -165,7 +130,7 @@ async fn every_protocol_is_spoken_as_its_servers_expect() {
         let config = RewardServerConfig { protocol, ..config(&url) };
         let found = scored(&config, &episode(&["a", "b"], None)).await.unwrap();
         assert_eq!(found.rewards, values, "{key}");
-        assert_eq!(bodies.lock().unwrap()[0][key].as_array().unwrap().len(), 2, "{key}");
+        assert_eq!(bodies.lock().unwrap()[0].body[key].as_array().unwrap().len(), 2, "{key}");
     }
     let (url, bodies) = server(|_, body| ok(body["response"].as_str().unwrap().len().to_string()));
     let send = vec!["level".to_owned()];
@@ -175,7 +140,7 @@ async fn every_protocol_is_spoken_as_its_servers_expect() {
     let found = scored(&config, &played).await.unwrap();
     assert_eq!(found.rewards, Rewards::none().turn(0, 1.0).turn(1, 2.0));
     let bodies = bodies.lock().unwrap();
-    assert_eq!((bodies.len(), &bodies[0]["label"]), (2, &json!(3)));
+    assert_eq!((bodies.len(), &bodies[0].body["label"]), (2, &json!(3)));
 }
 
 #[tokio::test]

@@ -60,7 +60,7 @@ async fn an_unhandled_malformed_reply_ends_scored_and_costs_its_turn() {
     let episode = play(&runner(asks(&["<w>hm</w>", "hm", "<w>yes</w>"]), parrot())).await;
     assert_eq!((episode.answer.clone(), episode.turns.len()), (None, 2));
     assert_eq!(episode.score(), Some(&Score::binary(false)));
-    assert_eq!(episode.rewards, [part(INVALID_REPLY, -0.25, RewardOf::Turn(1))]);
+    assert_eq!(episode.rewards, [part(RewardPart::INVALID_REPLY, -0.25, RewardOf::Turn(1))]);
     assert_eq!(samples(episode), [0.0, -0.25]);
 }
 

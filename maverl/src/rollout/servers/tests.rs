@@ -1,11 +1,11 @@
 #![allow(clippy::unwrap_used)]
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 
 use serde_json::json;
 
 use super::*;
+use crate::client::testing::{Log, Received, response as http, serve};
 use crate::model::{ModelFiles, ModelSource, Tokenizer};
 use crate::runtime::{Completion, Finish, Generator as _, Request, RuntimeError};
 
@@ -13,59 +13,6 @@ use crate::runtime::{Completion, Finish, Generator as _, Request, RuntimeError};
 const PROMPT: [u32; 3] = [5, 6, 7];
 /// Label of the weights.
 const LABEL: &str = "p-run-1";
-
-/// A received request: its route and body.
-type Received = Arc<Mutex<Vec<(String, Value)>>>;
-
-/// Bytes that a server sends for a request, of which it knows the number, the route and the body; none to close the connection.
-type Behavior = Box<dyn FnMut(usize, &str, &Value) -> Vec<u8> + Send>;
-
-/// Returns an HTTP answer.
-fn http(status: u16, body: &str) -> Vec<u8> {
-    let head = format!(
-        "HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-        body.len()
-    );
-    [head.as_bytes(), body.as_bytes()].concat()
-}
-
-fn read(stream: &TcpStream) -> (String, Value) {
-    let mut reader = BufReader::new(stream);
-    let mut first = String::new();
-    reader.read_line(&mut first).unwrap();
-    let route = first.split(' ').nth(1).unwrap_or_default().to_owned();
-    let mut length = 0;
-    for line in reader.by_ref().lines().map_while(Result::ok) {
-        if let Some(n) = line.to_lowercase().strip_prefix("content-length:") {
-            length = n.trim().parse().unwrap();
-        }
-        if line.is_empty() {
-            break;
-        }
-    }
-    let mut body = vec![0; length];
-    reader.read_exact(&mut body).unwrap();
-    (route, serde_json::from_slice(&body).unwrap_or_default())
-}
-
-/// Starts a server. Returns its URL and what it received.
-fn server(mut behavior: Behavior) -> (String, Received) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    let received = Received::default();
-    let seen = Arc::clone(&received);
-    std::thread::spawn(move || {
-        for mut stream in listener.incoming().map_while(Result::ok) {
-            let (route, body) = read(&stream);
-            let number = seen.lock().unwrap().len();
-            let answer = behavior(number, &route, &body);
-            seen.lock().unwrap().push((route, body));
-            // The client may disconnect early.
-            let _ = stream.write_all(&answer);
-        }
-    });
-    (url, received)
-}
 
 fn tokenizer() -> Arc<Tokenizer> {
     let files = ModelFiles::new(&ModelSource::Builtin("tiny".to_owned()));
@@ -115,9 +62,10 @@ fn recorded(kind: ServerKind) -> Value {
 }
 
 /// Returns the answer of a server to the command that loads weights, as it was recorded.
-fn loads(route: &str, body: &Value) -> Option<Vec<u8>> {
+fn loads(received: &Received) -> Option<Vec<u8>> {
+    let body = &received.body;
     let name = body["lora_name"].as_str().unwrap_or_default();
-    match route {
+    match received.route() {
         "/update_weights_from_disk" => Some(http(
             200,
             r#"{"success":true,"message":"Succeeded to update model weights. Weight version updated to p-run-1.","num_paused_requests":0}"#,
@@ -144,15 +92,15 @@ async fn ask(
     (kind, adapter): (ServerKind, bool),
     retries: u32,
     mut behavior: impl FnMut(usize) -> Vec<u8> + Send + 'static,
-) -> (Result<Completion, String>, String, Received) {
+) -> (Result<Completion, String>, String, Log) {
     let mut generations = 0;
-    let answer = move |_: usize, route: &str, body: &Value| {
-        loads(route, body).unwrap_or_else(|| {
+    let answer = move |_: usize, received: &Received| {
+        loads(received).unwrap_or_else(|| {
             generations += 1;
             behavior(generations)
         })
     };
-    let (url, received) = server(Box::new(answer));
+    let (url, received) = serve(answer);
     let remote = remote(kind, std::slice::from_ref(&url), adapter, retries);
     remote.publish(LABEL, "/w", 3).await.unwrap();
     let done = remote.generate(request(8)).await.map_err(|error| error.to_string());
@@ -173,7 +121,7 @@ async fn a_completion_has_the_ids_log_probs_and_version_of_the_server() {
         assert_eq!(done.logprobs, [-0.5, -1.25, -0.0078125]);
         assert_eq!((done.version, done.finish), (3, Finish::Stop));
         let received = received.lock().unwrap();
-        let (_, sent) = &received[1];
+        let sent = &received[1].body;
         let prompt = if kind.0 == ServerKind::Vllm { "prompt" } else { "input_ids" };
         assert_eq!(sent[prompt], json!(PROMPT));
     }
@@ -204,7 +152,7 @@ async fn requests_and_commands_are_those_that_the_servers_document() {
         ),
     ];
     for (found, (route, body)) in received.lock().unwrap().iter().zip(&expected) {
-        assert_eq!((found.0.as_str(), &found.1), (*route, body));
+        assert_eq!((found.route(), &found.body), (*route, body));
     }
     let (_, _, received) =
         ask(KINDS[2], 0, |_| http(200, &recorded(ServerKind::Vllm).to_string())).await;
@@ -221,7 +169,7 @@ async fn requests_and_commands_are_those_that_the_servers_document() {
         ),
     ];
     for (found, (route, body)) in received.lock().unwrap().iter().zip(&expected) {
-        assert_eq!((found.0.as_str(), &found.1), (*route, body));
+        assert_eq!((found.route(), &found.body), (*route, body));
     }
 }
 
@@ -412,12 +360,12 @@ async fn statuses_that_stay_are_not_tried_again() {
 
 #[tokio::test]
 async fn a_server_that_does_not_answer_is_left_after_the_time_limit() {
-    let (url, _) = server(Box::new(|_, route, body| {
-        loads(route, body).unwrap_or_else(|| {
+    let (url, _) = serve(|_, received| {
+        loads(received).unwrap_or_else(|| {
             std::thread::sleep(Duration::from_millis(1500));
             Vec::new()
         })
-    }));
+    });
     let remote = remote(ServerKind::Vllm, &[url], true, 0);
     remote.publish(LABEL, "/w", 0).await.unwrap();
     let error = remote.generate(request(8)).await.unwrap_err().to_string();
@@ -426,9 +374,9 @@ async fn a_server_that_does_not_answer_is_left_after_the_time_limit() {
 
 #[tokio::test]
 async fn a_lost_server_costs_nothing_while_another_one_answers() {
-    let (good, received) = server(Box::new(|_, route, body| {
-        loads(route, body).unwrap_or_else(|| http(200, &recorded(ServerKind::Vllm).to_string()))
-    }));
+    let (good, received) = serve(|_, received| {
+        loads(received).unwrap_or_else(|| http(200, &recorded(ServerKind::Vllm).to_string()))
+    });
     let gone = {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         format!("http://{}", listener.local_addr().unwrap())
@@ -438,8 +386,12 @@ async fn a_lost_server_costs_nothing_while_another_one_answers() {
     for _ in 0..4 {
         remote.generate(request(8)).await.unwrap();
     }
-    let generations =
-        received.lock().unwrap().iter().filter(|(route, _)| route == vllm::GENERATE).count();
+    let generations = received
+        .lock()
+        .unwrap()
+        .iter()
+        .filter(|received| received.route() == vllm::GENERATE)
+        .count();
     assert_eq!(generations, 4);
     let usage = remote.servers().take_usage();
     assert_eq!((usage.requests, usage.tokens), (4, 12));
@@ -476,7 +428,7 @@ async fn a_server_that_lost_its_adapter_gets_it_again() {
         assert_eq!(done.unwrap().ids.len(), 3);
         let received = received.lock().unwrap();
         let routes: Vec<bool> =
-            received.iter().map(|(route, _)| route.ends_with("load_lora_adapter")).collect();
+            received.iter().map(|of| of.route().ends_with("load_lora_adapter")).collect();
         assert_eq!(routes, [true, false, true, false]);
     }
 }
@@ -506,7 +458,7 @@ async fn weights_that_no_server_loads_are_an_error_with_the_reason() {
             "/v1/load_lora_adapter: status 404",
         ),
     ] {
-        let (url, _) = server(Box::new(move |_, _, _| answer.clone()));
+        let (url, _) = serve(move |_, _| answer.clone());
         let remote = remote(kind, std::slice::from_ref(&url), adapter, 1);
         let error = remote.publish(LABEL, "/w", 0).await.unwrap_err();
         let start = format!("{url}: it did not load `p-run-1` from /w: ");
@@ -518,32 +470,27 @@ async fn weights_that_no_server_loads_are_an_error_with_the_reason() {
 async fn a_directory_that_a_server_sees_late_is_loaded_when_it_is_there() {
     let missing = http(404, r#"{"error":{"message":"No adapter found for /w"}}"#);
     let (url, received) =
-        server(Box::new(
-            move |n, route, body| {
-                if n == 0 { missing.clone() } else { loads(route, body).unwrap() }
-            },
-        ));
+        serve(move |n, received| if n == 0 { missing.clone() } else { loads(received).unwrap() });
     remote(ServerKind::Vllm, &[url], true, 2).publish(LABEL, "/w", 0).await.unwrap();
     assert_eq!(received.lock().unwrap().len(), 2);
 }
 
 #[tokio::test]
 async fn the_newest_two_versions_of_an_adapter_stay_on_a_server() {
-    let (url, received) = server(Box::new(|_, route, body| loads(route, body).unwrap()));
+    let (url, received) = serve(|_, received| loads(received).unwrap());
     let remote = remote(ServerKind::Vllm, &[url], true, 0);
     for version in 0..4 {
         remote.publish(&format!("p-{version}"), "/w", version).await.unwrap();
     }
     let received = received.lock().unwrap();
-    let unloaded = received.iter().filter(|(route, _)| route == "/v1/unload_lora_adapter");
-    let unloaded: Vec<&str> =
-        unloaded.map(|(_, body)| body["lora_name"].as_str().unwrap()).collect();
+    let unloaded = received.iter().filter(|of| of.route() == "/v1/unload_lora_adapter");
+    let unloaded: Vec<&str> = unloaded.map(|of| of.body["lora_name"].as_str().unwrap()).collect();
     assert_eq!(unloaded, ["p-0", "p-1"]);
 }
 
 #[tokio::test]
 async fn a_prompt_that_fills_the_context_is_an_overflow_and_no_request() {
-    let (url, received) = server(Box::new(|_, _, _| Vec::new()));
+    let (url, received) = serve(|_, _| Vec::new());
     let remote = remote(ServerKind::Vllm, &[url], false, 0);
     let error = remote.generate(Request { prompt: vec![1; 64], ..request(8) }).await.unwrap_err();
     assert!(matches!(error, RuntimeError::Overflow { prompt: 64, context: 64 }), "{error}");

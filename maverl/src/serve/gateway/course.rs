@@ -248,7 +248,7 @@ impl<'e> Course<'e> {
 
     fn within_limits(&mut self, call: &Call) -> Result<(), Refusal> {
         let ProgramOptions { max_turns, max_total_tokens, .. } = self.options;
-        let message = if self.turns.saturating_add(call.choices) > *max_turns {
+        let message = if self.turns.saturating_add(call.choices) > max_turns.get() {
             format!("the episode may have {max_turns} completions (`orchestra.max_turns`)")
         } else if *max_total_tokens > 0 && self.tokens >= *max_total_tokens {
             format!(

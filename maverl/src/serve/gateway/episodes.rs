@@ -1,9 +1,6 @@
 //! Episodes that are open, by their keys.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fmt::Write as _;
-use std::fs::File;
-use std::io::Read as _;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use axum::http::StatusCode;
@@ -13,12 +10,9 @@ use super::call::digest;
 use super::course::Command;
 use super::history::Hash;
 use crate::serve::Refusal;
+use crate::serve::key::new_key;
 use crate::serve::openai::new_id;
 
-/// Beginning of every key.
-pub(super) const KEY_PREFIX: &str = "mv-";
-/// Number of hexadecimal digits after it.
-pub(super) const KEY_DIGITS: usize = 64;
 /// Number of closed episodes that are told from wrong keys.
 const CLOSED: usize = 4096;
 
@@ -115,17 +109,6 @@ pub(super) fn closed() -> Refusal {
     let message = "the episode has ended";
     let refusal = Refusal::new(StatusCode::CONFLICT, "episode_closed", message);
     Refusal { retry: Some(false), ..refusal }
-}
-
-/// Draws a key from the random numbers of the system.
-pub(super) fn new_key() -> std::io::Result<String> {
-    let mut bytes = [0; KEY_DIGITS / 2];
-    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(bytes.iter().fold(KEY_PREFIX.to_owned(), |mut key, byte| {
-        // Writing to a text cannot fail.
-        let _ = write!(key, "{byte:02x}");
-        key
-    }))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::episodes::{KEY_DIGITS, KEY_PREFIX};
+use crate::serve::key::{KEY_DIGITS, KEY_PREFIX};
 
 /// Number of bytes that are kept of the beginning, and of the end.
 const KEPT: usize = 32 << 10;
@@ -79,7 +79,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::serve::gateway::episodes::new_key;
+    use crate::serve::key::new_key;
 
     #[test]
     fn a_log_has_its_beginning_and_its_end_and_no_key() {

@@ -21,7 +21,7 @@ mod routes;
 mod tests;
 mod workers;
 
-pub use options::{Mode, ModelNames, OnCrash, ProgramOptions, Structure};
+pub use options::{Mode, OnCrash, ProgramOptions, Structure};
 
 use std::net::{TcpListener, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};

@@ -1,6 +1,7 @@
 //! Options of a program: what is run, which seats it asks, and what it may do.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::orchestra::SeatCount;
 use crate::serve::{Keys, is_loopback};
+use crate::settings::Settings;
 
 /// Variables of the environment that every program inherits.
 pub(super) const INHERITED: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];
@@ -25,43 +27,59 @@ pub(super) const OWN: [&str; 8] = [
     "NO_PROXY",
 ];
 
-/// Options of a program that plays as an orchestra.
-#[derive(Debug, Clone, PartialEq)]
+/// Options of a program that plays as an orchestra: those of `program/run`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Settings)]
+#[serde(default, deny_unknown_fields)]
+#[settings(level = "team")]
 pub struct ProgramOptions {
-    /// The program and its arguments.
+    /// The program and its arguments. It runs in the directory of the configuration.
     pub command: Vec<String>,
-    /// Life of a program.
+    /// `episode`: a process for each episode. `worker`: long-lived processes that claim episodes, or, without `command`,
+    /// programs that attach from outside.
     pub mode: Mode,
     /// Number of workers; 0 is one for each core.
+    #[setting(default = 0)]
     pub processes: u32,
     /// Environment variable with the key of workers that attach from outside; empty if none do.
     pub key_env: String,
-    /// Seconds in which the worker of an episode must make a request.
+    /// Seconds in which the worker of an episode must make a request of the episode, or send a heartbeat.
+    #[setting(default = 60.0)]
     pub lease_s: f64,
-    /// Names that the program asks, one for each seat.
+    /// Names that the program asks as `model`, one for each seat of `program/agent`. A single one answers to any name.
     pub models: Vec<String>,
-    /// Maximum number of completions of an episode.
-    pub max_turns: u32,
-    /// Maximum number of sampled tokens of an episode; 0 is no limit.
+    /// Maximum number of completions of an episode; further calls are refused.
+    #[setting(default = 64)]
+    pub max_turns: NonZeroU32,
+    /// Sampled tokens of an episode from which on calls are refused; 0 is no limit.
+    #[setting(default = 0)]
     pub max_total_tokens: u64,
     /// Keys of the task's data that the program is told.
     pub data: Vec<String>,
-    /// Further variables of its environment.
+    /// Further variables of its environment, which otherwise has `PATH`, `HOME`, `LANG`, `TMPDIR` and those of the gateway.
     pub env: BTreeMap<String, String>,
-    /// Names of variables that it inherits.
+    /// Variables that it inherits.
     pub pass_env: Vec<String>,
-    /// Treatment of requests for a form of the reply.
+    /// Requests for a form of the reply: `prompt` asks for it in words and checks it, `refuse` refuses.
     pub structured: Structure,
-    /// Outcome of an episode whose program crashes.
+    /// Outcome of an episode whose program crashes: `unscored`, or `score` (without an answer).
     pub on_crash: OnCrash,
-    /// Files that the program consists of.
+    /// Files of the program. Their hashes are in `provenance.json`, and a run is not resumed with others.
     pub sources: Vec<String>,
     /// Address of the gateway; port 0 takes a free one.
+    #[setting(default = "127.0.0.1:0")]
     pub address: String,
-    /// Address that programs are told; empty for that of the gateway.
+    /// Address that programs are told, if it is another one.
     pub public_url: String,
-    /// Seconds for which a call is kept whose client left.
+    /// Seconds for which a call is kept for a retry after its client left.
+    #[setting(default = 10.0)]
     pub grace_s: f64,
+}
+
+/// Number of seats: one for each model.
+impl SeatCount for ProgramOptions {
+    fn seats(&self) -> u32 {
+        u32::try_from(self.models.len()).unwrap_or(u32::MAX)
+    }
 }
 
 /// Life of a program.
@@ -95,17 +113,6 @@ pub enum OnCrash {
     Unscored,
     /// Scored without an answer.
     Score,
-}
-
-/// Names that a program asks, one for each seat.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct ModelNames(pub Vec<String>);
-
-impl SeatCount for ModelNames {
-    fn seats(&self) -> u32 {
-        u32::try_from(self.0.len()).unwrap_or(u32::MAX)
-    }
 }
 
 impl ProgramOptions {

@@ -4,8 +4,8 @@ mod dialects;
 mod ends;
 mod workers;
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -26,22 +26,13 @@ pub(super) fn options(models: &[&str]) -> ProgramOptions {
     ProgramOptions {
         command: ["sh", "-c", WAITS].map(str::to_owned).into(),
         models: models.iter().map(|name| (*name).to_owned()).collect(),
-        mode: Mode::Episode,
-        processes: 0,
-        key_env: String::new(),
-        lease_s: 60.0,
-        max_turns: 64,
-        max_total_tokens: 0,
-        data: Vec::new(),
-        env: BTreeMap::new(),
-        pass_env: Vec::new(),
-        structured: Structure::Prompt,
-        on_crash: OnCrash::Unscored,
-        sources: Vec::new(),
-        address: "127.0.0.1:0".to_owned(),
-        public_url: String::new(),
-        grace_s: 10.0,
+        ..ProgramOptions::default()
     }
+}
+
+/// Returns a number of turns.
+pub(super) fn most(turns: u32) -> NonZeroU32 {
+    NonZeroU32::new(turns).unwrap()
 }
 
 /// Returns the seats of [`Flow`], of which the first is asked as the first model.
@@ -287,7 +278,7 @@ async fn a_stream_has_the_same_text() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn limits_refuse_calls_and_nothing_else() {
-    let played = Played::start(ProgramOptions { max_turns: 2, ..options(&["a", "b"]) }).await;
+    let played = Played::start(ProgramOptions { max_turns: most(2), ..options(&["a", "b"]) }).await;
     played.chat("a", json!([user("1")])).await;
     let three = json!({"model": "a", "messages": [user("2")], "n": 3});
     let refused = played.post("/v1/chat/completions", three).await;

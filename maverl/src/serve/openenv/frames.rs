@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::serve::environment::{EnvironmentFailed, FAILED};
 use crate::tools::Tool;
 
 /// Code of a failed message.
@@ -12,7 +13,6 @@ pub(super) enum Code {
     Validation,
     Execution,
     Capacity,
-    Session,
 }
 
 impl Code {
@@ -23,7 +23,6 @@ impl Code {
             Self::Validation => "VALIDATION_ERROR",
             Self::Execution => "EXECUTION_ERROR",
             Self::Capacity => "CAPACITY_REACHED",
-            Self::Session => "SESSION_ERROR",
         }
     }
 }
@@ -56,6 +55,12 @@ impl Failed {
             data["errors"] = self.fields.iter().map(error).collect();
         }
         json!({"type": "error", "data": data})
+    }
+}
+
+impl From<EnvironmentFailed> for Failed {
+    fn from(_: EnvironmentFailed) -> Self {
+        Self::new(Code::Execution, FAILED)
     }
 }
 

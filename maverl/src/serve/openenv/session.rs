@@ -3,27 +3,24 @@
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
-use tokio::runtime::Handle;
 
 use super::frames::{Code, Failed, observation, tools};
-use super::{EnvironmentServer, ServedEnvironment};
-use crate::env::{EnvError, Session as EnvSession};
-use crate::task::{Action, Observation, Task};
+use crate::serve::environment::{EnvironmentServer, Episode, ServedEnvironment};
+use crate::task::{Action, Task};
 
 /// A session of a client.
 pub(super) struct Session {
     server: Arc<EnvironmentServer>,
     served: Arc<ServedEnvironment>,
-    episode: Option<Episode>,
+    begun: Option<Begun>,
 }
 
 /// An episode that was begun.
-struct Episode {
+struct Begun {
     id: Option<String>,
     steps: u64,
     done: bool,
-    /// `None` while the environment works on it.
-    session: EnvSession,
+    episode: Episode,
 }
 
 /// Arguments of a reset.
@@ -46,7 +43,7 @@ enum Step {
 
 impl Session {
     pub(super) fn new(server: Arc<EnvironmentServer>, served: Arc<ServedEnvironment>) -> Self {
-        Self { server, served, episode: None }
+        Self { server, served, begun: None }
     }
 
     /// Answers a message; `None` if it closes the session.
@@ -73,18 +70,15 @@ impl Session {
             }
         };
         let code = answer.as_ref().err().map_or("", |failed| failed.code.name());
-        self.server.metrics.add("maverl_messages_total", &[code], 1);
+        self.server.count(code);
         Some(answer.unwrap_or_else(|failed| failed.frame()))
     }
 
     /// Closes the session of the environment.
     pub(super) async fn close(&mut self) {
-        if let Some(Episode { session, .. }) = self.episode.take() {
-            let environment = Arc::clone(&self.served.environment);
-            let closed = blocking(async move { environment.close(session).await }).await;
-            if let Err(error) = closed {
-                eprintln!("a session was not closed: {error}");
-            }
+        if let Some(Begun { episode, .. }) = self.begun.take() {
+            // A client that closes a session gets no answer; the log has the failure.
+            let _ = episode.close().await;
         }
     }
 
@@ -95,18 +89,11 @@ impl Session {
         let task = self.task(&reset, number)?;
         let seed = reset.seed.unwrap_or(number);
         let environment = Arc::clone(&self.served.environment);
-        let opened = blocking(async move {
-            let session = environment.open(&task, seed).await?;
-            let question = environment.question(&session);
-            Ok((session, question))
-        });
-        let (session, question) = opened.await.map_err(|error| failed(&error))?;
-        let question = question.unwrap_or_else(|| session.task.question.clone());
-        let tools = tools(&self.served.environment.tools(&session.task), "input_schema");
-        let fields = json!({"text": question, "tools": tools});
+        let (episode, question) = Episode::open(environment, task, seed).await?;
+        let fields = json!({"text": question, "tools": tools(&episode.tools(), "input_schema")});
         let mut metadata = Map::new();
-        metadata.insert("task_id".to_owned(), session.task.id.clone().into());
-        self.episode = Some(Episode { id: reset.id, steps: 0, done: false, session });
+        metadata.insert("task_id".to_owned(), episode.task().id.clone().into());
+        self.begun = Some(Begun { id: reset.id, steps: 0, done: false, episode });
         Ok(observation(fields, None, false, metadata))
     }
 
@@ -139,69 +126,29 @@ impl Session {
         if matches!(step, Step::ListTools) {
             return Ok(observation(json!({"tools": self.tools()}), None, false, Map::new()));
         }
-        let episode = self.episode.as_mut().filter(|episode| !episode.done);
+        let begun = self.begun.as_mut().filter(|begun| !begun.done);
         let over = "there is no open episode; send a reset first";
-        let episode = episode.ok_or_else(|| Failed::new(Code::Execution, over))?;
-        episode.steps += 1;
+        let begun = begun.ok_or_else(|| Failed::new(Code::Execution, over))?;
+        begun.steps += 1;
         match step {
             Step::Act(Action::Tool { name, arguments }) => {
                 let action = Action::Tool { name: name.clone(), arguments };
-                let seen = self.act(action).await?;
+                let seen = begun.episode.act(action).await?;
                 let fields = json!({"tool_name": name, "result": seen.text, "error": null});
-                self.seen(fields, seen.done, None).await
+                begun.seen(fields, seen.done, None).await
             }
             Step::Message(message, last) => {
                 let answer = answer(&message, last || !self.served.acts);
                 if answer.is_some() {
-                    return self.seen(json!({"text": ""}), true, answer).await;
+                    return begun.seen(json!({"text": ""}), true, answer).await;
                 }
-                let seen = self.act(Action::Text(message.clone())).await?;
-                self.seen(json!({"text": seen.text}), seen.done, Some(message)).await
+                let seen = begun.episode.act(Action::Text(message.clone())).await?;
+                begun.seen(json!({"text": seen.text}), seen.done, Some(message)).await
             }
             Step::Act(Action::Text(_)) | Step::ListTools => {
                 unreachable!("a text is a message, and the tools are listed above")
             }
         }
-    }
-
-    /// Returns the frame of an observation. The last one has the score of the answer.
-    async fn seen(
-        &mut self,
-        fields: Value,
-        done: bool,
-        answer: Option<String>,
-    ) -> Result<Value, Failed> {
-        if !done {
-            return Ok(observation(fields, None, false, Map::new()));
-        }
-        let session = self.session()?;
-        let environment = Arc::clone(&self.served.environment);
-        let scored = blocking(async move { environment.score(&session, answer.as_deref()).await });
-        let score = scored.await.map_err(|error| failed(&error))?;
-        if let Some(episode) = &mut self.episode {
-            episode.done = true;
-        }
-        let mut metadata = score.metrics;
-        metadata.insert("solved".to_owned(), score.solved.into());
-        Ok(observation(fields, Some(score.reward), true, metadata))
-    }
-
-    async fn act(&mut self, action: Action) -> Result<Observation, Failed> {
-        let (mut session, environment) = (self.session()?, Arc::clone(&self.served.environment));
-        let acted = blocking(async move {
-            let seen = environment.act(&mut session, action).await?;
-            Ok((session, seen))
-        });
-        let (session, seen) = acted.await.map_err(|error| failed(&error))?;
-        if let Some(episode) = &mut self.episode {
-            episode.session = session;
-        }
-        Ok(seen)
-    }
-
-    fn session(&self) -> Result<EnvSession, Failed> {
-        let session = self.episode.as_ref().map(|episode| episode.session.clone());
-        session.ok_or_else(|| Failed::new(Code::Session, "there is no open episode"))
     }
 
     /// Lists the tools of the episode, or before one those of the first task.
@@ -210,18 +157,18 @@ impl Session {
     }
 
     fn declared(&self, schema: &str) -> Vec<Value> {
-        let own = self.episode.as_ref().map(|episode| &episode.session.task);
+        let own = self.begun.as_ref().map(|begun| begun.episode.task());
         let first = || self.served.tasks.split("").ok()?.first();
         let task = own.or_else(first);
         task.map(|task| tools(&self.served.environment.tools(task), schema)).unwrap_or_default()
     }
 
     fn state(&self) -> Value {
-        let episode = self.episode.as_ref();
+        let begun = self.begun.as_ref();
         let data = json!({
-            "episode_id": episode.and_then(|episode| episode.id.clone()),
-            "step_count": episode.map_or(0, |episode| episode.steps),
-            "task_id": episode.map(|episode| episode.session.task.id.clone()),
+            "episode_id": begun.and_then(|begun| begun.id.clone()),
+            "step_count": begun.map_or(0, |begun| begun.steps),
+            "task_id": begun.map(|begun| begun.episode.task().id.clone()),
         });
         json!({"type": "state", "data": data})
     }
@@ -251,6 +198,25 @@ impl Session {
         let mut answer = json!({"jsonrpc": "2.0", "id": request["id"]});
         answer[name] = value;
         answer
+    }
+}
+
+impl Begun {
+    /// Returns the frame of an observation. The last one has the score of the answer.
+    async fn seen(
+        &mut self,
+        fields: Value,
+        done: bool,
+        answer: Option<String>,
+    ) -> Result<Value, Failed> {
+        if !done {
+            return Ok(observation(fields, None, false, Map::new()));
+        }
+        let score = self.episode.score(answer).await?;
+        self.done = true;
+        let mut metadata = score.metrics;
+        metadata.insert("solved".to_owned(), score.solved.into());
+        Ok(observation(fields, Some(score.reward), true, metadata))
     }
 }
 
@@ -335,19 +301,4 @@ fn answer(message: &str, last: bool) -> Option<String> {
         Some((inner, _)) => Some(inner.trim().to_owned()),
         None => last.then(|| message.trim().to_owned()),
     }
-}
-
-/// Runs an environment, which may block its thread, on a thread for it. A panic is an error.
-async fn blocking<T: Send + 'static>(
-    work: impl Future<Output = Result<T, EnvError>> + Send + 'static,
-) -> Result<T, EnvError> {
-    let runtime = Handle::current();
-    let done = tokio::task::spawn_blocking(move || runtime.block_on(work)).await;
-    done.unwrap_or_else(|error| Err(EnvError(format!("a bug: {error}"))))
-}
-
-/// Returns the answer to a failure of the environment; its words, which may have paths, go to the log alone.
-fn failed(error: &EnvError) -> Failed {
-    eprintln!("the environment failed: {error}");
-    Failed::new(Code::Execution, "the environment failed; the log of the server has the reason")
 }

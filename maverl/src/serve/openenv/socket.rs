@@ -20,8 +20,8 @@ use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 
 use super::frames::{Code, Failed};
 use super::session::Session;
-use super::{EnvironmentServer, MOST_BYTES, ServedEnvironment};
 use crate::serve::Refusal;
+use crate::serve::environment::{EnvironmentServer, MOST_BYTES, ServedEnvironment};
 
 type Stream = WebSocketStream<TokioIo<Upgraded>>;
 
@@ -74,8 +74,7 @@ fn key(headers: &HeaderMap) -> Option<HeaderValue> {
 
 /// Plays a session, until its client leaves or says nothing for too long.
 async fn play(server: Arc<EnvironmentServer>, served: Arc<ServedEnvironment>, mut stream: Stream) {
-    let Ok(_place) = Arc::clone(&server.places).try_acquire_owned() else {
-        server.metrics.add("maverl_rejected_total", &["capacity"], 1);
+    let Some(_place) = server.place() else {
         let (open, most) = (server.sessions(), server.settings.sessions.get());
         let message = format!("Server at capacity: {open}/{most} sessions active");
         let mut frame = Failed::new(Code::Capacity, message).frame();

@@ -7,14 +7,17 @@ use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 
+use std::time::Duration;
+
 use super::*;
 use crate::data;
-use crate::env::Environment as _;
 use crate::env::math::MathEnvironment;
 use crate::env::openenv::OpenEnv;
+use crate::env::{DynEnvironment, Environment as _};
+use crate::serve::environment::{EnvironmentSettings, TaskSet};
 use crate::serve::testing::{Running, ask, start};
-use crate::serve::{Guard, Limits};
-use crate::task::{Action, Task};
+use crate::serve::{Guard, Health, Limits};
+use crate::task::Action;
 
 type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
@@ -39,7 +42,7 @@ impl Served {
         let environment = Arc::new(MathEnvironment::default());
         let (name, acts) = ("math".to_owned(), true);
         server.open(ServedEnvironment { name, environment, acts, tasks: TaskSet(splits) });
-        let router = Guard::default().protect(server.router());
+        let router = Guard::default().protect(server.router().unwrap());
         let running = start(router, Limits::default()).await;
         Self { server, running, tasks }
     }
@@ -209,12 +212,12 @@ async fn the_environment_and_its_tasks_are_described_without_references() {
         (
             "task",
             json!({"split": "train", "index": 1}),
-            json!({"task": tasks::description(&served.tasks[1])}),
+            json!({"task": description(&served.tasks[1])}),
         ),
         (
             "task_range",
             json!({"split": "train", "start": 1, "stop": 3}),
-            json!({"tasks": tasks::described(&served.tasks[1..3])}),
+            json!({"tasks": described(&served.tasks[1..3])}),
         ),
     ] {
         let answer = ask(address, &format!("/math/{what}"), Some(&body)).await;

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use terminal_size::terminal_size_of;
 
+use crate::table::paragraphs;
+use crate::train::commands::own;
 use crate::train::progress::{Pace, Progress, StepLine, left, speed, tell};
 
 /// Interval at which the bar is redrawn.
@@ -122,11 +124,12 @@ impl Progress for Bar {
     }
 
     fn note(&self, text: &str) {
-        self.print(text);
+        let columns = usize::from((self.columns)());
+        self.print(&paragraphs(&own(text), columns));
     }
 
     fn warn(&self, text: &str) {
-        self.print(&format!("warning: {text}"));
+        self.note(&format!("warning: {text}"));
     }
 
     fn end(&self) {
@@ -234,6 +237,18 @@ mod tests {
         bar.step(&line);
         let text = written();
         assert!(text.contains("step 1/40: 0 tokens/s, 1.0 s, 39 seconds left"), "{text:?}");
+        bar.end();
+        let (bar, words) = (on(60), "no episode of the step could be scored, ".repeat(4));
+        bar.begin(0, 40);
+        bar.play("step 1", 8);
+        bar.warn(&words);
+        let text = written();
+        let shown: Vec<char> = text[text.find("warning: ").unwrap()..].chars().collect();
+        let rows: Vec<String> = shown.chunks(60).map(|row| row.iter().collect()).collect();
+        assert!(
+            rows[0].ends_with("no episode ") && rows[1].starts_with("  of the step "),
+            "{rows:?}"
+        );
         bar.end();
     }
 }

@@ -226,6 +226,8 @@ fn a_step_is_compared_with_those_before_and_the_team_by_outcome() {
     at.go("r/0/step?step=3");
     at.browser.wait("document.querySelector('[data-step-score]') !== null");
     assert_eq!(at.browser.text("[data-step-score]"), format!("{:.3}", mean(&all[16..])));
+    let by = at.browser.text("[data-estimator]");
+    assert_eq!(by, "Advantages: “group”, computed on the CPU.");
     let same = format!("scored {:.3} in earlier steps", mean(&all[..16]));
     let text = at.browser.text("#main");
     assert!(text.contains(&same), "{same}\n{text}");

@@ -146,6 +146,7 @@ export async function page(root, at) {
     fill(root, head, h("p", { class: "empty" }, found.message));
     return { title, keys };
   }
+  const by = found.estimator;
   const scores = series.columns["rollout/score_mean"] ?? [];
   const here = series.steps.indexOf(step);
   const earlier = /** @type {number[]} */ (scores.slice(Math.max(0, here - BEFORE), Math.max(0, here)).filter((/** @type {number | null} */ of) => of !== null));
@@ -163,6 +164,7 @@ export async function page(root, at) {
     h("div", { class: "card" }, h("p", {}, "score ", h("b", { "data-step-score": step }, fixed(score.now)),
       score.change !== null && [", ", h("b", { class: score.change < -0.05 ? "bad" : score.change > 0.05 ? "good" : "" }, signed(score.change)), ` from ${fixed(score.usual)}, the median of ${plural(earlier.length, "step")} before`],
       `; ${count(found.now.solved)} of ${plural(found.now.episodes, "episode")} solved`),
+    by && h("p", { class: "muted", "data-estimator": "" }, `Advantages: “${by.estimator}”, computed on ${by.device ?? "the CPU"}${by.kernel ? ` by the kernel ${by.kernel}` : ""}.`),
     why.length > 0 && h("ul", { class: "reasons" }, why.map((text) => h("li", {}, foreign(text, "plain"))))),
     h("div", { class: "cols" }, seats(found, r), tasks(found, r)),
     h("h2", {}, "Metrics that are unlike the steps before"),

@@ -10,7 +10,7 @@ use maverl::{Purpose, Sources, check};
 use maverl_tests::lab::Lab;
 use serde_json::{Value, json};
 
-use super::{Recipe, recipes, root};
+use super::{Recipe, STAGES, recipes, root};
 use crate::lab;
 
 /// Shape of a published model: its directory, and the numbers of its `config.json`.
@@ -59,8 +59,8 @@ const QWEN3_4B: Shape = Shape {
     ..QWEN_3B
 };
 
-/// Every model that a recipe names. The last one is what the second stage of a recipe begins with.
-const SHAPES: [Shape; 10] = [
+/// Every model that a recipe names.
+const SHAPES: [Shape; 9] = [
     QWEN_3B,
     Shape { dir: "models/Qwen2.5-3B-Instruct", ..QWEN_3B },
     QWEN_1_5B,
@@ -106,7 +106,6 @@ const SHAPES: [Shape; 10] = [
         context: 4096,
         tied: false,
     },
-    Shape { dir: "runs/mrlm/09-hybrid-1-sft/checkpoints/step-000060/policies/qwen", ..QWEN_1_5B },
 ];
 
 impl Shape {
@@ -150,6 +149,10 @@ impl Fixture {
         for recipe in &fixture.recipes {
             fixture.write(&format!("recipes/{}", recipe.name), &recipe.text);
         }
+        fixture.write(
+            &format!("recipes/{STAGES}"),
+            &fs::read_to_string(root().join("recipes").join(STAGES)).unwrap(),
+        );
         fixture
     }
 

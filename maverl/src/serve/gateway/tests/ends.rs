@@ -112,7 +112,7 @@ async fn a_failure_of_the_policy_is_scored_and_its_turn_is_malformed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_crash_after_a_refused_call_is_scored() {
-    let played = Played::start(ProgramOptions { max_turns: 1, ..options(&["a"]) }).await;
+    let played = Played::start(ProgramOptions { max_turns: most(1), ..options(&["a"]) }).await;
     played.chat("a", json!([user("1")])).await;
     let body = json!({"model": "a", "messages": [user("2")]});
     assert_eq!(played.post("/v1/chat/completions", body).await.status, 400);

@@ -7,9 +7,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{Workers, digest};
-use crate::serve::gateway::episodes::new_key;
 use crate::serve::gateway::options::ProgramOptions;
 use crate::serve::gateway::process::Process;
+use crate::serve::key::new_key;
 
 /// Number of times in a row that a worker may end at once before the run gives up on it.
 const TRIES: u32 = 3;

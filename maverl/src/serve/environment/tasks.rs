@@ -1,7 +1,5 @@
 //! Tasks of a served environment. Clients are told ids and questions, never references.
 
-use serde_json::{Value, json};
-
 use crate::task::Task;
 
 /// Tasks by split, of which the first is played if a reset names none. None is empty.
@@ -9,18 +7,8 @@ use crate::task::Task;
 pub struct TaskSet(pub(crate) Vec<(String, Vec<Task>)>);
 
 impl TaskSet {
-    /// Returns the names of the splits with their kinds.
-    pub(super) fn splits(&self) -> Value {
-        let kind = |name: &str| match name {
-            "train" | "test" => name.to_owned(),
-            _ => "validation".to_owned(),
-        };
-        let splits = self.0.iter().map(|(name, _)| json!({"name": name, "type": kind(name)}));
-        splits.collect()
-    }
-
     /// Returns the tasks of a split; of the first without a name.
-    pub(super) fn split(&self, name: &str) -> Result<&[Task], String> {
+    pub(in crate::serve) fn split(&self, name: &str) -> Result<&[Task], String> {
         let found = match name {
             "" => self.0.first(),
             name => self.0.iter().find(|(other, _)| other == name),
@@ -33,16 +21,7 @@ impl TaskSet {
     }
 
     /// Returns a task of any split by its id.
-    pub(super) fn find(&self, id: &str) -> Option<&Task> {
+    pub(in crate::serve) fn find(&self, id: &str) -> Option<&Task> {
         self.0.iter().flat_map(|(_, tasks)| tasks).find(|task| task.id == id)
     }
-}
-
-/// Returns the part of a task that clients are told.
-pub(super) fn description(task: &Task) -> Value {
-    json!({"id": task.id, "source": task.source, "question": task.question})
-}
-
-pub(super) fn described(tasks: &[Task]) -> Vec<Value> {
-    tasks.iter().map(description).collect()
 }

@@ -1,0 +1,168 @@
+//! Paired comparison of two arms over seeds.
+
+use std::collections::BTreeMap;
+
+use maverl::eval::{Interval, over_runs};
+
+use crate::claims::{Claim, Test};
+use crate::quantity::{Measure, Outcome};
+
+/// Quantile of the standard normal distribution for a two-sided 95 % interval.
+const Z: f64 = 1.959_963_984_540_054;
+
+/// Outcomes by arm and seed.
+pub(crate) type Outcomes = BTreeMap<&'static str, BTreeMap<u64, Outcome>>;
+
+/// Result of a test.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Comparison {
+    /// Means over the seeds: of the arm that is expected to be better, and of the other.
+    pub(crate) means: [f64; 2],
+    /// Mean of the differences, the expected arm minus the other, with its 95 % interval.
+    pub(crate) difference: Interval,
+    /// Number of seeds with both runs.
+    pub(crate) seeds: usize,
+    /// Result in a word.
+    pub(crate) verdict: Verdict,
+    /// Number of seeds that would decide, if differences stayed as they are, at least one more than there are; `None` if
+    /// they have no direction.
+    pub(crate) needed: Option<f64>,
+}
+
+/// Result of a comparison in a word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// The interval of the difference is on the side of the claim.
+    Shown,
+    /// The interval contains 0.
+    NotShown,
+    /// The interval is on the other side.
+    Opposite,
+}
+
+impl Verdict {
+    /// Returns the verdict of a difference whose sign is positive where the claim holds.
+    fn of(Interval { low, high, .. }: Interval, sign: f64) -> Self {
+        let (least, most) = if sign > 0.0 { (low, high) } else { (-high, -low) };
+        match (least > 0.0, most < 0.0) {
+            (true, _) => Self::Shown,
+            (_, true) => Self::Opposite,
+            _ => Self::NotShown,
+        }
+    }
+
+    /// Name in tables.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Shown => "shown",
+            Self::NotShown => "not shown",
+            Self::Opposite => "opposite",
+        }
+    }
+}
+
+/// Compares two arms by the differences of runs with the same seed. `None` with fewer than two such seeds.
+pub(crate) fn compare(test: &Test, outcomes: &Outcomes) -> Option<Comparison> {
+    let (ours, theirs) = (outcomes.get(test.better)?, outcomes.get(test.other)?);
+    let pair = |(seed, run): (&u64, &Outcome)| test.measure.pair([run, theirs.get(seed)?]);
+    paired(&ours.iter().filter_map(pair).collect::<Vec<_>>(), test.measure)
+}
+
+/// Returns the comparison of pairs of values.
+///
+/// ```text
+/// dᵢ = aᵢ - bᵢ                                        one difference for each seed
+/// d̄ ± t · s / √n      s² = Σ (dᵢ - d̄)² / (n - 1)      t: quantile of Student's distribution, n - 1 degrees of freedom
+/// ```
+fn paired(pairs: &[[f64; 2]], measure: Measure) -> Option<Comparison> {
+    if pairs.len() < 2 {
+        return None;
+    }
+    let n = pairs.len() as f64;
+    let mean = |side: usize| pairs.iter().map(|pair| pair[side]).sum::<f64>() / n;
+    let differences: Vec<f64> = pairs.iter().map(|[a, b]| a - b).collect();
+    let difference = over_runs(&differences)?;
+    Some(Comparison {
+        means: [mean(0), mean(1)],
+        difference,
+        seeds: pairs.len(),
+        verdict: Verdict::of(difference, measure.sign()),
+        needed: seeds_needed(&differences).map(|seeds| seeds.max(n + 1.0)),
+    })
+}
+
+/// Returns the number of seeds with which a 95 % interval of these differences would end at 0, by the normal
+/// distribution; `None` if their mean is 0.
+///
+/// ```text
+/// n = ⌈(z · s / d̄)²⌉
+/// ```
+fn seeds_needed(differences: &[f64]) -> Option<f64> {
+    let n = differences.len() as f64;
+    let mean = differences.iter().sum::<f64>() / n;
+    let squares = differences.iter().map(|d| (d - mean).powi(2)).sum::<f64>();
+    let deviation = (squares / (n - 1.0)).sqrt();
+    (mean != 0.0).then(|| (Z * deviation / mean).powi(2).ceil())
+}
+
+/// Returns the comparisons of a claim, each with its test.
+pub(crate) fn comparisons(
+    claim: &'static Claim,
+    outcomes: &Outcomes,
+) -> Vec<(&'static Test, Comparison)> {
+    claim.tests.iter().filter_map(|test| Some((test, compare(test, outcomes)?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn a_difference_is_paired_by_seed() {
+        // Differences 0.1, 0.2, 0.3: mean 0.2, s = 0.1, half width 4.302653 * 0.1 / sqrt(3) = 0.248414.
+        let pairs = [[0.5, 0.4], [0.9, 0.7], [0.6, 0.3]];
+        let comparison = paired(&pairs, Measure::Solved).unwrap();
+        let Interval { mean, low, high } = comparison.difference;
+        assert!((mean - 0.2).abs() < 1e-12, "{mean}");
+        assert!((low + 0.048_414).abs() < 1e-5 && (high - 0.448_414).abs() < 1e-5, "{low} {high}");
+        assert_eq!((comparison.verdict, comparison.seeds), (Verdict::NotShown, 3));
+        assert_eq!(
+            comparison.needed,
+            Some(4.0),
+            "(1.96 * 0.1 / 0.2)^2 = 0.96, but three did not suffice"
+        );
+        assert!(paired(&pairs[..1], Measure::Solved).is_none());
+    }
+
+    #[test]
+    fn a_claim_is_shown_on_its_side_of_zero_only() {
+        let interval = |low, high| Interval { mean: f64::midpoint(low, high), low, high };
+        assert_eq!(Verdict::of(interval(0.1, 0.2), 1.0), Verdict::Shown);
+        assert_eq!(Verdict::of(interval(0.1, 0.2), -1.0), Verdict::Opposite);
+        assert_eq!(Verdict::of(interval(-0.2, -0.1), -1.0), Verdict::Shown);
+        assert_eq!(Verdict::of(interval(-0.2, 0.1), 1.0), Verdict::NotShown);
+        assert_eq!(Verdict::of(interval(0.0, 0.0), 1.0), Verdict::NotShown);
+    }
+
+    #[test]
+    fn seeds_without_both_runs_are_left_out() {
+        let outcome = |solved| Outcome { solved, steps: Vec::new() };
+        let arm = |runs: &[(u64, f64)]| runs.iter().map(|&(seed, s)| (seed, outcome(s))).collect();
+        let outcomes = BTreeMap::from([
+            ("a", arm(&[(0, 0.5), (1, 0.6), (3, 0.9)])),
+            ("b", arm(&[(0, 0.4), (1, 0.3), (2, 0.1)])),
+        ]);
+        let test = Test { measure: Measure::Solved, better: "a", other: "b" };
+        let comparison = compare(&test, &outcomes).unwrap();
+        assert_eq!(comparison.seeds, 2);
+        assert!((comparison.difference.mean - 0.2).abs() < 1e-12);
+    }
+
+    #[test]
+    fn differences_without_a_direction_are_decided_by_no_number_of_seeds() {
+        assert_eq!(seeds_needed(&[0.0, 0.0]), None);
+        assert_eq!(seeds_needed(&[-0.1, 0.3]), Some(31.0), "(1.96 * 0.2828 / 0.1)^2 = 30.7");
+    }
+}

@@ -1,0 +1,177 @@
+//! Curves of the arms of a claim, as SVG.
+
+use std::fmt::Write;
+
+use crate::claims::Claim;
+use crate::comparison::Outcomes;
+use crate::quantity::{Measure, Outcome, at, mean};
+
+/// Colours of the arms, in their order.
+const COLOURS: [&str; 3] = ["#c0392b", "#1f6fb2", "#2e8b57"];
+/// Number of points of a line.
+const POINTS: usize = 40;
+const WIDTH: f64 = 380.0;
+const HEIGHT: f64 = 190.0;
+const MARGIN: f64 = 56.0;
+const TOP: f64 = 30.0;
+
+/// A function of a run: coordinates that do not decrease, with values.
+type Curve = fn(&Outcome) -> Vec<(f64, f64)>;
+
+/// A diagram: its title, the name of the horizontal axis, and the drawn function.
+struct Panel {
+    title: &'static str,
+    axis: &'static str,
+    curve: Curve,
+}
+
+/// A line with the range of the seeds: horizontal coordinate, mean, lowest and highest value.
+type Line = Vec<[f64; 4]>;
+
+/// Draws the rewards of a claim's arms, and what its tests are about beside.
+pub(crate) fn drawing(claim: &Claim, outcomes: &Outcomes) -> String {
+    let panels = panels(claim);
+    let width = panels.len() as f64 * (WIDTH + MARGIN) + MARGIN / 2.0;
+    let height = TOP + HEIGHT + 40.0 + 20.0 * claim.arms.len() as f64;
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" font-family=\"sans-serif\" \
+         font-size=\"12\" role=\"img\" aria-label=\"{}\">\n<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n",
+        claim.title
+    );
+    for (at, panel) in panels.iter().enumerate() {
+        let lines: Vec<Line> =
+            claim.arms.iter().map(|arm| line(runs(outcomes, arm.name), panel.curve)).collect();
+        draw_panel(&mut svg, MARGIN + at as f64 * (WIDTH + MARGIN), panel, &lines);
+    }
+    for (at, (arm, colour)) in claim.arms.iter().zip(COLOURS).enumerate() {
+        let y = TOP + HEIGHT + 44.0 + 20.0 * at as f64;
+        // Writing to a `String` cannot fail, here and below.
+        let _ = writeln!(
+            svg,
+            "<line x1=\"{MARGIN}\" y1=\"{y}\" x2=\"{}\" y2=\"{y}\" stroke=\"{colour}\" stroke-width=\"3\"/>\
+             <text x=\"{}\" y=\"{}\" fill=\"#222222\">{}</text>",
+            MARGIN + 24.0,
+            MARGIN + 32.0,
+            y + 4.0,
+            arm.name
+        );
+    }
+    svg + "</svg>\n"
+}
+
+/// Returns the diagrams of a claim.
+fn panels(claim: &Claim) -> Vec<Panel> {
+    let mut panels = vec![Panel {
+        title: "reward",
+        axis: "sampled tokens",
+        curve: |run| run.steps.iter().map(|step| (step.tokens, step.reward)).collect(),
+    }];
+    let tests = |measure| claim.tests.iter().any(|test| test.measure == measure);
+    if tests(Measure::Spikes) {
+        panels.push(Panel {
+            title: "largest gradient norm of a policy",
+            axis: "sampled tokens",
+            curve: |run| {
+                let largest =
+                    |step: &crate::quantity::Step| step.norms.values().copied().reduce(f64::max);
+                run.steps.iter().filter_map(|step| Some((step.tokens, largest(step)?))).collect()
+            },
+        });
+    }
+    if tests(Measure::RewardAtKl) {
+        panels.push(Panel { title: "reward", axis: "KL", curve: Outcome::by_kl });
+    }
+    panels
+}
+
+/// Returns the outcomes of an arm, one for each seed.
+fn runs<'o>(outcomes: &'o Outcomes, arm: &str) -> Vec<&'o Outcome> {
+    outcomes.get(arm).into_iter().flat_map(|runs| runs.values()).collect()
+}
+
+/// Returns the mean over runs of a function, as far as all runs reach.
+fn line(runs: Vec<&Outcome>, curve: Curve) -> Line {
+    let curves: Vec<Vec<(f64, f64)>> = runs.into_iter().map(curve).collect();
+    let ends = curves.iter().filter_map(|curve| curve.last()).map(|end| end.0);
+    let starts = curves.iter().filter_map(|curve| curve.first()).map(|start| start.0);
+    let (start, end) = (starts.fold(0.0, f64::max), ends.fold(f64::INFINITY, f64::min));
+    let point = |i: usize| {
+        let x = start + (end - start) * i as f64 / (POINTS - 1) as f64;
+        // Rounding must not lead beyond the last point.
+        let values: Vec<f64> = curves.iter().filter_map(|curve| at(curve, x.min(end))).collect();
+        let low = values.iter().copied().reduce(f64::min)?;
+        let high = values.iter().copied().reduce(f64::max)?;
+        Some([x, mean(values)?, low, high])
+    };
+    (0..POINTS).filter_map(point).collect()
+}
+
+/// Draws a frame with the ends of both axes, the ranges, and the lines above them.
+fn draw_panel(svg: &mut String, left: f64, panel: &Panel, lines: &[Line]) {
+    let points = || lines.iter().flatten();
+    let most = points().map(|point| point[3]).fold(1e-9, f64::max);
+    let least = points().map(|point| point[2]).fold(0.0, f64::min);
+    let end = points().map(|point| point[0]).fold(1e-9, f64::max);
+    let bottom = TOP + HEIGHT;
+    let _ = writeln!(
+        svg,
+        "<rect x=\"{left}\" y=\"{TOP}\" width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"none\" stroke=\"#999999\"/>\n\
+         <text x=\"{left}\" y=\"22\" fill=\"#222222\">{}</text>\n\
+         <text x=\"{}\" y=\"{}\" text-anchor=\"end\" fill=\"#222222\">{most:.2}</text>\n\
+         <text x=\"{}\" y=\"{bottom}\" text-anchor=\"end\" fill=\"#222222\">{least:.2}</text>\n\
+         <text x=\"{left}\" y=\"{}\" fill=\"#222222\">0</text>\n\
+         <text x=\"{}\" y=\"{}\" text-anchor=\"end\" fill=\"#222222\">{} {}</text>",
+        panel.title,
+        left - 4.0,
+        TOP + 8.0,
+        left - 4.0,
+        bottom + 16.0,
+        left + WIDTH,
+        bottom + 16.0,
+        panel.axis,
+        if end < 10.0 { format!("{end:.3}") } else { format!("{end:.0}") },
+    );
+    let place = |x: f64, y: f64| {
+        let across = left + WIDTH * x / end;
+        format!("{across:.1},{:.1}", bottom - HEIGHT * (y - least) / (most - least))
+    };
+    for (line, colour) in lines.iter().zip(COLOURS) {
+        let low = line.iter().map(|point| place(point[0], point[2]));
+        let high = line.iter().rev().map(|point| place(point[0], point[3]));
+        let area: Vec<String> = low.chain(high).collect();
+        let _ = writeln!(
+            svg,
+            "<polygon points=\"{}\" fill=\"{colour}\" fill-opacity=\"0.12\"/>",
+            area.join(" ")
+        );
+    }
+    for (line, colour) in lines.iter().zip(COLOURS) {
+        let means: Vec<String> = line.iter().map(|point| place(point[0], point[1])).collect();
+        let _ = writeln!(
+            svg,
+            "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.8\"/>",
+            means.join(" ")
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quantity::Step;
+
+    #[test]
+    fn a_line_is_the_mean_of_the_runs_as_far_as_all_reach() {
+        let run = |points: &[(f64, f64)]| {
+            let step = |&(tokens, reward)| Step { tokens, reward, ..Step::default() };
+            Outcome { solved: 0.0, steps: points.iter().map(step).collect() }
+        };
+        let runs = [run(&[(0.0, 0.0), (10.0, 1.0)]), run(&[(0.0, 0.5), (20.0, 0.5)])];
+        let line = line(runs.iter().collect(), |run| {
+            run.steps.iter().map(|step| (step.tokens, step.reward)).collect()
+        });
+        assert_eq!(line.len(), POINTS);
+        assert_eq!(line[0], [0.0, 0.25, 0.0, 0.5]);
+        assert_eq!(line[POINTS - 1], [10.0, 0.75, 0.5, 1.0]);
+    }
+}

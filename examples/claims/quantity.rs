@@ -1,0 +1,311 @@
+//! Quantities of a run, from the rows of its `metrics.jsonl`.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+/// Number of earlier values that a spike or a drop is compared with.
+const WINDOW: usize = 10;
+/// Smallest number of them.
+const FEWEST: usize = 5;
+/// Factor of a spike.
+const SPIKE: f64 = 3.0;
+/// Size of a drop.
+const DROP: f64 = 0.2;
+/// Number of steps of a moving average.
+const SMOOTH: usize = 5;
+
+/// Result of an arm with one seed.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Outcome {
+    /// Share of held-out tasks that the team solves after training.
+    pub(crate) solved: f64,
+    /// Steps of its training.
+    pub(crate) steps: Vec<Step>,
+}
+
+/// A step of training.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Step {
+    /// Tokens sampled up to and including this step.
+    pub(crate) tokens: f64,
+    /// Mean reward.
+    pub(crate) reward: f64,
+    /// Gradient norm of each policy that was updated.
+    pub(crate) norms: BTreeMap<String, f64>,
+    /// KL to the starting weights, the mean over policies; 0 without a reference.
+    pub(crate) kl: f64,
+}
+
+/// Compared quantity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Measure {
+    /// Share of held-out tasks that are solved after training.
+    Solved,
+    /// Mean reward over the steps of training.
+    Reward,
+    /// Number of drops of the reward.
+    Drops,
+    /// Number of spikes of the gradient norm, on average over policies.
+    Spikes,
+    /// Largest gradient norm of a policy by its median, the largest over policies.
+    Peak,
+    /// Reward at the largest KL that both runs reach.
+    RewardAtKl,
+}
+
+impl Measure {
+    /// Name in tables.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Solved => "solved after training",
+            Self::Reward => "reward in training",
+            Self::Drops => "drops of the reward",
+            Self::Spikes => "gradient spikes",
+            Self::Peak => "largest by median gradient norm",
+            Self::RewardAtKl => "reward at equal KL",
+        }
+    }
+
+    /// Sign of an improvement: -1 if less is better.
+    pub(crate) const fn sign(self) -> f64 {
+        match self {
+            Self::Solved | Self::Reward | Self::RewardAtKl => 1.0,
+            Self::Drops | Self::Spikes | Self::Peak => -1.0,
+        }
+    }
+
+    /// Returns the values of two runs with one seed.
+    pub(crate) fn pair(self, runs: [&Outcome; 2]) -> Option<[f64; 2]> {
+        let [a, b] = match self {
+            Self::Solved => runs.map(|run| Some(run.solved)),
+            Self::Reward => runs.map(|run| mean(run.steps.iter().map(|step| step.reward))),
+            Self::Drops => runs.map(|run| Some(drops(&run.rewards()) as f64)),
+            Self::Spikes => {
+                let count = |norms: &Vec<f64>| spikes(norms) as f64;
+                runs.map(|run| mean(run.norms().iter().map(count)))
+            }
+            Self::Peak => {
+                runs.map(|run| run.norms().iter().filter_map(|n| peak(n)).reduce(f64::max))
+            }
+            Self::RewardAtKl => at_equal(runs.map(Outcome::by_kl)),
+        };
+        Some([a?, b?])
+    }
+}
+
+impl Outcome {
+    /// Returns the reward of each step.
+    pub(crate) fn rewards(&self) -> Vec<f64> {
+        self.steps.iter().map(|step| step.reward).collect()
+    }
+
+    /// Returns the gradient norms of each policy, in the order of the steps that updated it.
+    pub(crate) fn norms(&self) -> Vec<Vec<f64>> {
+        let mut norms: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+        for (policy, norm) in self.steps.iter().flat_map(|step| &step.norms) {
+            norms.entry(policy).or_default().push(*norm);
+        }
+        norms.into_values().collect()
+    }
+
+    /// Returns the reward as a function of the KL: the largest so far, both as moving averages.
+    pub(crate) fn by_kl(&self) -> Vec<(f64, f64)> {
+        let kl = smooth(&self.steps.iter().map(|step| step.kl).collect::<Vec<_>>());
+        let largest = kl.iter().scan(0.0, |largest: &mut f64, kl| {
+            *largest = largest.max(*kl);
+            Some(*largest)
+        });
+        largest.zip(smooth(&self.rewards())).collect()
+    }
+}
+
+/// Reads the steps of a run, with the given metric times a factor as the reward.
+///
+/// # Errors
+///
+/// If a line is no JSON, or a step lacks the reward.
+pub(crate) fn steps(metrics: &str, (reward, factor): (&str, f64)) -> Result<Vec<Step>> {
+    let (mut steps, mut tokens): (Vec<Step>, f64) = (Vec::new(), 0.0);
+    for line in metrics.lines() {
+        let row: BTreeMap<String, Value> = serde_json::from_str(line)?;
+        let value = |name: &str| row.get(name).and_then(Value::as_f64);
+        // Rows of evaluations have no episodes of training.
+        if value("rollout/episodes").is_none() {
+            continue;
+        }
+        for seat in row.keys().filter_map(|name| name.strip_suffix("/completion_tokens_mean")) {
+            let of = |what: &str| value(&format!("{seat}/{what}")).unwrap_or(0.0);
+            tokens += of("turns") * of("completion_tokens_mean");
+        }
+        let policies = |what: &str| -> BTreeMap<String, f64> {
+            let name =
+                |name: &str| Some(name.strip_prefix("policy/")?.strip_suffix(what)?.to_owned());
+            row.iter().filter_map(|(key, value)| Some((name(key)?, value.as_f64()?))).collect()
+        };
+        // A part that no episode of the step earned has no metric.
+        let reward = match value(reward) {
+            Some(reward) => reward,
+            None if reward.starts_with("rollout/reward/") => 0.0,
+            None => return Err(anyhow::anyhow!("step {} has no `{reward}`", steps.len() + 1)),
+        };
+        // A flat step updates nothing: the KL is that of the step before.
+        let last = steps.last().map_or(0.0, |step| step.kl);
+        let kl = mean(policies("/kl").into_values()).unwrap_or(last);
+        steps.push(Step { tokens, reward: reward * factor, norms: policies("/grad_norm"), kl });
+    }
+    steps.last().context("the run has no step")?;
+    Ok(steps)
+}
+
+/// Returns the mean; `None` without a value.
+///
+/// ```text
+/// x̄ = (1/n) Σ xᵢ
+/// ```
+pub(crate) fn mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let (sum, n) = values.into_iter().fold((0.0, 0.0), |(sum, n), value| (sum + value, n + 1.0));
+    (n > 0.0).then(|| sum / n)
+}
+
+/// Returns the median; of an even number of values, the mean of the two in the middle. `None` without a value.
+fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    let upper = *sorted.get(middle)?;
+    Some(if sorted.len() % 2 == 1 { upper } else { f64::midpoint(sorted[middle - 1], upper) })
+}
+
+/// Returns the number of values that are far above those before them.
+///
+/// ```text
+/// spike at t:  xₜ > 3 · median(xₜ₋₁₀ .. xₜ₋₁)        with at least 5 earlier values
+/// ```
+fn spikes(values: &[f64]) -> usize {
+    let is_spike = |&at: &usize| {
+        median(&values[at.saturating_sub(WINDOW)..at])
+            .is_some_and(|usual| values[at] > SPIKE * usual)
+    };
+    (FEWEST..values.len()).filter(is_spike).count()
+}
+
+/// Returns the number of values that are far below those before them.
+///
+/// ```text
+/// drop at t:  xₜ < mean(xₜ₋₁₀ .. xₜ₋₁) - 0.2         with at least 5 earlier values
+/// ```
+fn drops(values: &[f64]) -> usize {
+    let is_drop = |&at: &usize| {
+        let before = values[at.saturating_sub(WINDOW)..at].iter().copied();
+        mean(before).is_some_and(|usual| values[at] < usual - DROP)
+    };
+    (FEWEST..values.len()).filter(is_drop).count()
+}
+
+/// Returns the largest value by the median; `None` without a value, or if the median is 0.
+fn peak(values: &[f64]) -> Option<f64> {
+    let usual = median(values).filter(|usual| *usual > 0.0)?;
+    Some(values.iter().copied().fold(0.0, f64::max) / usual)
+}
+
+/// Returns the moving average over the last 5 values, or as many as there are.
+///
+/// ```text
+/// sₜ = mean(xₜ₋₄ .. xₜ)
+/// ```
+fn smooth(values: &[f64]) -> Vec<f64> {
+    let window = |at: usize| values[(at + 1).saturating_sub(SMOOTH)..=at].iter().copied();
+    (0..values.len()).filter_map(|at| mean(window(at))).collect()
+}
+
+/// Returns the value of a curve at `x`, by linear interpolation at the first point that reaches it; `None` beyond the
+/// last point. The first coordinates do not decrease. Before the first point, the value is that of the first.
+///
+/// ```text
+/// y = y₀ + (x - x₀) / (x₁ - x₀) · (y₁ - y₀)          x₀ < x ≤ x₁
+/// ```
+pub(crate) fn at(curve: &[(f64, f64)], x: f64) -> Option<f64> {
+    let end = curve.iter().position(|point| point.0 >= x)?;
+    let (x1, y1) = curve[end];
+    let Some((x0, y0)) = end.checked_sub(1).map(|start| curve[start]) else { return Some(y1) };
+    Some(y0 + (x - x0) / (x1 - x0) * (y1 - y0))
+}
+
+/// Returns the values of two curves at the largest coordinate that both reach.
+fn at_equal(curves: [Vec<(f64, f64)>; 2]) -> [Option<f64>; 2] {
+    let ends = curves.each_ref().map(|curve| curve.last().map_or(0.0, |end| end.0));
+    let x = ends[0].min(ends[1]);
+    curves.map(|curve| at(&curve, x))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn a_spike_is_above_three_times_the_median_before_it() {
+        let mut norms = vec![1.0; 20];
+        assert_eq!(spikes(&norms), 0);
+        (norms[3], norms[8], norms[15]) = (9.0, 3.0, 3.1);
+        assert_eq!(spikes(&norms), 1, "too early; exactly three; a spike");
+        assert_eq!(peak(&norms), Some(9.0));
+        assert_eq!(peak(&[0.0, 0.0, 1.0]), None);
+    }
+
+    #[test]
+    fn a_drop_is_below_the_mean_before_it_by_a_fifth() {
+        assert_eq!(drops(&[0.5, 0.5, 0.5, 0.5, 0.5, 0.31, 0.2]), 1);
+        assert_eq!(drops(&[0.5, 0.5, 0.0]), 0, "too few before it");
+    }
+
+    #[test]
+    fn a_median_is_in_the_middle() {
+        assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
+        assert_eq!(median(&[]), None);
+    }
+
+    #[test]
+    fn a_curve_is_interpolated_where_it_first_reaches_a_coordinate() {
+        let curve = [(0.0, 1.0), (1.0, 2.0), (1.0, 5.0), (3.0, 7.0)];
+        let values = [-1.0, 0.5, 1.0, 2.0, 3.0].map(|x| at(&curve, x));
+        assert_eq!(values, [1.0, 1.5, 2.0, 6.0, 7.0].map(Some));
+        assert_eq!(at(&curve, 3.1), None);
+    }
+
+    fn run(kl: &[f64], reward: &[f64]) -> Outcome {
+        let step = |(&kl, &reward)| Step { kl, reward, ..Step::default() };
+        Outcome { solved: 0.0, steps: kl.iter().zip(reward).map(step).collect() }
+    }
+
+    #[test]
+    fn rewards_at_equal_kl_are_those_at_the_smaller_of_the_largest() {
+        let far = run(&[0.0, 2.0, 4.0], &[0.0, 0.6, 0.9]);
+        let near = run(&[0.0, 1.0, 2.0], &[0.0, 0.8, 1.0]);
+        // Moving averages: far (0, 0), (1, 0.3), (2, 0.5); near (0, 0), (0.5, 0.4), (1, 0.6).
+        let [a, b] = Measure::RewardAtKl.pair([&far, &near]).unwrap();
+        assert!((a - 0.3).abs() < 1e-12 && (b - 0.6).abs() < 1e-12, "{a} {b}");
+    }
+
+    #[test]
+    fn steps_are_read_from_the_rows_of_training() {
+        let rows = concat!(
+            r#"{"step":0,"eval/test/exact_match":0.5}"#,
+            "\n",
+            r#"{"step":1,"rollout/episodes":4,"rollout/score_mean":0.25,"rollout/a/turns":4,"#,
+            r#""rollout/a/completion_tokens_mean":2.5,"policy/x/grad_norm":0.5,"policy/x/kl":0.1,"policy/y/kl":0.3}"#,
+            "\n",
+            r#"{"step":2,"rollout/episodes":4,"rollout/score_mean":0.5,"rollout/a/turns":2,"rollout/a/completion_tokens_mean":3}"#,
+        );
+        let steps = steps(rows, ("rollout/score_mean", 2.0)).unwrap();
+        assert_eq!(steps.iter().map(|step| step.tokens).collect::<Vec<_>>(), [10.0, 16.0]);
+        assert_eq!(steps.iter().map(|step| step.reward).collect::<Vec<_>>(), [0.5, 1.0]);
+        assert_eq!(steps.iter().map(|step| step.kl).collect::<Vec<_>>(), [0.2, 0.2]);
+        assert_eq!(steps[0].norms, BTreeMap::from([("x".to_owned(), 0.5)]));
+        assert!(super::steps(rows, ("rollout/none", 1.0)).is_err());
+    }
+}

@@ -1,0 +1,199 @@
+//! Tables of claims, in Markdown.
+
+use std::fmt::Write;
+
+use maverl::eval::Interval;
+
+use crate::claims::{Arm, Budget, CLAIMS, Claim, Test};
+use crate::comparison::{Comparison, Outcomes, Verdict, comparisons};
+use crate::quantity::{Measure, Outcome, mean};
+
+/// Largest number of seeds that is written as a number.
+const MANY: f64 = 1000.0;
+
+/// Number of steps at either end of a run whose mean reward is shown.
+const ENDS: usize = 3;
+
+/// Formats the tables of a claim: its tests, its arms, and their settings.
+pub(crate) fn tables(claim: &'static Claim, outcomes: &Outcomes) -> String {
+    let mut text = String::new();
+    let comparisons = comparisons(claim, outcomes);
+    if comparisons.is_empty() {
+        text += "Not measured.\n";
+    } else {
+        text += "| quantity | expected better | other | means | difference (95 %) | seeds | verdict | seeds to decide |\n\
+                 |---|---|---|---|---|---|---|---|\n";
+    }
+    for (test, comparison) in &comparisons {
+        text += &row(test, comparison);
+    }
+    text += "\n| arm | solved | reward | first, last steps | drops | spikes | peak | KL | steps | tokens |\n\
+             |---|---|---|---|---|---|---|---|---|---|\n";
+    for arm in claim.arms {
+        let runs = outcomes.get(arm.name).into_iter().flat_map(|runs| runs.values());
+        text += &arm_row(arm, &runs.collect::<Vec<_>>());
+    }
+    text += "\n| arm | settings |\n|---|---|\n";
+    for arm in claim.arms {
+        let _ = writeln!(text, "| {} | {} |", arm.name, settings(arm)); // a `String` takes everything
+    }
+    text
+}
+
+/// Formats one line per claim, with the verdicts of its tests. The outcomes are those of [`CLAIMS`], in their order.
+pub(crate) fn summary(outcomes: &[Outcomes]) -> String {
+    let mut text =
+        "| claim | budget of a run | shown | not shown | opposite |\n|---|---|---|---|---|\n"
+            .to_owned();
+    for (claim, outcomes) in CLAIMS.iter().zip(outcomes) {
+        let comparisons = comparisons(claim, outcomes);
+        let with = |verdict: Verdict| -> String {
+            let of = comparisons.iter().filter(|(_, found)| found.verdict == verdict);
+            let names: Vec<String> = of.map(|(test, _)| short(claim, test)).collect();
+            match (comparisons.is_empty(), names.is_empty()) {
+                (true, _) => "not measured".to_owned(),
+                (_, true) => "–".to_owned(),
+                _ => names.join("; "),
+            }
+        };
+        let budget = match claim.budget {
+            Budget::Steps(steps) => format!("{steps} steps of equally many episodes"),
+            Budget::Tokens(tokens) => format!("{tokens} sampled tokens"),
+        };
+        // Writing to a `String` cannot fail.
+        let _ = writeln!(
+            text,
+            "| {} | {budget} | {} | {} | {} |",
+            claim.title,
+            with(Verdict::Shown),
+            with(Verdict::NotShown),
+            with(Verdict::Opposite),
+        );
+    }
+    text
+}
+
+/// Names a test among those of its claim: its quantity, and the arms where they differ.
+fn short(claim: &Claim, test: &Test) -> String {
+    let others = |of: fn(&Test) -> &str| claim.tests.iter().any(|other| of(other) != of(test));
+    let mut name = test.measure.name().to_owned();
+    if others(|test| test.better) || others(|test| test.other) {
+        let _ = write!(name, " ({} against {})", test.better, test.other); // a `String` takes everything
+    }
+    name
+}
+
+/// Formats a test with its result.
+fn row(test: &Test, comparison: &Comparison) -> String {
+    let Comparison { means, difference, seeds, verdict, needed } = comparison;
+    let Interval { mean, low, high } = *difference;
+    let digits = digits(test.measure);
+    format!(
+        "| {} | {} | {} | {:.digits$}, {:.digits$} | {mean:+.digits$} ({low:+.digits$} to {high:+.digits$}) | {seeds} | \
+         {} | {} |\n",
+        test.measure.name(),
+        test.better,
+        test.other,
+        means[0],
+        means[1],
+        verdict.name(),
+        match needed {
+            _ if *verdict != Verdict::NotShown => "–".to_owned(),
+            None => "no direction".to_owned(),
+            Some(seeds) if *seeds > MANY => format!("over {MANY}"),
+            Some(seeds) => format!("{seeds}"),
+        },
+    )
+}
+
+/// Returns the number of digits of a quantity.
+const fn digits(measure: Measure) -> usize {
+    match measure {
+        Measure::Solved | Measure::Reward | Measure::RewardAtKl => 3,
+        Measure::Drops | Measure::Spikes | Measure::Peak => 2,
+    }
+}
+
+/// Formats the means of an arm over its runs.
+fn arm_row(arm: &Arm, runs: &[&Outcome]) -> String {
+    let over =
+        |value: &dyn Fn(&Outcome) -> Option<f64>| mean(runs.iter().filter_map(|run| value(run)));
+    let own = |measure: Measure| over(&|run| Some(measure.pair([run, run])?[0]));
+    let shown = |value: Option<f64>, digits: usize| {
+        value.map_or_else(|| "–".to_owned(), |value| format!("{value:.digits$}"))
+    };
+    let rewards =
+        |of: fn(&[f64]) -> &[f64]| shown(over(&|run| mean(of(&run.rewards()).iter().copied())), 2);
+    let first = rewards(|all| &all[..all.len().min(ENDS)]);
+    let last = rewards(|all| &all[all.len().saturating_sub(ENDS)..]);
+    let kl = over(&|run| run.by_kl().last().map(|end| end.0)).filter(|kl| *kl > 0.0);
+    format!(
+        "| {} | {} | {} | {first}, {last} | {} | {} | {} | {} | {} | {} |\n",
+        arm.name,
+        shown(own(Measure::Solved), 3),
+        shown(own(Measure::Reward), 3),
+        shown(own(Measure::Drops), 2),
+        shown(own(Measure::Spikes), 2),
+        shown(own(Measure::Peak), 2),
+        shown(kl, 4),
+        shown(over(&|run| Some(run.steps.len() as f64)), 0),
+        shown(over(&|run| run.steps.last().map(|step| step.tokens)), 0),
+    )
+}
+
+/// Formats the settings of an arm, and those of its evaluation.
+fn settings(arm: &Arm) -> String {
+    let list = |set: &[&[&str]]| -> String {
+        let set: Vec<String> =
+            set.iter().copied().flatten().map(|set| format!("`{set}`")).collect();
+        set.join(", ")
+    };
+    match arm.played {
+        [] => list(arm.set),
+        played => format!("{}; evaluated with {}", list(arm.set), list(played)),
+    }
+}
+
+/// Replaces the text between the marks of a name.
+///
+/// # Errors
+///
+/// The name, if a mark is missing.
+pub(crate) fn replace(page: &str, name: &str, text: &str) -> Result<String, String> {
+    let (begin, end) = (format!("<!-- begin {name} -->\n"), format!("<!-- end {name} -->"));
+    let missing = |mark: &str| format!("the page has no line `{}`", mark.trim());
+    let (before, rest) = page.split_once(&begin).ok_or_else(|| missing(&begin))?;
+    let (_, after) = rest.split_once(&end).ok_or_else(|| missing(&end))?;
+    Ok(format!("{before}{begin}\n{text}\n{end}{after}"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn text_between_marks_is_replaced_and_the_rest_stays() {
+        let page = "a\n<!-- begin x -->\nold\n<!-- end x -->\nb\n";
+        let once = replace(page, "x", "new").unwrap();
+        assert_eq!(once, "a\n<!-- begin x -->\n\nnew\n<!-- end x -->\nb\n");
+        assert_eq!(replace(&once, "x", "new").unwrap(), once);
+        let error = replace(page, "y", "new").unwrap_err();
+        assert_eq!(error, "the page has no line `<!-- begin y -->`");
+    }
+
+    #[test]
+    fn a_row_has_the_difference_and_its_verdict() {
+        let test = &CLAIMS[0].tests[0];
+        let arm = |solved: [f64; 2]| {
+            let outcome = |solved| Outcome { solved, steps: Vec::new() };
+            (0..).zip(solved.map(outcome)).collect()
+        };
+        let outcomes =
+            Outcomes::from([(test.better, arm([0.9, 0.8])), (test.other, arm([0.5, 0.39]))]);
+        let found = comparisons(&CLAIMS[0], &outcomes);
+        let expected = "| solved after training | Dr. MAS | GRPO | 0.850, 0.445 | +0.405 (+0.341 to +0.469) | 2 | shown | – |\n";
+        assert_eq!(row(test, &found[0].1), expected);
+    }
+}

@@ -1,0 +1,244 @@
+//! `maverl train` and `maverl check` with a file of stages: configurations that are trained one after the other.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf, absolute};
+use std::process::ExitCode;
+
+use toml_edit::Key;
+
+use super::check_config::{Simulated, checked};
+use super::training::{carry_out, go_on};
+use super::{ConfigArgs, Failure, RunArgs, print, tell, terminal};
+use crate::check::{Purpose, Sources};
+use crate::checkpoint::{Checkpoints, Which};
+use crate::plan::Plan;
+use crate::registry::Registry;
+use crate::run_dir::next;
+use crate::train::own;
+
+/// Key of a file of stages.
+const KEY: &str = "stages";
+
+/// File of a LoRA adapter in the directory of a policy.
+const ADAPTER: &str = "adapter_config.json";
+
+/// Configurations that are trained one after the other.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Stages {
+    file: PathBuf,
+    configs: Vec<PathBuf>,
+}
+
+/// Index of the stage whose policy a model starts from, for each model of a stage that starts from one.
+type Origins = BTreeMap<String, usize>;
+
+impl Stages {
+    /// Reads the file that is given as the configuration. `None` if it is a configuration, or cannot be read as TOML.
+    pub(super) fn read(given: &ConfigArgs) -> Result<Option<Self>, Failure> {
+        let Some(file) = given.path() else { return Ok(None) };
+        let text = std::fs::read_to_string(file).unwrap_or_default();
+        let Ok(table) = text.parse::<toml::Table>() else { return Ok(None) };
+        let Some(value) = table.get(KEY) else { return Ok(None) };
+        let wrong = |what: &str| {
+            let example =
+                "write the paths of configurations, as in `stages = [\"sft.toml\", \"ppo.toml\"]`";
+            Failure(format!("{}: {what}; {example}", file.display()))
+        };
+        if let Some(other) = table.keys().find(|key| *key != KEY) {
+            return Err(wrong(&format!(
+                "`{other}` beside `stages`; a file of stages has no other key"
+            )));
+        }
+        let paths = value.as_array().into_iter().flatten().map(toml::Value::as_str);
+        let Some(paths) = paths.collect::<Option<Vec<_>>>().filter(|paths| !paths.is_empty())
+        else {
+            return Err(wrong(&format!("`stages` is {value}")));
+        };
+        let dir = file.parent().unwrap_or(Path::new(""));
+        let configs = paths.into_iter().map(|path| dir.join(path)).collect();
+        Ok(Some(Self { file: file.clone(), configs }))
+    }
+
+    /// Returns the first line of what is said of a stage.
+    fn heading(&self, stage: usize) -> String {
+        let (count, config) = (self.configs.len(), self.configs[stage].display());
+        format!("stage {} of {count}: {config}", stage + 1)
+    }
+
+    /// Returns the run directory of a stage.
+    fn run(&self, dir: &Path, stage: usize) -> PathBuf {
+        let stem = self.configs[stage].file_stem().unwrap_or_default().to_string_lossy();
+        dir.join(format!("{}-{stem}", stage + 1))
+    }
+
+    /// Returns the plans of all stages, or the problems of all.
+    fn plans(
+        &self,
+        over: impl Fn(Sources) -> Sources,
+        registry: &Registry,
+        purpose: Purpose,
+    ) -> Result<Vec<Plan>, Failure> {
+        let (mut plans, mut problems) = (Vec::new(), Vec::new());
+        for (stage, config) in self.configs.iter().enumerate() {
+            match checked(&over(Sources::file(config)), registry, purpose) {
+                Ok(plan) => plans.push(plan),
+                Err(Failure(error)) => problems.push(format!("{}: {error}", self.heading(stage))),
+            }
+        }
+        if problems.is_empty() { Ok(plans) } else { Err(Failure(problems.join("\n"))) }
+    }
+
+    /// Returns what the models of each stage start from.
+    fn origins(&self, plans: &[Plan]) -> Result<Vec<Origins>, Failure> {
+        let all: Vec<_> =
+            plans.iter().enumerate().map(|(i, plan)| origins(plan, &plans[..i])).collect();
+        match all.iter().skip(1).position(BTreeMap::is_empty) {
+            Some(before) => Err(self.unconnected(before + 1, plans)),
+            None => Ok(all),
+        }
+    }
+
+    /// Returns the error of a stage that starts from nothing that was trained before.
+    fn unconnected(&self, stage: usize, plans: &[Plan]) -> Failure {
+        let quoted = |names: Vec<&str>| {
+            names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+        };
+        let models = quoted(plans[stage].config.models.keys().map(String::as_str).collect());
+        let policies = quoted(plans[..stage].iter().flat_map(trained).collect());
+        Failure(format!(
+            "{}: no model starts from a policy of the stages before; models: {models}; policies: {policies}; a model \
+             starts from the policy that has its name: rename a model",
+            self.heading(stage)
+        ))
+    }
+
+    /// `maverl check` with a file of stages.
+    pub(super) fn check(
+        &self,
+        given: &ConfigArgs,
+        registry: &Registry,
+        simulated: &Simulated,
+        json: bool,
+    ) -> Result<ExitCode, Failure> {
+        let plans = self.plans(|sources| given.over(sources), registry, Purpose::Plan)?;
+        self.origins(&plans)?;
+        let answer = |(stage, plan)| {
+            let answer = simulated.answer(plan, json)?;
+            Ok(if json { answer } else { format!("{}\n\n{answer}", self.heading(stage)) })
+        };
+        let answers: Vec<String> =
+            plans.iter().enumerate().map(answer).collect::<Result<_, Failure>>()?;
+        print(&own(&if json { format!("[{}]", answers.join(",")) } else { answers.join("\n") }))
+    }
+
+    /// Trains each stage. Models that have the name of a policy of an earlier stage start from its last checkpoint.
+    /// Existing runs are resumed.
+    pub(super) fn train(&self, args: &RunArgs, registry: &Registry) -> Result<ExitCode, Failure> {
+        let plans = self.plans(|sources| args.over(sources), registry, Purpose::Train)?;
+        let all = self.origins(&plans)?;
+        let dir = match &args.out {
+            Some(dir) => dir.clone(),
+            None => next(&PathBuf::from("runs"), &args.stem(None)),
+        };
+        for (stage, origins) in all.iter().enumerate() {
+            tell(self.heading(stage));
+            let mut over = Vec::new();
+            for (model, &origin) in origins {
+                let policy = self.policy(&dir, origin, model)?;
+                tell(format_args!("`{model}` starts from `{}`", policy.display()));
+                over.push(start(model, &policy)?);
+            }
+            let run = self.run(&dir, stage);
+            let (sources, options) = go_on(args, Sources::file(&self.configs[stage]), &run, &over)?;
+            let report = carry_out(&sources, registry, options)?;
+            print(&report.table(terminal::width()))?;
+            if report.interrupted {
+                let (run, file, dir) = (run.display(), self.file.display(), dir.display());
+                tell(format_args!(
+                    "stopped in `{run}`; `maverl train {file} --out {dir}` with the same options goes on"
+                ));
+                return Ok(ExitCode::from(report.exit_code()));
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Returns the directory of a policy in the last checkpoint of a stage.
+    fn policy(&self, dir: &Path, stage: usize, policy: &str) -> Result<PathBuf, Failure> {
+        Ok(Checkpoints::of(&self.run(dir, stage)).open(Which::Last)?.policy(policy)?)
+    }
+}
+
+/// Returns the names of the policies that a plan trains.
+fn trained(plan: &Plan) -> impl Iterator<Item = &str> {
+    plan.policies.iter().filter(|policy| policy.trained).map(|policy| policy.name.as_str())
+}
+
+/// Returns the latest of the earlier stages that trains a policy with the name of a model, for each model.
+fn origins(plan: &Plan, earlier: &[Plan]) -> Origins {
+    let models = plan.config.models.keys();
+    let origin = |model: &String| {
+        earlier.iter().rposition(|plan| trained(plan).any(|policy| policy == model))
+    };
+    models.filter_map(|model| Some((model.clone(), origin(model)?))).collect()
+}
+
+/// Returns the assignment that starts a model from the directory of a policy: a whole model, or an adapter.
+fn start(model: &str, policy: &Path) -> Result<String, Failure> {
+    let key = if policy.join(ADAPTER).is_file() { "adapter" } else { "path" };
+    let path = toml::Value::from(absolute(policy)?.display().to_string());
+    Ok(format!("models.{}.{key}={path}", Key::new(model)))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn read(text: &str) -> Result<Option<Stages>, String> {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("hybrid.toml");
+        std::fs::write(&file, text).unwrap();
+        let args = ConfigArgs { file: Some(file), ..ConfigArgs::default() };
+        Stages::read(&args).map_err(|Failure(error)| error)
+    }
+
+    #[test]
+    fn stages_are_paths_beside_their_file() {
+        let stages = read("stages = [\"sft.toml\", \"sub/ppo.toml\"]").unwrap().unwrap();
+        let dir = stages.file.parent().unwrap();
+        assert_eq!(stages.configs, [dir.join("sft.toml"), dir.join("sub/ppo.toml")]);
+        assert_eq!(stages.run(Path::new("runs/a"), 1), Path::new("runs/a/2-ppo"));
+    }
+
+    #[test]
+    fn a_configuration_is_no_file_of_stages() {
+        for text in ["", "steps = 3", "not TOML"] {
+            assert_eq!(read(text).unwrap(), None);
+        }
+    }
+
+    #[test]
+    fn a_wrong_file_of_stages_is_answered_with_what_one_is() {
+        for (text, found) in [
+            ("stages = []", "`stages` is []"),
+            ("stages = \"sft.toml\"", "`stages` is \"sft.toml\""),
+            ("stages = [1]", "`stages` is [1]"),
+            ("stages = [\"a.toml\"]\nsteps = 2", "`steps` beside `stages`"),
+        ] {
+            let error = read(text).unwrap_err();
+            assert!(error.contains(found) && error.contains("stages = [\"sft.toml\""), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_model_starts_from_a_whole_model_or_from_an_adapter() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().display();
+        assert_eq!(start("a", dir.path()).unwrap(), format!("models.a.path=\"{path}\""));
+        std::fs::write(dir.path().join(ADAPTER), "{}").unwrap();
+        let assignment = start("a.b", dir.path()).unwrap();
+        assert_eq!(assignment, format!("models.\"a.b\".adapter=\"{path}\""));
+    }
+}

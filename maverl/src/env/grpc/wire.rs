@@ -1,0 +1,34 @@
+//! Messages and services of `maverl.environment.v1`.
+//!
+//! The code and the descriptors are generated from `environment.proto` by `just protocol`, and checked in, so that a build
+//! needs neither `protoc` nor the crates that generate.
+
+#[allow(missing_docs, unreachable_pub, rustdoc::all, clippy::all, clippy::pedantic)]
+mod generated {
+    include!("maverl.environment.v1.rs");
+}
+
+pub(crate) use generated::environment_server::{
+    Environment, EnvironmentServer, SERVICE_NAME as SERVICE,
+};
+pub(crate) use generated::{
+    ActRequest, ActResponse, CloseRequest, CloseResponse, DescribeRequest, DescribeResponse,
+    JudgeRequest, JudgeResponse, OpenRequest, OpenResponse, RenewRequest, RenewResponse, Split,
+    Task, TasksRequest, Tool, ToolCall,
+};
+pub(crate) use generated::{act_request, environment_client::EnvironmentClient};
+
+/// Descriptors of the messages and services, for reflection.
+pub(crate) const DESCRIPTORS: &[u8] = include_bytes!("maverl.environment.v1.binpb");
+
+/// Returns the name of a status in the form of the protocol, such as `NOT_FOUND`.
+pub(crate) fn code_name(code: tonic::Code) -> String {
+    let mut name = String::new();
+    for letter in format!("{code:?}").chars() {
+        if letter.is_uppercase() && !name.is_empty() {
+            name.push('_');
+        }
+        name.extend(letter.to_uppercase());
+    }
+    name
+}

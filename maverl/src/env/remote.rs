@@ -1,0 +1,39 @@
+//! Options and calls that environments behind servers share.
+
+use std::time::Duration;
+
+use super::EnvError;
+
+/// Returns the key in the variable that `key_env` names, if it names one.
+pub(super) fn key(key_env: &str) -> Result<Option<String>, EnvError> {
+    if key_env.is_empty() {
+        return Ok(None);
+    }
+    let key = std::env::var(key_env).ok().filter(|key| !key.is_empty());
+    key.map(Some)
+        .ok_or_else(|| EnvError(format!("`key_env` names `{key_env}`, which is not set, or empty")))
+}
+
+/// Returns the value of `timeout_s` as a duration.
+pub(super) fn timeout(timeout_s: f64) -> Result<Duration, EnvError> {
+    let timeout = Duration::try_from_secs_f64(timeout_s).ok();
+    timeout
+        .filter(|timeout| !timeout.is_zero())
+        .ok_or_else(|| EnvError(format!("`timeout_s` is {timeout_s}; write seconds above 0")))
+}
+
+/// Returns the failure of a request without an answer.
+pub(super) fn late(limit: Duration) -> String {
+    format!("no answer within {} s", limit.as_secs_f64())
+}
+
+/// Runs a future to its end on a thread of its own: the caller may be on a runtime, whose threads must not block.
+pub(super) fn apart<T: Send + 'static>(
+    work: impl Future<Output = Result<T, String>> + Send + 'static,
+) -> Result<T, String> {
+    let thread = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.map_err(|error| error.to_string())?.block_on(work)
+    });
+    thread.join().unwrap_or_else(|_| Err("the client broke".to_owned()))
+}

@@ -1,0 +1,178 @@
+//! A session: an episode whose steps are executed once, however often they are sent.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use tokio::sync::OwnedSemaphorePermit;
+use tonic::Status;
+
+use super::sessions::unknown;
+use crate::env::grpc::wire::{
+    ActRequest, ActResponse, JudgeRequest, JudgeResponse, OpenRequest, OpenResponse, Task, Tool,
+    ToolCall, act_request,
+};
+use crate::serve::environment::{EnvironmentFailed, Episode, FAILED, ServedEnvironment};
+use crate::task::Action;
+
+/// A request with its answer, for the case that it is sent again.
+type Done<Q, A> = Option<(Q, Result<A, EnvironmentFailed>)>;
+
+/// A session of a client.
+pub(super) struct Session {
+    opened: OpenRequest,
+    /// Answer of the request that opened it; `None` before.
+    answer: Option<OpenResponse>,
+    /// `None` before it is opened and after it is closed.
+    episode: Option<Episode>,
+    /// Last step.
+    act: Done<ActRequest, ActResponse>,
+    score: Done<JudgeRequest, JudgeResponse>,
+    /// Its place among the sessions of the server, until it is closed.
+    place: Option<OwnedSemaphorePermit>,
+}
+
+impl Session {
+    /// Creates a session that [`Session::open`] opens.
+    pub(super) fn new(opened: OpenRequest, place: OwnedSemaphorePermit) -> Self {
+        let place = Some(place);
+        Self { opened, answer: None, episode: None, act: None, score: None, place }
+    }
+
+    /// Opens the episode, unless it was opened by an equal request.
+    pub(super) async fn open(
+        &mut self,
+        request: &OpenRequest,
+        served: &ServedEnvironment,
+        (id, lease_s): (&str, u32),
+    ) -> Result<OpenResponse, Status> {
+        if *request != self.opened {
+            let message =
+                "`request_id` is that of another request; write a text that no other session has";
+            return Err(Status::already_exists(message));
+        }
+        if self.place.is_none() {
+            return Err(unknown(id));
+        }
+        if let Some(answer) = &self.answer {
+            return Ok(answer.clone());
+        }
+        let task = task(served, &request.task_id)?.clone();
+        let environment = Arc::clone(&served.environment);
+        let (episode, question) = Episode::open(environment, task, request.seed).await?;
+        let tools = episode.tools().into_iter().map(|tool| Tool {
+            name: tool.name,
+            description: tool.description,
+            parameters: tool.parameters.json().to_string(),
+        });
+        let (task, tools) = (Some(described(episode.task())), tools.collect());
+        let session = id.to_owned();
+        let answer = OpenResponse { session, task, question, tools, lease_s };
+        (self.episode, self.answer) = (Some(episode), Some(answer.clone()));
+        Ok(answer)
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.episode.is_some()
+    }
+
+    /// Executes a step, or returns the answer of an equal one.
+    pub(super) async fn act(&mut self, request: ActRequest) -> Result<ActResponse, Status> {
+        let episode = self.episode.as_mut().ok_or_else(|| unknown(&request.session))?;
+        let last = self.act.as_ref().map_or(0, |(last, _)| last.step);
+        match &self.act {
+            Some((done, answer)) if *done == request => return Ok(answer.clone()?),
+            Some((done, _)) if done.step == request.step => {
+                let message = format!("step {last} was another action, which is not repeated");
+                return Err(Status::failed_precondition(message));
+            }
+            _ => {}
+        }
+        if self.score.is_some() {
+            return Err(Status::failed_precondition("the session was judged; no step can follow"));
+        }
+        if last.checked_add(1) != Some(request.step) {
+            let step = request.step;
+            let message = format!(
+                "`step` is {step}; the last step was {last}, so that only {last} and the next are accepted"
+            );
+            return Err(Status::failed_precondition(message));
+        }
+        let seen = episode.act(action(request.action.as_ref())?).await;
+        let answer = seen.map(|seen| ActResponse { text: seen.text, done: seen.done });
+        self.act = Some((request, answer.clone()));
+        Ok(answer?)
+    }
+
+    /// Scores the answer, or returns the score of an equal request.
+    pub(super) async fn judge(&mut self, request: JudgeRequest) -> Result<JudgeResponse, Status> {
+        let episode = self.episode.as_ref().ok_or_else(|| unknown(&request.session))?;
+        if let Some((done, answer)) = &self.score {
+            if *done != request {
+                let message = "the session was judged with another answer";
+                return Err(Status::failed_precondition(message));
+            }
+            return Ok(answer.clone()?);
+        }
+        let score = episode.score(request.answer.clone()).await;
+        let answer = score.map(|score| JudgeResponse {
+            reward: score.reward,
+            solved: score.solved,
+            metrics: Value::Object(score.metrics).to_string(),
+        });
+        self.score = Some((request, answer.clone()));
+        Ok(answer?)
+    }
+
+    /// Closes the episode, and leaves its place to another session.
+    pub(super) async fn close(&mut self) -> Result<(), Status> {
+        let episode = self.episode.take();
+        let closed = match episode {
+            Some(episode) => episode.close().await,
+            None => Ok(()),
+        };
+        self.place = None;
+        Ok(closed?)
+    }
+}
+
+/// Returns a task of the server.
+pub(super) fn task<'s>(
+    served: &'s ServedEnvironment,
+    id: &str,
+) -> Result<&'s crate::task::Task, Status> {
+    served.tasks.find(id).ok_or_else(|| {
+        let shown: String = id.chars().take(80).collect();
+        Status::invalid_argument(format!(
+            "`task_id` is {shown:?}, and the server has no such task; `Tasks` lists them"
+        ))
+    })
+}
+
+/// Returns the part of a task that clients are told.
+pub(super) fn described(task: &crate::task::Task) -> Task {
+    let (id, source, question) = (task.id.clone(), task.source.clone(), task.question.clone());
+    Task { id, source, question }
+}
+
+fn action(action: Option<&act_request::Action>) -> Result<Action, Status> {
+    match action {
+        Some(act_request::Action::Text(text)) => Ok(Action::Text(text.clone())),
+        Some(act_request::Action::Call(ToolCall { name, arguments })) => {
+            match serde_json::from_str(arguments) {
+                Ok(arguments @ Value::Object(_)) => {
+                    Ok(Action::Tool { name: name.clone(), arguments })
+                }
+                _ => Err(Status::invalid_argument(
+                    "`arguments` of a call is no JSON object; write one as text, such as {}",
+                )),
+            }
+        }
+        None => Err(Status::invalid_argument("the step has no action; write `text` or `call`")),
+    }
+}
+
+impl From<EnvironmentFailed> for Status {
+    fn from(_: EnvironmentFailed) -> Self {
+        Self::internal(FAILED)
+    }
+}

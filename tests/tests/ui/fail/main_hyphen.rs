@@ -1,0 +1,3 @@
+maverl::main!(my-team);
+
+fn main() {}

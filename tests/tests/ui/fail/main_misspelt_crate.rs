@@ -1,0 +1,1 @@
+maverl::main!(orchestars);
