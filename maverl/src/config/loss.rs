@@ -78,7 +78,7 @@ pub struct ClipPlan {
     /// Upper clip: the ratio is at most 1 plus this number.
     #[setting(default = 0.2, range = above(0.0)..)]
     pub clip_high: f64,
-    /// Bound of the loss for negative advantages (dual clip), above 1.
+    /// Upper bound of the ratio where the advantage is negative (dual clip); above 1.
     #[setting(default = 3.0, range = above(1.0)..)]
     pub clip_dual: f64,
 }

@@ -43,7 +43,7 @@ pub struct RolloutServerConfig {
     /// Maximum number of concurrent requests of each server.
     #[setting(default = 256, range = 1..=MANY)]
     pub max_requests: NonZeroUsize,
-    /// Largest mean difference, at the start of a run, between log-probs of the servers and of the trainer, in nats.
+    /// Largest mean difference, at the start of a run, between log-probs of the servers and of the trainer.
     #[setting(default = 0.1, range = 0.0..=1e3)]
     pub max_mismatch: f64,
 }

@@ -155,7 +155,8 @@ impl Server {
                  the same data"
             )));
         }
-        let tools: Vec<Tool> = opened.tools.iter().map(tool).collect();
+        let tools: Vec<Tool> =
+            opened.tools.iter().map(|told| self.tool(told)).collect::<Result<_, _>>()?;
         let known = &mut *lock(&self.0.tools);
         let set = known.sets.iter().find(|set| ***set == tools).cloned().unwrap_or_else(|| {
             let set = Arc::new(tools);
@@ -164,6 +165,17 @@ impl Server {
         });
         known.of.insert((task.source.clone(), task.id.clone()), set);
         Ok(())
+    }
+
+    /// Reads a tool of a session. Fails if its parameters are no JSON.
+    fn tool(&self, told: &super::wire::Tool) -> Result<Tool, EnvError> {
+        let name = told.name.clone();
+        let parameters = serde_json::from_str(&told.parameters).map_err(|error| {
+            let address = self.address();
+            EnvError(format!("the parameters of tool `{name}` of the gRPC server at {address} are no JSON: {error}"))
+        })?;
+        let description = told.description.clone();
+        Ok(Tool { name, description, parameters: Schema::of_server(parameters) })
     }
 
     /// Returns the tools of a task, which are known once a session on it was opened.
@@ -277,15 +289,6 @@ impl Server {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn tool(told: &super::wire::Tool) -> Tool {
-    let parameters = serde_json::from_str(&told.parameters).unwrap_or_default();
-    Tool {
-        name: told.name.clone(),
-        description: told.description.clone(),
-        parameters: Schema::of_server(parameters),
-    }
 }
 
 /// Returns the code and the message of a status with the causes of a lost connection.
