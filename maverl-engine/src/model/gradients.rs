@@ -24,7 +24,7 @@ impl<'m, O: Ops> Gradients<'m, O> {
     }
 
     /// Creates the sums of parameters in an array of zeros.
-    fn over(params: &'m Params<O>, sums: O::Sums) -> Self {
+    pub(crate) fn over(params: &'m Params<O>, sums: O::Sums) -> Self {
         Self { params, sums, reached: vec![false; params.vars().len()] }
     }
 

@@ -216,7 +216,7 @@ impl<O: Backend> Critic<O> {
         lr: f64,
         totals: &mut Totals,
     ) -> Result<(), RuntimeError> {
-        let found = self.body.gradients(rows, &mut totals.value);
+        let found = self.body.gradients(&mut self.of_trunk, rows, &mut totals.value);
         let (of_trunk, of_head) = found.map_err(|error| failed(&self.policy, &error))?;
         let norms = of_trunk.norm(&self.body.ops).and_then(|trunk| {
             let head = of_head.norm(&Cpu::default())?;
@@ -281,6 +281,7 @@ impl<O: Backend> Body<O> {
     /// Computes the gradients of one optimizer step, of the trunk's variables and of the head's.
     fn gradients(
         &self,
+        optimizer: &mut Optimizer<O>,
         rows: &[&Aimed<'_>],
         sums: &mut ValueLoss,
     ) -> Result<(Gradients<'_, O>, Gradients<'_>), ModelError> {
@@ -290,7 +291,7 @@ impl<O: Backend> Body<O> {
                 "a critic on the policy's trunk is updated with it",
             ));
         };
-        let mut of_trunk = Gradients::on(&self.ops, trunk.trainable())?;
+        let mut of_trunk = optimizer.gradients(trunk.trainable())?;
         let mut of_head = Gradients::new(self.head.params());
         // No value depends on a separate output head.
         let unused = trunk.trainable().vars().iter().position(|(name, _)| name == "lm_head.weight");

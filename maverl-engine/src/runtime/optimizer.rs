@@ -16,6 +16,8 @@ pub(crate) struct Optimizer<O: Ops = Cpu> {
     /// Moments, in arrays with the places of the parameters.
     m: O::Sums,
     v: O::Sums,
+    /// Array of zeros for the gradients of the next step, if there is one already.
+    zeros: Option<O::Sums>,
     pub(crate) step: u64,
 }
 
@@ -33,7 +35,18 @@ impl<O: Ops> Optimizer<O> {
         params: Params<O>,
     ) -> Result<Self, ModelError> {
         let (m, v) = (ops.sums(params.elements())?, ops.sums(params.elements())?);
-        Ok(Self { options, ops: ops.clone(), params, m, v, step: 0 })
+        Ok(Self { options, ops: ops.clone(), params, m, v, zeros: None, step: 0 })
+    }
+
+    /// Creates gradients of zeros for the optimized parameters.
+    pub(crate) fn gradients<'p>(
+        &mut self,
+        params: &'p Params<O>,
+    ) -> Result<Gradients<'p, O>, ModelError> {
+        match self.zeros.take().filter(|_| params.elements() == self.params.elements()) {
+            Some(zeros) => Ok(Gradients::over(params, zeros)),
+            None => Gradients::on(&self.ops, params),
+        }
     }
 
     /// Takes one step. `norm` is the norm of all gradients that are clipped together.
@@ -51,7 +64,9 @@ impl<O: Ops> Optimizer<O> {
         self.step += 1;
         let (adamw, scale) = self.options.step(lr, norm);
         let Self { ops, params, m, v, step, .. } = self;
-        ops.adamw(&adamw, (*step, scale), &mut params.write(), &mut grad, [m, v])
+        ops.adamw(&adamw, (*step, scale), &mut params.write(), &mut grad, [m, v])?;
+        self.zeros = self.ops.reuse(grad);
+        Ok(())
     }
 
     /// Reads the moments.

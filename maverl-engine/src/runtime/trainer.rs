@@ -159,7 +159,7 @@ impl<O: Backend> Trainer<O> {
                 .map_err(|error| self.failed(&error))?,
             Objective::PolicyGradient | Objective::Supervised => weights(batch, rows),
         };
-        let gradients = Gradients::on(model.decoder.ops(), model.trainable());
+        let gradients = self.optimizer.gradients(model.trainable());
         let gradients = gradients.map_err(|error| self.failed(&error))?;
         let mut back = Back { gradients, joint };
         let share = shares(model);

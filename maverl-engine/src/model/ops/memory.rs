@@ -57,6 +57,10 @@ pub trait Memory: Clone + Debug + Send + Sync + Sized + 'static {
     /// If the device fails.
     fn sums(&self, elements: usize) -> Done<Self::Sums>;
 
+    /// Makes an array of sums one of zeros for the next step. Frees it and returns `None` on a device, whose memory other
+    /// work needs in between.
+    fn reuse(&self, sums: Self::Sums) -> Option<Self::Sums>;
+
     /// Copies sums to the device.
     ///
     /// # Errors

@@ -72,6 +72,10 @@ impl<M: Runner> Memory for Device<M> {
         self.zeros(elements)
     }
 
+    fn reuse(&self, _: Self::Sums) -> Option<Self::Sums> {
+        None
+    }
+
     fn sums_of(&self, values: Vec<f32>) -> Done<Self::Sums> {
         self.upload(&values)
     }
