@@ -49,7 +49,7 @@ with_critics! {
         pub trunk: Trunk,
         /// Unit that gets a value.
         pub granularity: Granularity,
-        /// Reach of GAE: an advantage includes later rewards and values up to the end of its turn, of the seat's last turn, or of the team's last turn.
+        /// Reach of GAE: to the end of the reply, through the later replies of the seat, or through those of the whole team.
         pub bootstrap: Bootstrap,
         /// Discount from token to token, or from turn to turn with `granularity = "turn"`.
         #[setting(default = 1.0, range = 0.0..=1.0)]

@@ -286,7 +286,7 @@ pub enum Overflow {
 #[serde(default, deny_unknown_fields)]
 #[settings(level = "run")]
 pub struct CheckpointConfig {
-    /// Steps between checkpoints, beside those at the start, at the end and after a new best validation; 0 writes only these.
+    /// Steps between checkpoints, beside those at the start, at the end and (with `best`) after a new best validation; 0 writes only these.
     #[setting(default = 10)]
     pub every: u64,
     /// Number of checkpoints that are kept, the newest ones.
@@ -306,8 +306,8 @@ pub struct RecordConfig {
     #[setting(default = true)]
     pub samples: bool,
     /// Record entropy and log-ratios of every trained token in step 1 and in every step that is a multiple of this; 0
-    /// disables it. Needs `samples`.
-    #[setting(default = 10)]
+    /// disables it; only with `samples`.
+    #[setting(default = 10, idle_when = "samples = false")]
     pub tokens_every: u64,
     /// Record the episodes of evaluations.
     #[setting(default = true)]
