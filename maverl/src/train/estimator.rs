@@ -288,7 +288,6 @@ pub(super) mod tests {
         finite(at.step, &episodes, &given.record)
     }
 
-    #[cfg(feature = "cuda")]
     #[test]
     fn a_part_that_a_setting_names_and_no_episode_of_the_first_step_has_is_a_warning() {
         let mut plan = plan(&[("t/a", true)]);
@@ -308,6 +307,7 @@ pub(super) mod tests {
         assert_eq!(unknown_parts(&plan, 1, &episodes), None);
     }
 
+    #[cfg(feature = "cuda")]
     #[test]
     fn a_kernel_that_does_not_compile_is_an_error_with_estimator_file_line_and_log() {
         let settings = serde_json::json!({ "scale": 2.5 });
