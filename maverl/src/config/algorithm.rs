@@ -52,7 +52,7 @@ pub struct AlgorithmPlan {
     /// Order of policy updates.
     #[setting(table, idle_when = "name = ['sft', 'dpo', 'spin', 'verifier']")]
     pub update_order: UpdateOrder,
-    /// Later rewards that are added to the reward of a turn.
+    /// Later rewards in the discounted mean that replaces the reward of a turn.
     #[setting(table, idle_when = "name = ['sft', 'dpo', 'spin', 'verifier']")]
     pub future_rewards: FutureRewards,
     /// Rewards for following, resisting, provoking and persuading other agents.
@@ -171,7 +171,7 @@ pub enum HappoFactor {
     Length,
 }
 
-/// Later rewards that are added to the reward of a turn.
+/// Later rewards in the discounted mean that replaces the reward of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Settings)]
 pub enum FutureRewards {
     /// None: the return of a turn is its reward.

@@ -264,7 +264,8 @@ pub struct RolloutConfig {
     /// If a prompt does not fit the context: the episode ends unscored, or observations are shortened.
     #[setting(level = "team")]
     pub overflow: Overflow,
-    /// Share of unscored episodes, in a step or in an evaluation, above which the run stops.
+    /// Share of unscored episodes above which the run stops: in an evaluation; in a step, where replaced tasks and greedy
+    /// episodes are counted apart.
     #[setting(default = 0.5, range = 0.0..=1.0)]
     pub max_unscored: f64,
 }

@@ -239,8 +239,8 @@ impl StepSamples {
                 (unit - group.mean) * n / (n - 1.0)
             }
             "none" => unit,
-            "second_best" => return None,
-            _ => unit - group.mean,
+            "mean" => unit - group.mean,
+            _ => return None,
         };
         let deviation = match other {
             _ if !normalize_std => None,

@@ -1,5 +1,5 @@
-//! From the episodes of a step to its batches: samples, advantages, batches. Pure but for moving averages, so a stored
-//! step gives the same batches again.
+//! From the episodes of a step to its batches: samples, advantages, batches. Only moving averages are
+//! state, so a stored step gives the same batches again.
 
 use std::borrow::Cow;
 
