@@ -23,6 +23,8 @@ pub struct StepLine {
     pub score: Option<f64>,
     /// Share of scored episodes that solved their task.
     pub solved: Option<f64>,
+    /// Mean loss of the updates of a step without episodes.
+    pub loss: Option<f64>,
     /// Number of sampled tokens.
     pub tokens: u64,
     /// Duration in seconds.
@@ -90,12 +92,13 @@ impl StepLine {
     pub(super) fn text(&self, left: Duration) -> String {
         let share =
             |name: &str, value: Option<f64>| value.map(|value| format!("{name} {value:.3}"));
-        let speed = self.tokens as f64 / self.seconds.max(1e-9);
+        let speed = (self.tokens > 0).then(|| self.tokens as f64 / self.seconds.max(1e-9));
         let left = (self.step < self.steps).then(|| format!("{} left", HumanDuration(left)));
         let parts = [
             share("score", self.score),
             share("solved", self.solved),
-            Some(format!("{speed:.0} tokens/s")),
+            share("loss", self.loss),
+            speed.map(|speed| format!("{speed:.0} tokens/s")),
             Some(format!("{:.1} s", self.seconds)),
             left,
         ];
@@ -137,8 +140,15 @@ pub(super) fn left(ended: u64, episodes: u64, elapsed: Duration) -> Option<Human
 mod tests {
     use super::*;
 
-    const LINE: StepLine =
-        StepLine { step: 3, steps: 10, score: Some(0.5), solved: None, tokens: 600, seconds: 2.0 };
+    const LINE: StepLine = StepLine {
+        step: 3,
+        steps: 10,
+        score: Some(0.5),
+        solved: None,
+        loss: None,
+        tokens: 600,
+        seconds: 2.0,
+    };
 
     #[test]
     fn a_line_says_what_is_known() {
@@ -148,6 +158,9 @@ mod tests {
         let last = StepLine { step: 10, solved: Some(0.25), ..LINE };
         let expected = "step 10/10: score 0.500, solved 0.250, 300 tokens/s, 2.0 s";
         assert_eq!(last.text(Duration::ZERO), expected);
+        let supervised = StepLine { score: None, loss: Some(0.6931), tokens: 0, ..last };
+        let supervised = StepLine { solved: None, ..supervised };
+        assert_eq!(supervised.text(Duration::ZERO), "step 10/10: loss 0.693, 2.0 s");
     }
 
     #[test]

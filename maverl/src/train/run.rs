@@ -290,11 +290,15 @@ impl<W: Trainable> Run<W> {
         let evaluating = done.timing.get("time/eval_s").unwrap_or(0.0);
         let seconds = (self.clock.elapsed().as_secs_f64() - evaluating).max(0.0);
         self.clock = Instant::now();
+        let losses = done.metrics.iter().filter(|(name, _)| name.ends_with("/loss"));
+        let losses: Vec<f64> = losses.map(|(_, loss)| loss).collect();
+        let supervised = done.episodes.is_empty() && !losses.is_empty();
         StepLine {
             step: self.state.step,
             steps: self.settings.steps,
             score: done.metrics.get("rollout/score_mean"),
             solved: done.metrics.get("rollout/solved"),
+            loss: supervised.then(|| losses.iter().sum::<f64>() / losses.len() as f64),
             tokens: by_seat(&done.episodes).values().map(|totals| totals.completion_tokens).sum(),
             seconds,
         }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use crate::algo::loss::cross_entropy;
 use crate::algo::lr;
-use crate::config::{EvalConfig, VerifierLabels, VerifierLoss};
+use crate::config::{VerifierLabels, VerifierLoss};
 use crate::data::{self, Bounds, LabeledReply};
 use crate::metrics::Metrics;
 use crate::model::{TokenizerError, scored_ids};
@@ -140,16 +140,15 @@ pub(super) async fn verify(
     let began = Instant::now();
     let mut metrics = learn(at, &policy, &rows).await?;
     let mut spans = vec![Span::since("update", began).of_policy(policy.name())];
-    let (mut warnings, mut due) = (Vec::new(), false);
-    let EvalConfig { every, .. } = plan.eval;
-    for every in [every, plan.checkpoint.every] {
-        due |= every > 0 && (step + 1).is_multiple_of(every);
-    }
-    if due || step + 1 == plan.steps {
+    let mut warnings = Vec::new();
+    let due = |every: u64| every > 0 && (step + 1).is_multiple_of(every);
+    let evaluation = due(plan.eval.every) || step + 1 == plan.steps;
+    if evaluation || due(plan.checkpoint.every) {
         players.progress().work(&format!("step {}: evaluation of the verifier", step + 1));
         let began = Instant::now();
         let (found, record) = evaluate(&policy, data).await?;
-        warnings.extend(shortcut(&found));
+        // A checkpoint early in a run has a verifier that has learnt little yet.
+        warnings.extend(shortcut(&found).filter(|_| evaluation));
         metrics.extend(found);
         learner.verifier = Some(record);
         spans.push(Span::since("evaluation", began));

@@ -232,11 +232,18 @@ mod tests {
         bar.work("step 1: learning");
         std::thread::sleep(2 * TICK);
         assert!(written().contains("step 1/40: learning, "));
-        let line =
-            StepLine { step: 1, steps: 40, score: None, solved: None, tokens: 0, seconds: 1.0 };
+        let line = StepLine {
+            step: 1,
+            steps: 40,
+            score: None,
+            solved: None,
+            loss: None,
+            tokens: 0,
+            seconds: 1.0,
+        };
         bar.step(&line);
         let text = written();
-        assert!(text.contains("step 1/40: 0 tokens/s, 1.0 s, 39 seconds left"), "{text:?}");
+        assert!(text.contains("step 1/40: 1.0 s, 39 seconds left"), "{text:?}");
         bar.end();
         let (bar, words) = (on(60), "no episode of the step could be scored, ".repeat(4));
         bar.begin(0, 40);
