@@ -151,8 +151,9 @@ impl UpdateOrder {
 #[serde(default, deny_unknown_fields)]
 #[settings(level = "team")]
 pub struct SequencePlan {
-    /// Factor of an episode's advantages (HAPPO), a product over its replies whose policy was already updated in this
-    /// step: of the importance ratio of the reply (`exact`), or of the geometric mean of its tokens' ratios (`length`).
+    /// Factor of an episode's advantages (HAPPO): a product with a term for each of its replies whose policy was already
+    /// updated in this step, the importance ratio of the reply (`exact`) or the geometric mean of its tokens' ratios
+    /// (`length`).
     pub factor: HappoFactor,
     /// Largest distance of the factor from 1; without it, the factor is not clipped.
     #[serde(skip_serializing_if = "Option::is_none")]
