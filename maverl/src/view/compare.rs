@@ -134,7 +134,12 @@ fn pair(one: &Run, other: &Run, differs: &[String]) -> Value {
     let differences: Vec<f64> = both.iter().map(|(_, a, b)| b - a).collect();
     let interval = paired(&differences);
     let changed = both.iter().filter(|(_, a, b)| a != b).take(TASKS);
-    let changed = changed.map(|(task, a, b)| json!({ "task": task, "shares": [a, b] }));
+    // An episode of each that shows the difference: solved in the run that solves more.
+    let episode = |run: &Run, task: &str, solved| run.now().index.with_outcome("after", task, solved);
+    let changed = changed.map(|&(task, a, b)| {
+        let episodes = [episode(one, task, a > b), episode(other, task, b > a)];
+        json!({ "task": task, "shares": [a, b], "episodes": episodes })
+    });
     json!({
         "difference": { "mean": interval.mean, "low": interval.low, "high": interval.high },
         "tasks": both.len(),

@@ -51,4 +51,20 @@ impl Index {
         };
         self.rows.iter().filter(same).map(row).collect()
     }
+
+    /// Returns the step and the index of the first episode of a task in a stage with an outcome.
+    pub(in crate::view) fn with_outcome(
+        &self,
+        stage: &str,
+        task: &str,
+        solved: bool,
+    ) -> Option<(u32, u32)> {
+        let (stage, task) = (self.stages.find(stage)?, self.tasks.find(task)?);
+        let is = |row: &&Row| {
+            (u32::from(row.stage), row.task) == (stage, task)
+                && row.flags & SCORED != 0
+                && (row.flags & SOLVED != 0) == solved
+        };
+        self.rows.iter().find(is).map(|row| (row.step, row.n))
+    }
 }

@@ -4,9 +4,10 @@ import { h, svg, fill } from "./dom.js";
 import { short, fixed } from "./format.js";
 
 /**
- * @typedef {{name: string, steps: number[], values: (number | null)[], points?: boolean}} Line
- * @typedef {{title: string, lines: Line[], zero?: boolean, max?: number, unit?: string,
- *   onstep?: (step: number) => void}} Spec
+ * @typedef {{name: string, steps: number[], values: (number | null)[], points?: boolean, low?: (number | null)[],
+ *   high?: (number | null)[]}} Line a line, or points, with the range of each value
+ * @typedef {{title: string, lines: Line[], zero?: boolean, max?: number, axis?: string,
+ *   onstep?: (step: number) => void}} Spec `axis`: what the horizontal axis counts, if not steps
  */
 
 /** What all charts of a page share. */
@@ -53,6 +54,8 @@ export class Chart {
     this.at = null;
     /** @type {ReturnType<typeof shown>[]} What is drawn, and where. */
     this.lines = [];
+    /** @type {number[]} Steps of all lines. */
+    this.steps = [];
     /** @type {(value: number) => number} */
     this.x = () => 0;
     /** @type {(value: number) => number} */
@@ -68,7 +71,7 @@ export class Chart {
       "span",
       { class: "tools" },
       h("button", { class: "quiet", onclick: () => this.toggleTable() }, "table"),
-      h("button", { class: "quiet", onclick: () => this.copy(csv(this.spec.lines)) }, "CSV"),
+      h("button", { class: "quiet", onclick: () => this.copy(csv(this.spec)) }, "CSV"),
       h("button", { class: "quiet", onclick: () => this.copy(this.standalone()) }, "SVG"),
     );
     this.element = h(
@@ -106,7 +109,7 @@ export class Chart {
   toggleTable() {
     this.table.hidden = !this.table.hidden;
     this.plot.hidden = !this.table.hidden;
-    if (!this.table.hidden) fill(this.table, table(this.spec.lines));
+    if (!this.table.hidden) fill(this.table, table(this.spec));
   }
 
   /** @param {string} text */
@@ -133,9 +136,9 @@ export class Chart {
   draw() {
     if (this.width === 0) return this.resized();
     const lines = this.spec.lines.map((line) => shown(line));
-    const steps = lines.flatMap((line) => line.steps);
-    const low = view.zoom ? view.zoom[0] : steps.reduce((a, b) => Math.min(a, b), Infinity);
-    const high = view.zoom ? view.zoom[1] : steps.reduce((a, b) => Math.max(a, b), -Infinity);
+    this.steps = [...new Set(lines.flatMap((line) => line.steps))].sort((a, b) => a - b);
+    const low = view.zoom ? view.zoom[0] : (this.steps[0] ?? Infinity);
+    const high = view.zoom ? view.zoom[1] : (this.steps.at(-1) ?? -Infinity);
     this.x = scale(low, Math.max(high, low + 1), LEFT, this.width - RIGHT);
     const y = vertical(lines, this.spec, low, high);
     this.y = y.at;
@@ -160,7 +163,7 @@ export class Chart {
         svg("text", { class: "tick", x: LEFT - 6, y: y.at(tick) + 3.5, "text-anchor": "end" }, y.label(tick)),
       ]).flat(),
       ticks(low, high, Math.max(3, Math.floor(this.width / 80)), true).map((tick) =>
-        svg("text", { class: "tick", x: this.x(tick), y: HEIGHT - 5, "text-anchor": "middle" }, String(tick)),
+        svg("text", { class: "tick", x: this.x(tick), y: HEIGHT - 5, "text-anchor": "middle" }, this.spec.axis ? short(tick) : String(tick)),
       ),
       svg("g", { "clip-path": `url(#${clip})` }, lines.map((line, i) => path(line, i, this.x, y.at, this.width)).flat(), cross, dots),
     );
@@ -171,7 +174,7 @@ export class Chart {
     drawn.addEventListener("dblclick", () => zoomed(null));
     drawn.addEventListener("keydown", (event) => this.key(/** @type {KeyboardEvent} */ (event)));
     fill(this.plot, drawn);
-    if (!this.table.hidden) fill(this.table, table(this.spec.lines));
+    if (!this.table.hidden) fill(this.table, table(this.spec));
     this.mark(this.at);
   }
 
@@ -180,7 +183,7 @@ export class Chart {
     const box = this.plot.getBoundingClientRect();
     const at = event.clientX - box.left;
     let best = null;
-    for (const step of this.lines[0]?.steps ?? []) {
+    for (const step of this.steps) {
       if (best === null || Math.abs(this.x(step) - at) < Math.abs(this.x(best) - at)) best = step;
     }
     return best;
@@ -207,7 +210,7 @@ export class Chart {
 
   /** @param {KeyboardEvent} event */
   key(event) {
-    const steps = this.lines[0]?.steps ?? [];
+    const { steps } = this;
     const at = this.at === null ? -1 : steps.indexOf(this.at);
     const moves = { ArrowRight: at + 1, ArrowLeft: at === -1 ? steps.length - 1 : at - 1, Home: 0, End: steps.length - 1 };
     if (event.key === "Enter" && this.at !== null) return this.spec.onstep?.(this.at);
@@ -217,35 +220,43 @@ export class Chart {
     crosshair(steps[Math.min(Math.max(moves[/** @type {keyof moves} */ (event.key)], 0), steps.length - 1)] ?? null);
   }
 
+  /**
+   * The place of a step in a line. Lines over another axis have no equal places: the last one before it counts.
+   * @param {{steps: number[]}} line
+   * @param {number} step
+   */
+  place(line, step) {
+    if (!this.spec.axis) return line.steps.indexOf(step);
+    return step > (line.steps.at(-1) ?? -Infinity) ? -1 : line.steps.findLastIndex((of) => of <= step);
+  }
+
   /** @param {number | null} step */
   mark(step) {
     this.at = step;
     const lines = this.lines;
-    const values = lines.map((line) => {
-      const at = step === null ? -1 : line.steps.indexOf(step);
-      return step === null ? last(line) : (line.raw[at] ?? null);
-    });
+    const places = lines.map((line) => (step === null ? line.raw.length - 1 : this.place(line, step)));
+    const values = lines.map((line, i) => line.raw[places[i]] ?? null);
     fill(
       this.legend,
       lines.map((line, i) =>
         h("span", { class: "entry" }, swatch(i, line.points), h("span", { class: "entry-name" }, line.name), " ",
           h("b", {}, short(values[i]))),
       ),
-      step !== null && h("span", { class: "entry muted" }, `step ${step}`),
+      step !== null && h("span", { class: "entry muted" }, this.spec.axis ? `${short(step)} ${this.spec.axis}` : `step ${step}`),
     );
     if (!this.cross) return;
-    const visible = step !== null && lines.some((line) => line.steps.includes(step));
+    const visible = step !== null && places.some((at) => at >= 0);
     this.cross.setAttribute("visibility", visible ? "visible" : "hidden");
     if (visible && step !== null) {
       this.cross.setAttribute("x1", String(this.x(step)));
       this.cross.setAttribute("x2", String(this.x(step)));
     }
     lines.forEach((line, i) => {
-      const value = step === null ? null : line.values[line.steps.indexOf(step)];
+      const value = step === null ? undefined : line.values[places[i]];
       const dot = this.dots[i];
-      dot.setAttribute("visibility", value === null || value === undefined ? "hidden" : "visible");
-      if (value !== null && value !== undefined && step !== null) {
-        dot.setAttribute("cx", String(this.x(step)));
+      dot.setAttribute("visibility", value === undefined ? "hidden" : "visible");
+      if (value !== undefined) {
+        dot.setAttribute("cx", String(this.x(line.steps[places[i]])));
         dot.setAttribute("cy", String(this.y(value)));
       }
     });
@@ -267,7 +278,8 @@ function shown(line) {
   const steps = places.map((i) => line.steps[i]);
   const raw = places.map((i) => /** @type {number} */ (line.values[i]));
   const values = view.smooth > 0 && !line.points ? smoothed(raw, view.smooth) : raw;
-  return { ...line, steps, raw, values };
+  const range = places.map((i) => [line.low?.[i] ?? null, line.high?.[i] ?? null]);
+  return { ...line, steps, raw, values, range };
 }
 
 /**
@@ -298,13 +310,13 @@ function scale(from, to, low, high) {
 }
 
 /**
- * @param {{steps: number[], values: number[], raw: number[]}[]} lines
+ * @param {ReturnType<typeof shown>[]} lines
  * @param {Spec} spec
  * @param {number} from
  * @param {number} to
  */
 function vertical(lines, spec, from, to) {
-  const all = lines.flatMap((line) => line.raw.filter((_, i) => line.steps[i] >= from && line.steps[i] <= to));
+  const all = lines.flatMap((line) => line.raw.flatMap((value, i) => (line.steps[i] >= from && line.steps[i] <= to ? [value, ...line.range[i].filter((end) => end !== null)] : [])));
   const positive = all.filter((value) => value > 0);
   const log = view.log && positive.length > 0 && positive.length === all.length;
   const forward = (/** @type {number} */ value) => (log ? Math.log10(value) : value);
@@ -350,7 +362,7 @@ function ticks(low, high, n, whole) {
 
 /**
  * The marks of a line. Where there are more values than pixels, each pixel column shows its lowest and highest.
- * @param {{steps: number[], values: number[], raw: number[], points?: boolean}} line
+ * @param {ReturnType<typeof shown>} line
  * @param {number} i
  * @param {(value: number) => number} x
  * @param {(value: number) => number} y
@@ -358,17 +370,21 @@ function ticks(low, high, n, whole) {
  */
 function path(line, i, x, y, width) {
   if (line.points) {
-    return line.steps.map((step, k) =>
+    return line.steps.flatMap((step, k) => [
+      line.range[k][0] !== null && svg("line", { class: `whisker c${i % 6}`, x1: x(step), x2: x(step), y1: y(/** @type {number} */ (line.range[k][0])), y2: y(/** @type {number} */ (line.range[k][1])) }),
       svg("circle", { class: `point c${i % 6}`, cx: x(step), cy: y(line.values[k]), r: 2.5 }),
-    );
+    ]);
   }
+  const known = line.steps.flatMap((step, k) => (line.range[k][0] === null ? [] : [{ step, low: /** @type {number} */ (line.range[k][0]), high: /** @type {number} */ (line.range[k][1]) }]));
+  const corner = (/** @type {number} */ step, /** @type {number} */ value) => `${x(step).toFixed(1)},${y(value).toFixed(1)}`;
+  const band = known.length > 1 && svg("path", { class: `band c${i % 6}`, d: `M${known.map((of) => corner(of.step, of.high)).join("L")}L${known.reverse().map((of) => corner(of.step, of.low)).join("L")}Z` });
   const draw = (/** @type {number[]} */ values, /** @type {string} */ name) =>
     svg("path", { class: `${name} c${i % 6}`, d: outline(line.steps, values, x, y, width) });
   const main = draw(line.values, "line");
   const lone = line.steps.length === 1
     ? [svg("circle", { class: `point c${i % 6}`, cx: x(line.steps[0]), cy: y(line.values[0]), r: 2.5 })]
     : [];
-  return view.smooth > 0 ? [draw(line.raw, "raw"), main, ...lone] : [main, ...lone];
+  return [band, view.smooth > 0 && draw(line.raw, "raw"), main, ...lone];
 }
 
 /**
@@ -404,26 +420,26 @@ function swatch(i, points) {
   );
 }
 
-/** @param {Line[]} lines */
+/** @param {Line[]} lines @returns {(number | null)[][]} */
 function rows(lines) {
   const steps = [...new Set(lines.flatMap((line) => line.steps))].sort((a, b) => a - b);
   return steps.map((step) => [step, ...lines.map((line) => line.values[line.steps.indexOf(step)] ?? null)]);
 }
 
-/** @param {Line[]} lines */
-function table(lines) {
+/** @param {Spec} spec */
+function table({ lines, axis }) {
   return h(
     "table",
     {},
-    h("thead", {}, h("tr", {}, h("th", { class: "n" }, "step"), lines.map((line) => h("th", { class: "n" }, line.name)))),
+    h("thead", {}, h("tr", {}, h("th", { class: "n" }, axis ?? "step"), lines.map((line) => h("th", { class: "n" }, line.name)))),
     h("tbody", {}, rows(lines).map((row) => h("tr", {}, row.map((value) => h("td", { class: "n" }, value ?? "–"))))),
   );
 }
 
-/** @param {Line[]} lines */
-function csv(lines) {
+/** @param {Spec} spec */
+function csv({ lines, axis }) {
   const quoted = (/** @type {string} */ name) => (/[",]/.test(name) ? `"${name.replaceAll('"', '""')}"` : name);
-  const head = ["step", ...lines.map((line) => quoted(line.name))].join(",");
+  const head = [axis ?? "step", ...lines.map((line) => quoted(line.name))].join(",");
   return [head, ...rows(lines).map((row) => row.map((value) => value ?? "").join(","))].join("\n") + "\n";
 }
 

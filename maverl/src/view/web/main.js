@@ -14,6 +14,7 @@ import * as group from "./page_group.js";
 import * as timeline from "./page_timeline.js";
 import * as config from "./page_config.js";
 import * as compare from "./page_compare.js";
+import * as beside from "./page_beside.js";
 
 /**
  * @typedef {{path: string[], query: URLSearchParams, run: string}} Route
@@ -58,7 +59,7 @@ function route() {
 
 /** @param {Route} at */
 function module(at) {
-  if (at.run === "") return at.path[0] === "compare" ? compare : runs;
+  if (at.run === "") return at.path[0] === "compare" ? compare : at.path[0] === "beside" ? beside : runs;
   if (at.path[0] === "episode") return episode;
   if (at.path[0] === "tokens") return tokens;
   if (at.path[0] === "group") return group;
@@ -90,7 +91,7 @@ function bar(at) {
   if (!top || !main) return;
   const here = ["episode", "tokens"].includes(at.path[0]) ? "episodes" : at.path[0] === "group" ? "groups" : (at.path[0] ?? "");
   const links = at.run === ""
-    ? [h("a", { href: to(""), "aria-current": here !== "compare" && "page" }, "runs")]
+    ? [h("a", { href: to(""), "aria-current": here === "" && "page" }, "runs")]
     : [
         a(to(""), "runs"),
         ...PAGES.map(([path, label]) =>

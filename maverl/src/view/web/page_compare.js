@@ -1,7 +1,7 @@
 // Runs beside each other: what differs in their configurations, data and results.
 
 import { h, fill, foreign, a } from "./dom.js";
-import { get, to } from "./data.js";
+import { get, isOffline, to } from "./data.js";
 import { Chart } from "./chart.js";
 import { fixed, plural, signed } from "./format.js";
 import { switches } from "./page_overview.js";
@@ -10,6 +10,79 @@ const CHARTS = [
   ["rollout/solved", "Solved in training"], ["rollout/score_mean", "Score in training"], ["group/zero_std_frac", "Groups with equal rewards"],
   ["rollout/turns_mean", "Turns per episode"], ["policy/*/entropy", "Entropy"], ["policy/*/grad_norm", "Gradient norm"], ["policy/*/kl", "KL"], ["time/step_s", "Seconds per step"],
 ];
+
+/** What the horizontal axis can count. */
+const AXES = ["steps", "episodes", "tokens", "seconds"];
+
+/**
+ * What the axis counts at each row of a run, summed over the rows until it.
+ * @param {any} series
+ * @param {string} axis
+ * @returns {number[]}
+ */
+function along(series, axis) {
+  if (axis === "steps") return series.steps;
+  const of = (/** @type {string} */ name, /** @type {number} */ i) => series.columns[name]?.[i] ?? 0;
+  const seats = Object.keys(series.columns).flatMap((name) => name.match(/^rollout\/(.+)\/completion_tokens_mean$/)?.[1] ?? []);
+  let sum = 0;
+  return series.steps.map((/** @type {number} */ _, /** @type {number} */ i) => {
+    const tokens = () => seats.reduce((all, seat) => all + Math.round(of(`rollout/${seat}/turns`, i) * of(`rollout/${seat}/completion_tokens_mean`, i)), 0);
+    sum += axis === "tokens" ? tokens() : of(axis === "episodes" ? "rollout/episodes" : "time/step_s", i);
+    return sum;
+  });
+}
+
+/**
+ * Lines of several runs as one: the mean of those that have a step, and their range.
+ * @param {string} name
+ * @param {{series: any, xs: number[], column: (number | null)[]}[]} its
+ */
+function together(name, its) {
+  const steps = [...new Set(its.flatMap((of) => of.series.steps))].sort((x, y) => x - y);
+  const rows = steps.flatMap((step) => {
+    const known = its.flatMap(({ series, xs, column }) => { const at = series.steps.indexOf(step); const value = column[at]; return at < 0 || value === null || value === undefined ? [] : [{ x: xs[at], value }]; });
+    const values = known.map((of) => of.value);
+    const mean = (/** @type {number[]} */ of) => of.reduce((x, y) => x + y, 0) / of.length;
+    return known.length > 0 ? [{ x: mean(known.map((of) => of.x)), value: mean(values), low: Math.min(...values), high: Math.max(...values) }] : [];
+  });
+  return { name, steps: rows.map((row) => row.x), values: rows.map((row) => row.value), low: rows.map((row) => row.low), high: rows.map((row) => row.high) };
+}
+
+/**
+ * Lines of a chart: one for each run and metric, or for each set of runs that differ in the seed only.
+ * @param {RegExp} fits
+ * @param {any[]} series of the runs
+ * @param {number[][]} sets
+ * @param {string} axis
+ */
+function drawn(fits, series, sets, axis) {
+  return sets.flatMap((set) => {
+    const names = Object.keys(series[set[0]].columns).filter((name) => fits.test(name));
+    return names.map((name) => {
+      const its = set.map((i) => ({ series: series[i], xs: along(series[i], axis), column: series[i].columns[name] ?? [] }));
+      const label = `${set.map(letter).join(", ")}${names.length > 1 ? ` ${name.split("/")[1]}` : ""}`;
+      return set.length > 1 ? together(label, its) : { name: label, steps: its[0].xs, values: its[0].column };
+    });
+  });
+}
+
+/** @param {number} i */
+function letter(i) {
+  return String.fromCharCode(65 + i);
+}
+
+/**
+ * A task of which the runs solve different shares, with an episode of each.
+ * @param {any} task
+ * @param {any[]} pair numbers of the runs
+ */
+function different(task, pair) {
+  const id = task.task.slice(task.task.indexOf("/") + 1);
+  const places = task.episodes.map((/** @type {any} */ at, /** @type {number} */ i) => at && `${pair[i]}/after/${at[0]}/${at[1]}`);
+  return h("div", { class: "line" }, h("span", { class: "mono" }, task.task), ` ${fixed(task.shares[0], 2)} → ${fixed(task.shares[1], 2)}`,
+    !isOffline() && places.every(Boolean) && [a(to("beside", { a: places[0], b: places[1] }), "side by side"),
+      ...pair.map((r, i) => a(to(`r/${r}/episodes`, { stage: "after", task: id }), `episodes of ${letter(task.runs[i])}`))]);
+}
 
 /**
  * @param {HTMLElement} root
@@ -21,28 +94,29 @@ export async function page(root, at) {
   if (chosen.length < 2) throw new Error("choose two runs or more in the list of runs");
   const found = await get(`compare?runs=${chosen.join(",")}`);
   const series = await Promise.all(found.runs.map((/** @type {any} */ run) => get(`runs/${run.r}/series`)));
-  const letter = (/** @type {number} */ i) => String.fromCharCode(65 + i);
   const heads = found.runs.map((/** @type {any} */ run, /** @type {number} */ i) => h("th", {}, a(to(`r/${run.r}`), `${letter(i)}  ${run.name}`)));
   const value = (/** @type {any} */ of) => h("td", {}, of === null ? h("span", { class: "muted" }, "–") : foreign(typeof of === "string" ? of : JSON.stringify(of)));
   const table = (/** @type {any[]} */ rows, /** @type {string} */ first) => h("div", { class: "card scroll" }, h("table", {},
     h("thead", {}, h("tr", {}, h("th", {}, first), heads)), h("tbody", {}, rows.map((row) => h("tr", {}, h("td", { class: "mono" }, row.key), row.values.map(value))))));
   const verdict = (/** @type {any} */ of) => (of.low > 0 ? "higher" : of.high < 0 ? "lower" : "not distinguishable");
+  const axis = AXES.find((name) => name === at.query.get("x")) ?? "steps";
+  const joined = at.query.get("seeds") === "one";
+  const go = (/** @type {any} */ changes) => (location.hash = to("compare", { ...Object.fromEntries(at.query), ...changes }));
   const pair = (/** @type {any} */ of, /** @type {number} */ i) => {
     const name = `${letter(i + 1)} − ${letter(0)}`;
     if (!of.difference) return h("tr", {}, h("td", {}, name), h("td", { colspan: 3, class: "muted" }, `no interval: ${of.reason}`));
     const { mean, low, high } = of.difference;
     return h("tr", { "data-pair": i + 1 }, h("td", {}, name), h("td", {}, h("b", {}, signed(mean)), ` (${signed(low)} to ${signed(high)}), ${verdict(of.difference)}`),
       h("td", {}, `${of.better} better, ${of.worse} worse of ${plural(of.tasks, "task")}`),
-      h("td", {}, h("details", {}, h("summary", {}, "tasks that differ"), of.changed.map((/** @type {any} */ task) => h("div", {}, h("span", { class: "mono" }, task.task), ` ${fixed(task.shares[0], 2)} → ${fixed(task.shares[1], 2)}`)))));
+      h("td", {}, h("details", {}, h("summary", {}, "tasks that differ"), of.changed.map((/** @type {any} */ task) => different({ ...task, runs: [0, i + 1] }, [found.runs[0].r, found.runs[i + 1].r])))));
   };
+  const whole = joined ? found.seeds.map((/** @type {any} */ set) => set.members) : [];
+  const sets = [...whole, ...found.runs.map((/** @type {any} */ _, /** @type {number} */ i) => [i]).filter(([i]) => !whole.flat().includes(i))];
   const charts = CHARTS.map(([pattern, title]) => {
-    const fits = new RegExp(`^${pattern.replace("*", ".+")}$`);
-    const lines = found.runs.flatMap((/** @type {any} */ run, /** @type {number} */ i) => {
-      const names = Object.keys(series[i].columns).filter((name) => fits.test(name));
-      return names.map((name) => ({ name: `${letter(i)}${names.length > 1 ? ` ${name.split("/")[1]}` : ""}`, steps: series[i].steps, values: series[i].columns[name] }));
-    });
-    return lines.length > 0 && new Chart({ title, zero: true, lines }).element;
+    const lines = drawn(new RegExp(`^${pattern.replace("*", ".+")}$`), series, sets, axis);
+    return lines.length > 0 && new Chart({ title, zero: true, lines, axis: axis === "steps" ? undefined : axis }).element;
   });
+  const select = /** @type {HTMLSelectElement} */ (h("select", { onchange: () => go({ x: select.value }) }, AXES.map((name) => h("option", { value: name, selected: name === axis }, name))));
   const differing = found.hashes.filter((/** @type {any} */ row) => !row.equal).map((/** @type {any} */ row) => ({ ...row, values: row.values.map((/** @type {any} */ hash) => hash?.slice(0, 12) ?? null) }));
   const equal = found.hashes.filter((/** @type {any} */ row) => row.equal).map((/** @type {any} */ row) => row.key);
   const set = (/** @type {any} */ of) => {
@@ -66,7 +140,10 @@ export async function page(root, at) {
     h("h2", {}, "Data and starting weights"),
     differing.length > 0 && table(differing, "hash"),
     equal.length > 0 && h("p", { class: "muted" }, `Equal: ${equal.join(", ")}.`),
-    h("div", { class: "bar section" }, h("h2", {}, "Metrics"), h("span", { class: "end" }, switches())),
+    h("div", { class: "bar section" }, h("h2", {}, "Metrics"), h("span", { class: "end line" }, h("label", {}, "over", select),
+      found.seeds.length > 0 && h("button", { "aria-pressed": String(joined), onclick: () => go({ seeds: joined ? "" : "one" }) }, "seeds as one line"), switches())),
+    joined && h("p", { class: "muted" }, "A line of several runs is their mean, with the lowest and the highest of them."),
+    axis === "tokens" && h("p", { class: "muted" }, "Tokens: sampled in scored episodes."),
     h("div", { class: "charts" }, charts));
   return { title: "Compare" };
 }

@@ -156,8 +156,12 @@ async function one(root, at, run) {
     return h("span", {}, h("b", {}, fixed(before)), parts && h("span", { class: "muted" }, ` = ${fixed(line.score)}${parts}`), shaped);
   };
   const episodes = new Set(samples.map((/** @type {any} */ line) => line.index)).size;
+  // The turns that gained and lost most.
+  const sorted = [...samples].sort((/** @type {any} */ x, /** @type {any} */ y) => y.sample.record.advantage - x.sample.record.advantage);
+  const beside = [sorted[0], sorted.findLast((/** @type {any} */ line) => line.index !== sorted[0].index)].map((line) => `${r}/train/${step}/${line?.sample.record.episode}`);
   fill(root,
-    h("div", { class: "line" }, h("h1", {}, `Step ${step}, ${group.task}${group.seat ? `, ${group.seat}` : ""}`), h("span", { class: "muted" }, `group ${id} of ${found.groups}`)),
+    h("div", { class: "line" }, h("h1", {}, `Step ${step}, ${group.task}${group.seat ? `, ${group.seat}` : ""}`), h("span", { class: "muted" }, `group ${id} of ${found.groups}`),
+      episodes > 1 && a(to("beside", { a: beside[0], b: beside[1] }), "best and worst episode side by side")),
     found.question && h("p", {}, foreign(found.question, "plain")),
     h("dl", { class: "facts card" },
       h("dt", {}, "grouped by"), h("dd", {}, BY[/** @type {keyof typeof BY} */ (group.by)]),
