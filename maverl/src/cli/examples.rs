@@ -63,7 +63,14 @@ pub(super) const EXAMPLES: [(&str, &[&str]); 29] = [
             "maverl view runs/first --static first.html --episodes 100",
         ],
     ),
-    ("show", &["maverl show runs/first 12/train-0001/3", "maverl show runs/first 12 --worst 5"]),
+    (
+        "show",
+        &[
+            "maverl show runs/first 12/train-0001/3",
+            "maverl show runs/first 12 --worst 5",
+            "maverl show runs/first 12/train-0001/3 --tokens --json",
+        ],
+    ),
     (
         "extract",
         &[

@@ -71,6 +71,8 @@ struct Info {
     checkpoints: Vec<u64>,
     /// Number of unchanged files.
     verified: usize,
+    /// What needs attention, as on the overview of `maverl view`; empty without the feature `view`.
+    notices: Vec<String>,
 }
 
 impl Run {
@@ -175,7 +177,11 @@ pub(super) fn info(dir: &Path, json: bool) -> Result<ExitCode, Failure> {
         run.state = State::Damaged { problems };
     }
     let provenance = opened.origin()?.provenance;
-    let info = Info { run, provenance, checkpoints: steps, verified };
+    #[cfg(feature = "view")]
+    let notices = crate::view::notices_of(dir);
+    #[cfg(not(feature = "view"))]
+    let notices = Vec::new();
+    let info = Info { run, provenance, checkpoints: steps, verified, notices };
     print(&match json {
         true => serde_json::to_string_pretty(&info)?,
         false => info.text(dir, advice.as_deref(), terminal::width()),
@@ -204,7 +210,7 @@ fn problems(
 
 impl Info {
     fn text(&self, dir: &Path, advice: Option<&str>, width: usize) -> String {
-        let Self { run, provenance, checkpoints, verified } = self;
+        let Self { run, provenance, checkpoints, verified, notices } = self;
         let steps: Vec<String> = checkpoints.iter().map(ToString::to_string).collect();
         let state = match &run.state {
             State::Damaged { problems } => format!("damaged\n  {}", problems.join("\n  ")),
@@ -234,6 +240,10 @@ impl Info {
         match &run.summary {
             Some(summary) => text.push_str(&summary.results(width)),
             None => text.push_str("the run has no summary yet"),
+        }
+        if !notices.is_empty() {
+            let lines: String = notices.iter().map(|notice| format!("\n- {notice}")).collect();
+            text.push_str(&paragraphs(&format!("\nlook here first{lines}"), width));
         }
         if let Some(advice) = advice.filter(|_| sound) {
             text.push('\n');
@@ -388,11 +398,13 @@ mod tests {
             summary: Some(serde_json::from_value(summary).unwrap()),
         };
         let provenance = origin().provenance;
-        let info = Info { run, provenance, checkpoints: vec![3], verified: 9 };
+        let notices = vec!["tiny: 50 % of tokens clipped in step 4".to_owned()];
+        let info = Info { run, provenance, checkpoints: vec![3], verified: 9, notices };
         let dir = Path::new("runs/a-1");
         let text = info.text(dir, info.run.state.advice(dir).as_deref(), 80);
         assert_eq!(text.matches("--resume").count(), 1, "{text}");
         assert!(text.contains("3 steps in 1.5 s\n"), "{text}");
+        assert!(text.contains("\nlook here first\n- tiny: 50 % of tokens clipped"), "{text}");
     }
 
     #[test]

@@ -83,6 +83,13 @@ pub(super) struct ShowArgs {
     /// Show the episodes of a step with the lowest scores, so many.
     #[arg(long, value_name = "N", value_parser = number::from_1)]
     worst: Option<NonZeroUsize>,
+    /// Print every sampled token of each turn with its log-prob, and with what the step recorded of it: entropy, advantage,
+    /// and what the update did to it.
+    #[arg(long)]
+    tokens: bool,
+    /// Print a list of JSON objects, one per episode, with complete texts.
+    #[arg(long)]
+    json: bool,
 }
 
 /// Parses the name of an evaluation to that of its file.
@@ -141,7 +148,7 @@ mod enabled {
     use super::*;
     use crate::cli::{block_on, paths, print, terminal};
     use crate::train::Interrupt;
-    use crate::view::{self, Format, PageChoice, Part, Shown, Viewer};
+    use crate::view::{self, Detail, Format, PageChoice, Part, Shown, Viewer};
 
     /// Serves pages about runs until a signal.
     pub(in crate::cli) fn view(args: &ViewArgs) -> Result<ExitCode, Failure> {
@@ -245,6 +252,14 @@ mod enabled {
                 Shown::Worst(step, n.get())
             }
         };
-        print(&view::show(&args.run, &shown, terminal::width())?)
+        let detail = if args.tokens { Detail::Tokens } else { Detail::Turns };
+        let failed = |error: view::ShowError| Failure(error.to_string());
+        print(&match args.json {
+            true => {
+                let found = view::show_json(&args.run, &shown, detail).map_err(failed)?;
+                serde_json::to_string_pretty(&found)?
+            }
+            false => view::show(&args.run, &shown, detail, terminal::width()).map_err(failed)?,
+        })
     }
 }

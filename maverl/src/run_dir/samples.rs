@@ -223,14 +223,11 @@ impl StepSamples {
     /// Returns the arithmetic of a sample's advantage by a group, term by term; `None` if the advantage is not that of
     /// a group.
     pub fn arithmetic(&self, sample: &SampleRecord) -> Option<Arithmetic> {
-        let EstimatorRecord { estimator, baseline, normalize_std, eps, singleton, device, .. } =
+        let EstimatorRecord { estimator, baseline, normalize_std, eps, singleton, .. } =
             &self.estimator;
         let group = self.groups.get(sample.group?).filter(|_| estimator == "group")?;
         let other = sample.deviation_group.and_then(|id| self.deviation_groups.get(id));
-        let own = sample.reward - sample.baseline;
-        // A device takes rewards in f32.
-        let own = if device.is_some() { f64::from(own as f32) } else { own };
-        let unit = sample.unit.unwrap_or(own);
+        let unit = self.unit(sample);
         let alone = group.size == 1 && baseline != "none";
         let centered = match baseline.as_str() {
             _ if alone => unit,
@@ -240,6 +237,7 @@ impl StepSamples {
             }
             "none" => unit,
             "mean" => unit - group.mean,
+            "second_best" => self.lead(group, unit)?,
             _ => return None,
         };
         let deviation = match other {
@@ -263,6 +261,32 @@ impl StepSamples {
             Some((mean, deviation)) => (advantage - mean) / (deviation.powi(2) + 1e-8).sqrt(),
         };
         Some(Arithmetic { unit, centered, deviation, relative, advantage })
+    }
+
+    /// Returns the value of the unit of a sample.
+    fn unit(&self, sample: &SampleRecord) -> f64 {
+        let own = sample.reward - sample.baseline;
+        // A device takes rewards in f32.
+        let own = if self.estimator.device.is_some() { f64::from(own as f32) } else { own };
+        sample.unit.unwrap_or(own)
+    }
+
+    /// Returns the lead of a unit over the second best of its group, 0 if it is not the best; `None` if a unit of the group
+    /// is in no sample.
+    fn lead(&self, group: &GroupRecord, unit: f64) -> Option<f64> {
+        let value = |sample: &SampleRecord| {
+            let turn = if group.by == "task" { 0 } else { sample.turn };
+            ((sample.episode, turn), self.unit(sample))
+        };
+        let units: BTreeMap<(usize, usize), f64> = self.of_group(group.id).map(value).collect();
+        let mut values: Vec<f64> = units.into_values().collect();
+        values.sort_by(f64::total_cmp);
+        match values[..] {
+            [.., second, best] if values.len() == group.size => {
+                Some(if unit == best { unit - second } else { 0.0 })
+            }
+            _ => None,
+        }
     }
 }
 

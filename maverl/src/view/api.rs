@@ -79,6 +79,7 @@ fn runs(viewer: &Viewer) -> Response {
 
 /// Describes a run.
 fn overview(r: usize, run: &Run) -> Response {
+    let validations = run.validations.of(run.path());
     let mut held = run.now();
     let gain = held.gain().map(|gain| {
         let interval = gain.interval;
@@ -111,6 +112,7 @@ fn overview(r: usize, run: &Run) -> Response {
         "after": outcome(&facts.after),
         "gain": gain,
         "notices": notices,
+        "validations": validations,
         "episodes": held.index.len(),
         "forgotten": held.index.forgotten(),
         "stages": stages,
@@ -143,12 +145,12 @@ fn config(run: &Run) -> Answer {
     Ok(Response::json(&json!({ "given": given, "resolved": resolved })))
 }
 
-/// Returns metrics by step.
+/// Returns metrics by step, with the step at which the next answer continues if there are too many for one.
 fn series(run: &Run, query: &Query) -> Answer {
     let names: Vec<&str> =
         query.text("names").map_or(Vec::new(), |names| names.split(',').collect());
     let from = query.parse("from")?.unwrap_or(0);
-    Ok(Response::json(&run.now().series.json(&names, from)))
+    bounded(&run.now().series.json(&names, from))
 }
 
 /// Returns selected rows of episodes.
@@ -159,9 +161,7 @@ fn episodes(run: &Run, query: &Query) -> Answer {
     let rows = held.index.read(held.rows_file(), &found);
     let rows = rows.map_err(|error| Response::refusal(500, &error.to_string()))?;
     let all = held.index.len();
-    Ok(Response::json(&json!({
-        "total": total, "of": all, "rows": rows, "scanning": held.scanning,
-    })))
+    bounded(&json!({ "total": total, "of": all, "rows": rows, "scanning": held.scanning }))
 }
 
 /// Reads an episode with the index of its row and its row. The episode must be the one that the row names.

@@ -26,6 +26,7 @@ pub(super) const FILES: &[(&str, &str, &str)] = &[
     ("page_tokens.js", JS, include_str!("web/page_tokens.js")),
     ("page_group.js", JS, include_str!("web/page_group.js")),
     ("page_timeline.js", JS, include_str!("web/page_timeline.js")),
+    ("plan.js", JS, include_str!("web/plan.js")),
     ("page_config.js", JS, include_str!("web/page_config.js")),
     ("page_compare.js", JS, include_str!("web/page_compare.js")),
     ("main.js", JS, include_str!("web/main.js")),
@@ -118,7 +119,7 @@ mod tests {
             assert!(foreign.is_empty(), "{name}");
         }
         let bytes: usize = FILES.iter().map(|(name, _, text)| content(name, text).len()).sum();
-        assert!(bytes < 130_000, "{bytes} bytes");
+        assert!(bytes <= 155_000, "{bytes} bytes");
     }
 
     #[test]

@@ -135,7 +135,8 @@ fn pair(one: &Run, other: &Run, differs: &[String]) -> Value {
     let interval = paired(&differences);
     let changed = both.iter().filter(|(_, a, b)| a != b).take(TASKS);
     // An episode of each that shows the difference: solved in the run that solves more.
-    let episode = |run: &Run, task: &str, solved| run.now().index.with_outcome("after", task, solved);
+    let episode =
+        |run: &Run, task: &str, solved| run.now().index.with_outcome("after", task, solved);
     let changed = changed.map(|&(task, a, b)| {
         let episodes = [episode(one, task, a > b), episode(other, task, b > a)];
         json!({ "task": task, "shares": [a, b], "episodes": episodes })

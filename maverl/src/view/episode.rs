@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use super::api::{self, Answer};
 use super::http::Response;
 use super::run::Run;
-use crate::run_dir::{SampleRecord, StepSamples, TRAIN};
+use super::spans;
+use crate::run_dir::{SampleRecord, StepSamples, TRAIN, TurnTime};
 use crate::trajectory::{Act, Episode, Message, RewardOf, Turn};
 
 /// Number of bytes of a text beyond which an answer contains its start only.
@@ -19,7 +20,10 @@ const SEARCHED: usize = 300;
 pub(super) fn answer(run: &Run, at: usize, row: &Value, episode: &Episode) -> Answer {
     let (stage, step) = (row["stage"].as_str().unwrap_or_default(), row["step"].as_u64());
     let step = step.unwrap_or_default();
-    let samples = if stage == TRAIN { api::samples(run, step)? } else { None };
+    let (samples, clock) = match stage {
+        TRAIN => (api::samples(run, step)?, spans::turns(run, step)?),
+        _ => (None, None),
+    };
     let held = run.now();
     let (_, seats) = held.index.names();
     let seats = api::order(&held, seats);
@@ -36,6 +40,8 @@ pub(super) fn answer(run: &Run, at: usize, row: &Value, episode: &Episode) -> An
         })
         .collect();
     let name = format!("{step}/{}/{}", episode.task.id, episode.index);
+    let clock = clock.unwrap_or_default().into_iter().filter(|TurnTime(of, ..)| *of == n);
+    let times: Vec<_> = clock.map(|TurnTime(_, i, _, asked, ended, _)| (i, asked, ended)).collect();
     api::bounded(&json!({
         "row": row,
         "name": name,
@@ -47,6 +53,7 @@ pub(super) fn answer(run: &Run, at: usize, row: &Value, episode: &Episode) -> An
         "acts": episode.acts.iter().map(act).collect::<Vec<_>>(),
         "turns": turns,
         "of_task": of_task,
+        "times": times,
         "has_samples": samples.is_some(),
     }))
 }

@@ -211,6 +211,13 @@ impl Response {
         Self::new(status, "application/json", Body::Whole(body.into_bytes()))
     }
 
+    /// Returns the reason of a refusal.
+    pub(super) fn reason(self) -> String {
+        let Body::Whole(bytes) = self.body else { return String::new() };
+        let value: serde_json::Value = serde_json::from_slice(&bytes).unwrap_or_default();
+        value["error"].as_str().unwrap_or_default().to_owned()
+    }
+
     /// Removes the body, as the answer to HEAD has none.
     pub(super) fn without_body(mut self) -> Self {
         self.body = Body::Whole(Vec::new());

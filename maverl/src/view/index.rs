@@ -208,7 +208,16 @@ impl Index {
     /// Forgets the rows of the file, which was cut back. Rows that were made stay.
     pub(super) fn clear_read(&mut self) {
         self.forgotten = 0;
-        self.rows.retain(|row| row.flags & MADE != 0);
+        let cells = std::mem::take(&mut self.cells);
+        self.rows.retain_mut(|row| {
+            let made = row.flags & MADE != 0;
+            if made {
+                let its = &cells[row.first_cell as usize..][..usize::from(row.cells)];
+                row.first_cell = self.cells.len() as u32;
+                self.cells.extend_from_slice(its);
+            }
+            made
+        });
     }
 
     /// Returns the number of rows.
@@ -446,6 +455,21 @@ mod tests {
         let row = index.read(Path::new("none"), &[at]).unwrap().remove(0);
         assert_eq!((row["step"].as_u64(), row["seats"]["t/a"][0].as_u64()), (Some(3), Some(4)));
         let sorted = index.select(&selection("stage=train&sort=-turns&limit=1").unwrap()).0;
+        assert_eq!(index.read(Path::new("none"), &sorted).unwrap()[0]["n"], 3);
+    }
+
+    #[test]
+    fn rows_that_are_cut_back_leave_nothing_in_memory() {
+        let mut index = index();
+        let kept = index.bytes();
+        for _ in 0..3 {
+            let one = EpisodeRow::new(TRAIN, 4, 0, [0, 0], &episode("c", 0, true, 2));
+            index.add(0, &serde_json::to_vec(&one).unwrap());
+            assert!(index.bytes() > kept);
+            index.clear_read();
+            assert_eq!((index.bytes(), index.len()), (kept, 12));
+        }
+        let sorted = index.select(&selection("sort=-turns&limit=1").unwrap()).0;
         assert_eq!(index.read(Path::new("none"), &sorted).unwrap()[0]["n"], 3);
     }
 

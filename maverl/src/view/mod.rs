@@ -29,11 +29,13 @@ mod team;
 #[cfg(test)]
 mod tests;
 mod tokens;
+mod validations;
 
 pub use extract::{ExtractError, Format, Part, extract};
 pub use http::{Body, Request, Response};
+pub use notices::notices_of;
 pub use page::{PageChoice, PageError, PageSummary};
-pub use show::{Shown, show};
+pub use show::{Detail, ShowError, Shown, show, show_json};
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,8 +1,11 @@
 //! Rules that point at what needs attention in a run.
 
+use std::path::Path;
+
 use serde::Serialize;
 use serde_json::Value;
 
+use super::run::Run;
 use super::series::Series;
 use crate::eval::Interval;
 
@@ -31,6 +34,14 @@ impl Notice {
     fn fine(text: String) -> Self {
         Self { level: "fine", text, step: None, link: None }
     }
+}
+
+/// Returns the sentence of each notice on the run in a directory that needs attention, most important first, as the overview
+/// of [`Viewer`](super::Viewer) shows them.
+pub fn notices_of(dir: &Path) -> Vec<String> {
+    let run = Run::new(dir.to_owned(), String::new());
+    let found = run.now().notices().into_iter().filter(Notice::is_problem);
+    found.map(|notice| notice.text).collect()
 }
 
 /// Returns every notice on a run.
@@ -185,7 +196,7 @@ fn policies(series: &Series) -> Vec<Notice> {
                     problem(text, *step)
                 }));
             }
-            "clip_frac_low" | "clip_frac_high" => {
+            "clip_frac_low" | "clip_frac_high" | "clip_frac_dual" => {
                 let high = values.iter().find(|(_, value)| *value > 0.3);
                 found.extend(high.map(|(step, value)| {
                     let percent = 100.0 * value;

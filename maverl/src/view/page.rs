@@ -110,6 +110,16 @@ impl Viewer {
     ///
     /// See [`PageError`].
     pub fn write_page(&self, choice: &PageChoice, out: &Path) -> Result<PageSummary, PageError> {
+        self.write_page_within(MOST, choice, out)
+    }
+
+    /// Writes all runs into one page of at most `most` bytes, or into a directory.
+    pub(super) fn write_page_within(
+        &self,
+        most: usize,
+        choice: &PageChoice,
+        out: &Path,
+    ) -> Result<PageSummary, PageError> {
         let runs = self.runs();
         if runs.is_empty() {
             return Err(PageError::NoRun);
@@ -132,8 +142,8 @@ impl Viewer {
         let failed = |source| PageError::Output { path: out.display().to_string(), source };
         let bytes = if out.extension().is_some_and(|end| end == "html") {
             let page = html(&blocks.blocks);
-            if page.len() > MOST {
-                let share = MOST as f64 / page.len() as f64 * 0.9;
+            if page.len() > most {
+                let share = most as f64 / page.len() as f64 * 0.9;
                 let fits = (blocks.episodes as f64 * share / runs.len() as f64) as usize;
                 return Err(PageError::TooLarge { bytes: page.len(), fits });
             }
@@ -154,9 +164,10 @@ impl Viewer {
         run: &Run,
         choice: &PageChoice,
     ) -> Result<(), PageError> {
-        for part in ["", "/config", "/series", "/spans", "/team", "/groups"] {
+        for part in ["", "/config", "/spans", "/team", "/groups"] {
             self.add(blocks, "all", &run.name, &format!("runs/{r}{part}"))?;
         }
+        self.add_series(blocks, r, run)?;
         let chosen = {
             let held = run.now();
             let chosen = chosen(&held.index, choice);
@@ -202,6 +213,16 @@ impl Viewer {
             .entry("all".to_owned())
             .or_default()
             .insert(format!("runs/{r}/episodes"), list);
+        Ok(())
+    }
+
+    /// Adds the metrics of a run, in as many answers as they need.
+    fn add_series(&self, blocks: &mut Blocks, r: usize, run: &Run) -> Result<(), PageError> {
+        let path = format!("runs/{r}/series");
+        let mut part = self.add(blocks, "all", &run.name, &path)?;
+        while let Some(next) = part["next"].as_u64() {
+            part = self.add(blocks, "all", &run.name, &format!("{path}?from={next}"))?;
+        }
         Ok(())
     }
 

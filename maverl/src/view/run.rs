@@ -13,6 +13,7 @@ use super::growing::{Change, Growing};
 use super::index::Index;
 use super::notices::{self, Notice};
 use super::series::Series;
+use super::validations::Validations;
 use crate::eval::{Interval, paired};
 use crate::run_dir::disk::read_json;
 use crate::run_dir::{PLAN, PROGRESS, RunDir, TRAIN};
@@ -37,6 +38,7 @@ pub(super) struct Run {
     path: PathBuf,
     /// Name in lists: the path as the user wrote it.
     pub(super) name: String,
+    pub(super) validations: Validations,
     held: Mutex<Held>,
 }
 
@@ -144,7 +146,7 @@ impl Run {
             gain: None,
             noticed: None,
         };
-        Self { path, name, held: Mutex::new(held) }
+        Self { path, name, validations: Validations::default(), held: Mutex::new(held) }
     }
 
     pub(super) fn path(&self) -> &Path {

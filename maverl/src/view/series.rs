@@ -4,6 +4,11 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
+use super::api;
+
+/// Maximum number of characters of a value in JSON, with what is around it.
+const VALUE: usize = 32;
+
 /// Rows of `metrics.jsonl` and `timing.jsonl`, with rows of the same step merged.
 #[derive(Debug, Default)]
 pub(super) struct Series {
@@ -62,7 +67,8 @@ impl Series {
         pairs.filter(|(_, value)| !value.is_nan()).collect()
     }
 
-    /// Returns the columns that `names` selects, from a step on. A name may end with `*`; no name selects all.
+    /// Returns the columns that `names` selects, from a step on. A name may end with `*`; no name selects all. An answer
+    /// with more values than fit ends early, and `next` is the step at which to continue.
     pub(super) fn json(&self, names: &[&str], from: u64) -> Value {
         let first = self.steps.partition_point(|step| *step < from);
         let selected = |name: &str| {
@@ -72,15 +78,21 @@ impl Series {
             };
             names.is_empty() || names.iter().any(fits)
         };
+        let columns: Vec<_> = self.columns.iter().filter(|(name, _)| selected(name)).collect();
+        let fit = api::MOST / VALUE / (columns.len() + 1);
+        let end = self.steps.len().min(first + fit.max(1));
         let column = |values: &Vec<f64>| -> Vec<Value> {
             let value = |at| values.get(at).copied().unwrap_or(f64::NAN);
             // NaN becomes null.
-            (first..self.steps.len()).map(|at| value(at).into()).collect()
+            (first..end).map(|at| value(at).into()).collect()
         };
-        let columns = self.columns.iter().filter(|(name, _)| selected(name));
-        let columns: Map<String, Value> =
-            columns.map(|(name, values)| (name.clone(), column(values).into())).collect();
-        json!({ "steps": self.steps[first..], "columns": columns })
+        let columns: Map<String, Value> = columns
+            .into_iter()
+            .map(|(name, values)| (name.clone(), column(values).into()))
+            .collect();
+        json!({
+            "steps": self.steps[first..end], "columns": columns, "next": self.steps.get(end),
+        })
     }
 }
 
@@ -108,9 +120,34 @@ mod tests {
         let some = series.json(&["eval/*", "kl"], 1);
         assert_eq!(
             some,
-            json!({"steps": [1, 2], "columns": {"eval/a": [null, 0.5], "kl": [1e-9, null]}})
+            json!({
+                "steps": [1, 2], "columns": {"eval/a": [null, 0.5], "kl": [1e-9, null]}, "next": null,
+            })
         );
         assert_eq!(series.values("loss"), [(1, -0.1), (2, 0.30000000000000004)]);
         assert_eq!(series.last_step(), Some(2));
+    }
+
+    #[test]
+    fn more_values_than_fit_into_an_answer_are_several_answers() {
+        let mut series = Series::default();
+        let row: Map<String, Value> =
+            (0..300).map(|i| (format!("a/{i}"), json!(-0.1 / 3.0))).collect();
+        for step in 0..900 {
+            let mut row = row.clone();
+            row.insert("step".to_owned(), step.into());
+            series.add(Value::from(row).to_string().as_bytes());
+        }
+        let (mut from, mut steps, mut answers) = (Some(0), Vec::new(), 0);
+        while let Some(start) = from {
+            let part = series.json(&[], start);
+            assert!(part.to_string().len() < api::MOST);
+            let of_part = part["steps"].as_array().map(Vec::as_slice).unwrap_or_default();
+            assert!(part["columns"]["a/7"].as_array().is_some_and(|of| of.len() == of_part.len()));
+            steps.extend(of_part.iter().filter_map(Value::as_u64));
+            (from, answers) = (part["next"].as_u64(), answers + 1);
+        }
+        assert_eq!((steps, answers), ((0..900).collect(), 2));
+        assert_eq!(series.json(&["a/1"], 0)["next"], Value::Null);
     }
 }

@@ -1,8 +1,13 @@
-//! One episode as text for a terminal.
+//! One episode as text for a terminal, or as JSON.
+
+mod tokens;
 
 use std::fmt::Write as _;
 use std::path::Path;
 
+use serde_json::Value;
+
+use super::run::Run;
 use crate::run_dir::{RunDir, RunDirError, SampleRecord, StepSamples, read_rollouts, read_samples};
 use crate::table::paragraphs;
 use crate::task::Action;
@@ -18,28 +23,85 @@ pub enum Shown {
     Worst(u64, usize),
 }
 
-/// Returns episodes of a run as text of at most `width` columns.
+/// Parts of an episode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Detail {
+    /// Turns, actions, rewards and advantages.
+    Turns,
+    /// The same, with every sampled token.
+    Tokens,
+}
+
+/// Error of showing an episode.
+#[derive(Debug, thiserror::Error)]
+pub enum ShowError {
+    /// There is no such episode, or a file cannot be read.
+    #[error(transparent)]
+    Run(#[from] TrainError),
+    /// A file of the tokens cannot be read.
+    #[error("the tokens cannot be read: {0}")]
+    Tokens(String),
+}
+
+impl From<RunDirError> for ShowError {
+    fn from(error: RunDirError) -> Self {
+        Self::Run(error.into())
+    }
+}
+
+/// Returns episodes of a run as text of at most `width` columns; lines of tokens are as long as they are.
 ///
 /// # Errors
 ///
-/// If there is no such episode, or a file cannot be read.
-pub fn show(dir: &Path, shown: &Shown, width: usize) -> Result<String, TrainError> {
+/// See [`ShowError`].
+pub fn show(dir: &Path, shown: &Shown, detail: Detail, width: usize) -> Result<String, ShowError> {
     let run = RunDir::open(dir)?;
-    let episodes = match shown {
+    let files = Run::new(dir.to_owned(), String::new());
+    let mut parts = Vec::new();
+    for (step, n, episode) in &chosen(&run, shown)? {
+        let samples = samples(&run, *step)?;
+        let tokens = match detail {
+            Detail::Turns => Vec::new(),
+            Detail::Tokens => {
+                let turns = episode.turns.iter().enumerate();
+                let lines = turns.map(|(i, turn)| tokens::lines(&files, *step, (*n, i), turn));
+                lines.collect::<Result<_, _>>().map_err(ShowError::Tokens)?
+            }
+        };
+        parts.push(text((*step, *n, episode), samples.as_ref(), &tokens, width));
+    }
+    Ok(parts.join("\n"))
+}
+
+/// Returns episodes of a run as a list of JSON objects, with complete texts.
+///
+/// # Errors
+///
+/// See [`ShowError`].
+pub fn show_json(dir: &Path, shown: &Shown, detail: Detail) -> Result<Value, ShowError> {
+    let run = RunDir::open(dir)?;
+    let files = Run::new(dir.to_owned(), String::new());
+    let mut found = Vec::new();
+    for (step, n, episode) in &chosen(&run, shown)? {
+        let samples = samples(&run, *step)?;
+        let its = samples.as_ref().map(|samples| samples.of_episode(*n));
+        let value = tokens::json(&files, (*step, *n, episode), its.as_ref(), detail);
+        found.push(value.map_err(ShowError::Tokens)?);
+    }
+    Ok(found.into())
+}
+
+/// Returns the chosen episodes with their step and their index in it.
+fn chosen(run: &RunDir, shown: &Shown) -> Result<Vec<(u64, usize, Episode)>, TrainError> {
+    Ok(match shown {
         Shown::Named(name) => {
-            let Recorded { step, episode } = Recorded::read(&run, name)?;
+            let Recorded { step, episode } = Recorded::read(run, name)?;
             let all = read_rollouts(&run.rollouts(step))?;
             let n = all.iter().position(|other| *other == episode).unwrap_or(0);
             vec![(step, n, episode)]
         }
-        Shown::Worst(step, count) => worst(&run, *step, *count)?,
-    };
-    let mut parts = Vec::new();
-    for (step, n, episode) in &episodes {
-        let samples = samples(&run, *step)?;
-        parts.push(text(*step, *n, episode, samples.as_ref(), width));
-    }
-    Ok(parts.join("\n"))
+        Shown::Worst(step, count) => worst(run, *step, *count)?,
+    })
 }
 
 /// Returns the episodes of a step with the lowest scores; unscored ones are last.
@@ -60,12 +122,12 @@ fn samples(run: &RunDir, step: u64) -> Result<Option<StepSamples>, RunDirError> 
     if path.is_file() { read_samples(&path).map(Some) } else { Ok(None) }
 }
 
-/// Formats an episode: turns and actions in their order, with rewards and advantages.
+/// Formats an episode: turns and actions in their order, with rewards and advantages, and the lines of the tokens of each
+/// turn.
 fn text(
-    step: u64,
-    n: usize,
-    episode: &Episode,
+    (step, n, episode): (u64, usize, &Episode),
     samples: Option<&StepSamples>,
+    tokens: &[String],
     width: usize,
 ) -> String {
     let name = format!("{step}/{}/{}", episode.task.id, episode.index);
@@ -77,6 +139,7 @@ fn text(
             text += &of_act(act, width);
         }
         text += &of_turn(episode, i, turn, its.get(&i).copied(), width);
+        text += tokens.get(i).map_or("", String::as_str);
     }
     let last = episode.turns.iter().map(|turn| &turn.path);
     for act in episode.acts.iter().filter(|act| !last.clone().any(|path| *path == act.path)) {
@@ -199,7 +262,8 @@ mod tests {
             ..StepSamples::default()
         };
         run.write_samples(12, &samples).unwrap();
-        let named = show(run.path(), &Shown::Named("12/train-1/3".into()), 80).unwrap();
+        let named =
+            show(run.path(), &Shown::Named("12/train-1/3".into()), Detail::Turns, 80).unwrap();
         let places = [
             "0  t/a  small  R 0.000  A -0.500",
             "action    capital of Peru",
@@ -215,9 +279,10 @@ mod tests {
             named.contains("error     no block") && named.ends_with("not solved, score 0\n"),
             "{named}"
         );
-        let worst = show(run.path(), &Shown::Worst(12, 1), 80).unwrap();
+        let worst = show(run.path(), &Shown::Worst(12, 1), Detail::Turns, 80).unwrap();
         assert_eq!(worst, named);
-        let error = show(run.path(), &Shown::Worst(13, 1), 80).unwrap_err().to_string();
+        let error =
+            show(run.path(), &Shown::Worst(13, 1), Detail::Turns, 80).unwrap_err().to_string();
         assert!(error.contains("its steps are 12 to 12"), "{error}");
     }
 }

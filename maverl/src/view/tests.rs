@@ -22,11 +22,18 @@ use crate::trajectory::{
     Act, Episode, Message, Outcome, RewardOf, RewardPart, Role, Seat, TurnPath,
 };
 
+mod bounds;
 mod browser;
+mod compared;
+mod estimators;
 mod exports;
+mod graphs;
+mod lanes;
 mod large;
 mod numbers;
 mod pages;
+mod visits;
+mod words;
 
 /// Seats of the run.
 const SEATS: [&str; 3] = ["search/answerer", "search/searcher", "search/verifier"];
@@ -64,7 +71,11 @@ impl Written {
         let dir = RunDir::create(path, &origin).unwrap();
         let seat = |seat: &&str| json!({ "seat": seat, "policy": "tiny", "trained": true, "temperature": 1.0, "max_tokens": 24 });
         let plan = json!({
-            "summary": { "seats": SEATS.iter().map(seat).collect::<Vec<_>>(), "policies": [], "workers": [] },
+            "summary": {
+                "seats": SEATS.iter().map(seat).collect::<Vec<_>>(),
+                "policies": [{ "name": "tiny", "worker": "tiny", "adapter": null, "agents": SEATS, "trained": true, "parameters": 1000, "bytes": 0 }],
+                "workers": [{ "name": "tiny", "model": "tiny", "path": "builtin:tiny", "trained": true, "weight_bytes": 4000, "gradient_bytes": 4000, "moment_bytes": 8000, "activation_bytes": 1 << 20, "kv_bytes": 2 << 20 }],
+            },
             "endpoints": [], "environment": "search", "environments": [],
         });
         dir.write_plan(&plan).unwrap();
@@ -77,27 +88,36 @@ impl Written {
 
     /// Writes the evaluation before or after training: 16 tasks, of which `solved` are.
     pub(super) fn evaluation(&mut self, name: &str, step: u64, solved: u32) {
+        let of = |i: u32| episode(&format!("test-{i}"), 0, i < solved, 1);
+        self.evaluated(name, step, &(0..16).map(of).collect::<Vec<Episode>>());
+    }
+
+    /// Writes an evaluation with these episodes.
+    pub(super) fn evaluated(&mut self, name: &str, step: u64, episodes: &[Episode]) {
         use crate::eval::{EvalReport, EvalSpec};
-        let episodes: Vec<Episode> =
-            (0..16).map(|i| episode(&format!("test-{i}"), 0, i < solved, 1)).collect();
         let spec = EvalSpec { split: "test".into(), samples: 1, temperature: None };
-        let report = EvalReport::of(&spec, &episodes).unwrap();
+        let report = EvalReport::of(&spec, episodes).unwrap();
         let both = crate::train::Evaluation { sampled: report.clone(), greedy: report };
-        let places = self.dir.write_evaluation_episodes(name, &episodes).unwrap();
+        let places = self.dir.write_evaluation_episodes(name, episodes).unwrap();
         self.dir.write_evaluation(name, &both).unwrap();
-        self.index(name, step, &episodes, &places);
+        self.index(name, step, episodes, &places);
     }
 
     /// Writes a step.
     pub(super) fn step(&mut self, step: u64) {
         let episodes: Vec<Episode> = (0..8).map(|n| searched(step, n)).collect();
-        let places = write_step(&mut self.dir, step, &episodes);
         let samples = samples(&episodes);
         self.dir.write_samples(step, &samples).unwrap();
         self.dir.write_tokens(step, &tokens(&episodes, &samples)).unwrap();
-        self.clock(step, &episodes);
-        self.index(TRAIN, step, &episodes, &places);
-        let mut metrics = crate::metrics::rollout(&episodes);
+        self.played(step, &episodes);
+    }
+
+    /// Writes the episodes of a step, without samples.
+    pub(super) fn played(&mut self, step: u64, episodes: &[Episode]) {
+        let places = write_step(&mut self.dir, step, episodes);
+        self.clock(step, episodes);
+        self.index(TRAIN, step, episodes, &places);
+        let mut metrics = crate::metrics::rollout(episodes);
         metrics.set("policy/tiny/entropy", 1.0 / step as f64);
         metrics.set("group/zero_std_frac", 0.25);
         let timing: Metrics = [("time/rollout_s", 0.5 + step as f64)].into_iter().collect();
@@ -497,6 +517,9 @@ fn every_response_forbids_scripts_of_others() {
             assert!(headers["content-security-policy"].contains("trusted-types 'none'"), "{path}");
             assert_eq!(headers["x-content-type-options"], "nosniff");
             assert_eq!(headers["cache-control"], "no-store");
+            assert_eq!(headers["referrer-policy"], "no-referrer");
+            assert_eq!(headers["cross-origin-opener-policy"], "same-origin");
+            assert_eq!(headers["cross-origin-resource-policy"], "same-origin");
         }
     }
     let head =

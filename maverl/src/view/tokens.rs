@@ -69,6 +69,21 @@ pub(super) fn answer(run: &Run, row: &Value, episode: &Episode, at: usize, whole
     }))
 }
 
+/// Returns the sampled tokens of a turn of training with all that is recorded of them; null if the turn has no tokens.
+pub(super) fn sampled(
+    run: &Run,
+    step: u64,
+    (n, at): (usize, usize),
+    turn: &Turn,
+) -> Result<Value, String> {
+    let Some(tokens) = turn.tokens.as_ref() else { return Ok(Value::Null) };
+    let words = stored(run.path(), &turn.policy)?;
+    let mut completion = pieces(words.as_deref(), &tokens.completion);
+    completion["logprob"] = json!(tokens.logprobs);
+    quantities(run, step, (n, at), &mut completion).map_err(Response::reason)?;
+    Ok(completion)
+}
+
 /// Adds the quantities of the sample of a turn to those of its tokens, and returns the sample.
 fn quantities(
     run: &Run,

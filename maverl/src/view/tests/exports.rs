@@ -213,3 +213,36 @@ fn all_pages(mut browser: Browser, url: &str) {
     assert!(absent.contains("32 of 112 episodes"), "{absent}");
     browser.assert_quiet();
 }
+
+#[test]
+fn an_episode_is_shown_with_every_token_and_as_json() {
+    let home = tempfile::tempdir().unwrap();
+    drop(run(&home.path().join("a")));
+    let (dir, one) = (home.path().join("a"), searched(2, 0));
+    let shown = Shown::Named("2/train-0/0".into());
+    let text = show(&dir, &shown, Detail::Tokens, 80).unwrap();
+    let of = one.turns[0].tokens.as_ref().unwrap();
+    for (i, (id, logprob)) in of.completion.iter().zip(&of.logprobs).enumerate() {
+        let line = text.lines().find(|line| line.starts_with(&format!("  {i:<9} "))).unwrap();
+        let cells: Vec<&str> = line.split_whitespace().collect();
+        assert_eq!(cells[1..3], [id.to_string(), format!("{logprob:.4}")], "{line}");
+        assert_eq!(cells[3], format!("{:.4}", 0.25 * (i % 9) as f64), "the entropy: {line}");
+    }
+    assert!(text.contains("   logprob  entropy  advantage     moved\n"), "{text}");
+    let plain = show(&dir, &shown, Detail::Turns, 80).unwrap();
+    assert!(!plain.contains("tokens") && plain.lines().all(|line| text.contains(line)), "{plain}");
+    let found = show_json(&dir, &shown, Detail::Tokens).unwrap();
+    let turn = &found[0]["turns"][0];
+    assert_eq!(
+        (&turn["reply"], &turn["prompt"]),
+        (&json!(one.turns[0].reply), &json!(one.turns[0].prompt))
+    );
+    assert_eq!(turn["completion"]["logprob"], json!(of.logprobs));
+    assert_eq!(turn["completion"]["entropy"][3], 0.75);
+    let samples = samples(&(0..8).map(|n| searched(2, n)).collect::<Vec<_>>());
+    assert_eq!(turn["sample"], json!(samples.samples[0]));
+    assert!(show_json(&dir, &shown, Detail::Turns).unwrap()[0]["turns"][0]["completion"].is_null());
+    // A long text is complete.
+    let worst = show_json(&dir, &Shown::Named("2/train-1/1".into()), Detail::Turns).unwrap();
+    assert_eq!(worst[0]["turns"][2]["reply"].as_str().unwrap().len(), 1 << 20);
+}

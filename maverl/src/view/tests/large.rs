@@ -1,4 +1,4 @@
-//! A run of 10^5 episodes: the pages stay quick, and their memory small.
+//! Runs of 10^5 turns and of 10^5 episodes: the pages stay quick, and their memory small.
 
 use super::pages::Visit;
 use super::*;
@@ -26,7 +26,7 @@ fn large(path: &Path) {
 }
 
 /// Returns the resident memory of this process in MiB, where it is known.
-fn resident() -> Option<u64> {
+pub(super) fn resident() -> Option<u64> {
     let text = fs::read_to_string("/proc/self/status").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     Some(line.trim().trim_end_matches(" kB").parse::<u64>().ok()? >> 10)
@@ -69,5 +69,30 @@ fn a_run_of_100_000_episodes_is_listed_opened_and_searched() {
     println!("last page in the browser: {:.3} s", start.elapsed().as_secs_f64());
     let rows = at.browser.value("document.querySelectorAll('tbody tr.row').length");
     assert!(rows.as_u64().is_some_and(|rows| rows <= 80), "{rows}");
+    at.browser.assert_quiet();
+}
+
+#[test]
+fn a_run_of_100_000_turns_shows_its_first_rows_and_bounded_pages() {
+    let home = tempfile::tempdir().unwrap();
+    let mut written = Written::new(&home.path().join("a"));
+    for step in 1..=20 {
+        let of = |n: u32| episode(&format!("train-{}", n / 4), n % 4, n.is_multiple_of(3), 100);
+        written.played(step, &(0..50).map(of).collect::<Vec<Episode>>());
+    }
+    let Some(mut at) = Visit::new(home.path(), 1200, 800) else { return };
+    let start = Instant::now();
+    at.go("r/0/episodes");
+    at.browser.wait("document.querySelectorAll('tbody tr.row').length > 0");
+    println!("first rows of 10^5 turns: {:.3} s", start.elapsed().as_secs_f64());
+    let rows = "document.querySelectorAll('tbody tr.row').length <= 80";
+    assert_eq!(at.browser.value(rows), true);
+    at.browser.wait("document.body.textContent.includes('of 1,000')");
+    at.go("r/0/episodes?stage=train&offset=960");
+    at.browser.wait("document.querySelectorAll('tbody tr.row').length > 0");
+    assert_eq!(at.browser.value(rows), true);
+    at.go("r/0/episode/train/20/49");
+    at.browser.wait("document.querySelector('[data-turn=\"0\"]') !== null");
+    assert_eq!(at.browser.value("document.querySelectorAll('.turn').length < 100"), true);
     at.browser.assert_quiet();
 }

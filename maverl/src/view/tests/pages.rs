@@ -12,7 +12,7 @@ use super::*;
 /// A server of runs, with a browser that looks at it.
 pub(super) struct Visit {
     pub(super) browser: Browser,
-    url: String,
+    pub(super) url: String,
     _runtime: tokio::runtime::Runtime,
 }
 
@@ -36,7 +36,7 @@ impl Visit {
     }
 }
 
-fn home() -> tempfile::TempDir {
+pub(super) fn home() -> tempfile::TempDir {
     let home = tempfile::tempdir().unwrap();
     drop(run(&home.path().join("a")));
     home

@@ -157,7 +157,7 @@ export class Chart {
         tabindex: 0,
         "aria-label": `${this.spec.title}: ${lines.map((line) => `${line.name} ${short(last(line))}`).join(", ")}`,
       },
-      svg("clipPath", { id: clip }, svg("rect", { x: LEFT, y: 0, width: Math.max(this.width - LEFT - RIGHT + 4, 1), height: HEIGHT })),
+      svg("clipPath", { id: clip }, svg("rect", { x: LEFT - 4, y: 0, width: Math.max(this.width - LEFT - RIGHT + 8, 1), height: HEIGHT })),
       y.ticks.map((tick) => [
         svg("line", { class: "grid", x1: LEFT, x2: this.width - RIGHT, y1: y.at(tick), y2: y.at(tick) }),
         svg("text", { class: "tick", x: LEFT - 6, y: y.at(tick) + 3.5, "text-anchor": "end" }, y.label(tick)),

@@ -35,6 +35,38 @@ export async function get(path, signal) {
   return value;
 }
 
+/** @typedef {{steps: number[], columns: Record<string, (number | null)[]>}} Series */
+
+/**
+ * Fetches the metrics of a run from a step on. The server sends long ones in several parts.
+ * @param {string | number} r
+ * @param {number} [from]
+ * @returns {Promise<Series>}
+ */
+export async function seriesOf(r, from = 0) {
+  const found = await get(`runs/${r}/series${from ? `?from=${from}` : ""}`);
+  return found.next ? joined(found, await seriesOf(r, found.next)) : found;
+}
+
+/**
+ * A series with the rows that came since; the last known step may have got more values.
+ * @param {Series} known
+ * @param {Series} news
+ * @returns {Series}
+ */
+export function joined(known, news) {
+  const kept = known.steps.filter((step) => step < (news.steps[0] ?? Infinity)).length;
+  const steps = [...known.steps.slice(0, kept), ...news.steps];
+  const names = new Set([...Object.keys(known.columns), ...Object.keys(news.columns)]);
+  /** @type {Series["columns"]} */
+  const columns = {};
+  for (const name of names) {
+    const [old, fresh] = [known.columns[name] ?? Array(kept).fill(null), news.columns[name] ?? news.steps.map(() => null)];
+    columns[name] = [...old.slice(0, kept), ...fresh];
+  }
+  return { steps, columns };
+}
+
 /**
  * Fetches lines of JSON as they come.
  * @param {string} path
@@ -59,6 +91,13 @@ export async function lines(path, each, signal) {
 /** @type {EventSource | null} */
 let source = null;
 
+let restart = () => {};
+
+/** Listens anew: a stream tells of the runs that there were when it began. */
+export function listenAgain() {
+  restart();
+}
+
 /**
  * Listens to changes while the page is visible. A browser gives a host six connections, so hidden tabs have none.
  * @param {(kind: string, data: any) => void} heard
@@ -75,12 +114,15 @@ export function listen(heard, connected) {
       source.addEventListener(kind, (event) => heard(kind, JSON.parse(/** @type {MessageEvent} */ (event).data)));
     }
   };
-  document.addEventListener("visibilitychange", () => {
-    if (document.hidden) {
-      source?.close();
-      source = null;
-    } else open();
-  });
+  const close = () => {
+    source?.close();
+    source = null;
+  };
+  document.addEventListener("visibilitychange", () => (document.hidden ? close() : open()));
+  restart = () => {
+    close();
+    open();
+  };
   open();
 }
 

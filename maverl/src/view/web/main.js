@@ -37,7 +37,7 @@ const KEYS = [
   ["j k", "next and previous row"],
   ["Enter", "open the row"],
   ["[ ]", "previous and next step, episode of the group, or turn"],
-  ["g", "group of the episode"],
+  ["g", "group of the episode, or of the episode of the row"],
   ["t", "tokens of the turn"],
   ["← →", "move in a chart or among tokens; Enter opens the step"],
   ["drag", "zoom all charts; double click or Esc resets"],
@@ -48,6 +48,8 @@ const [top, main] = [document.getElementById("top"), document.getElementById("ma
 /** @type {Page | null} */
 let page = null;
 let shown = 0;
+/** @type {[string, any][] | null} What was heard while a page is made; null if none is. */
+let heard = null;
 
 /** @returns {Route} */
 function route() {
@@ -73,6 +75,7 @@ async function render() {
   bar(at);
   clear();
   const root = h("div");
+  heard = [];
   try {
     const made = await module(at).page(root, at);
     if (number !== shown) return;
@@ -84,6 +87,9 @@ async function render() {
     fill(root, h("div", { class: "error", role: "alert" }, String(/** @type {Error} */ (error).message ?? error)));
   }
   if (main) fill(main, root);
+  const missed = heard ?? [];
+  heard = null;
+  for (const [kind, data] of missed) page?.heard?.(kind, data);
 }
 
 /** @param {Route} at */
@@ -183,7 +189,7 @@ addEventListener("hashchange", async () => {
   await render();
 });
 listen(
-  (kind, data) => page?.heard?.(kind, data),
+  (kind, data) => (heard ? void heard.push([kind, data]) : page?.heard?.(kind, data)),
   (connected) => {
     const status = document.getElementById("connection");
     if (status) fill(status, connected ? "" : "not connected");

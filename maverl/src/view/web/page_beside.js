@@ -103,7 +103,7 @@ export async function page(root, at) {
     return select;
   };
   const head = (/** @type {any} */ of, /** @type {number} */ i) => h("section", { class: "card", "data-side": "AB"[i] },
-    h("div", { class: "line" }, h("h3", {}, `${"AB"[i]}  `, a(to(`r/${of.r}/episode/${of.stage}/${of.step}/${of.n}`), `${of.episode.name} of ${of.run}`)), choice(of, i)),
+    h("div", { class: "line" }, h("h3", {}, `${"AB"[i]} `, a(to(`r/${of.r}/episode/${of.stage}/${of.step}/${of.n}`), foreign(`${of.episode.name} of ${of.run}`, "plain"))), choice(of, i)),
     h("dl", { class: "facts" },
       h("dt", {}, "answer"), h("dd", {}, of.episode.answer === null ? h("span", { class: "muted" }, "none") : long(of.episode.answer)),
       h("dt", {}, "outcome"), h("dd", {}, verdict(of.episode.outcome)),

@@ -1,7 +1,7 @@
 // Runs beside each other: what differs in their configurations, data and results.
 
 import { h, fill, foreign, a } from "./dom.js";
-import { get, isOffline, to } from "./data.js";
+import { get, isOffline, seriesOf, to } from "./data.js";
 import { Chart } from "./chart.js";
 import { fixed, plural, signed } from "./format.js";
 import { switches } from "./page_overview.js";
@@ -79,7 +79,7 @@ function letter(i) {
 function different(task, pair) {
   const id = task.task.slice(task.task.indexOf("/") + 1);
   const places = task.episodes.map((/** @type {any} */ at, /** @type {number} */ i) => at && `${pair[i]}/after/${at[0]}/${at[1]}`);
-  return h("div", { class: "line" }, h("span", { class: "mono" }, task.task), ` ${fixed(task.shares[0], 2)} → ${fixed(task.shares[1], 2)}`,
+  return h("div", { class: "line" }, foreign(task.task), ` ${fixed(task.shares[0], 2)} → ${fixed(task.shares[1], 2)}`,
     !isOffline() && places.every(Boolean) && [a(to("beside", { a: places[0], b: places[1] }), "side by side"),
       ...pair.map((r, i) => a(to(`r/${r}/episodes`, { stage: "after", task: id }), `episodes of ${letter(task.runs[i])}`))]);
 }
@@ -93,7 +93,7 @@ export async function page(root, at) {
   const chosen = (at.query.get("runs") ?? "").split(",").filter(Boolean);
   if (chosen.length < 2) throw new Error("choose two runs or more in the list of runs");
   const found = await get(`compare?runs=${chosen.join(",")}`);
-  const series = await Promise.all(found.runs.map((/** @type {any} */ run) => get(`runs/${run.r}/series`)));
+  const series = await Promise.all(found.runs.map((/** @type {any} */ run) => seriesOf(run.r)));
   const heads = found.runs.map((/** @type {any} */ run, /** @type {number} */ i) => h("th", {}, a(to(`r/${run.r}`), `${letter(i)}  ${run.name}`)));
   const value = (/** @type {any} */ of) => h("td", {}, of === null ? h("span", { class: "muted" }, "–") : foreign(typeof of === "string" ? of : JSON.stringify(of)));
   const table = (/** @type {any[]} */ rows, /** @type {string} */ first) => h("div", { class: "card scroll" }, h("table", {},
@@ -111,7 +111,7 @@ export async function page(root, at) {
       h("td", {}, h("details", {}, h("summary", {}, "tasks that differ"), of.changed.map((/** @type {any} */ task) => different({ ...task, runs: [0, i + 1] }, [found.runs[0].r, found.runs[i + 1].r])))));
   };
   const whole = joined ? found.seeds.map((/** @type {any} */ set) => set.members) : [];
-  const sets = [...whole, ...found.runs.map((/** @type {any} */ _, /** @type {number} */ i) => [i]).filter(([i]) => !whole.flat().includes(i))];
+  const sets = [...whole, ...found.runs.map((/** @type {any} */ _, /** @type {number} */ i) => [i]).filter((/** @type {number[]} */ [i]) => !whole.flat().includes(i))];
   const charts = CHARTS.map(([pattern, title]) => {
     const lines = drawn(new RegExp(`^${pattern.replace("*", ".+")}$`), series, sets, axis);
     return lines.length > 0 && new Chart({ title, zero: true, lines, axis: axis === "steps" ? undefined : axis }).element;

@@ -3,13 +3,7 @@
 import { h, fill } from "./dom.js";
 import { get } from "./data.js";
 import { count } from "./format.js";
-
-/** @param {number} bytes */
-function mib(bytes) {
-  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
-  const power = Math.min(Math.floor(Math.log2(bytes || 1) / 10), units.length - 1);
-  return bytes === 0 ? "–" : `${(bytes / 1024 ** power).toFixed(power > 0 ? 1 : 0)} ${units[power]}`;
-}
+import { graph, mib } from "./plan.js";
 
 /**
  * @param {string[]} heads
@@ -37,6 +31,8 @@ export async function page(root, at) {
   fill(root,
     h("h1", {}, `Configuration of ${run.run.name}`),
     summary && [
+      h("h2", {}, "Plan"),
+      graph(plan),
       h("h2", {}, "Seats"),
       table(["seat", "policy", "trained", "temperature", "max tokens"],
         [...summary.seats.map((/** @type {any} */ seat) => [h("b", {}, seat.seat), seat.policy, seat.trained ? "yes" : "no", seat.temperature, count(seat.max_tokens)]),

@@ -74,19 +74,6 @@ function placed(ordered, times) {
   return found.map((item, i) => ({ item, i })).sort((x, y) => x.item.from - y.item.from || x.i - y.i).map(({ item }) => item);
 }
 
-/**
- * Times of the turns of an episode; null if the run has none.
- * @param {string} r
- * @param {string} stage
- * @param {string} step
- * @param {string} n
- */
-async function clock(r, stage, step, n) {
-  const found = stage === "train" ? await get(`runs/${r}/clock/${step}`).catch(() => null) : null;
-  const its = (found?.turns ?? []).filter((/** @type {any} */ turn) => turn[0] === Number(n));
-  return its.length > 0 ? new Map(its.map((/** @type {any} */ [, i, , asked, ended]) => [i, [asked, ended]])) : null;
-}
-
 /** Cards of one episode. */
 class Cards {
   /**
@@ -95,8 +82,12 @@ class Cards {
    * @param {any} run
    */
   constructor(at, episode, run) {
-    [this.r, this.episode] = [at.run, episode];
-    [, this.stage, this.step, this.n] = at.path;
+    const [, stage, step, n] = at.path;
+    this.r = at.run;
+    this.episode = episode;
+    this.stage = stage;
+    this.step = step;
+    this.n = n;
     this.own = run.plan?.environment ?? "environment";
     const spoke = new Set(episode.turns.map((/** @type {any} */ turn) => turn.seat));
     const environments = new Set(episode.acts.map((/** @type {any} */ act) => act.environment ?? this.own));
@@ -233,7 +224,7 @@ function facts({ r, stage, step, episode }, groups) {
       beside && a(to("beside", { a: `${r}/${stage}/${step}/${row.n}`, b: `${r}/${stage}/${beside.step}/${beside.n}` }), "side by side")),
     others.length > 0 && [h("dt", {}, "other steps"), h("dd", {}, h("span", { class: "squares" }, others.slice(0, 64).map(square)))],
     groups.length > 0 && [h("dt", {}, "compared in"), h("dd", {}, groups.map((id, i) => [i > 0 && ", ", a(to(`r/${r}/group/${step}/${id}`), `group ${id}`)]).flat())],
-    stage === "train" && [h("dt", {}, "again"), h("dd", { class: "mono" }, `maverl replay RUN ${episode.name}`)]);
+    stage === "train" && [h("dt", {}, "again"), h("dd", {}, foreign(`maverl replay RUN ${episode.name}`))]);
 }
 
 /**
@@ -244,7 +235,8 @@ function facts({ r, stage, step, episode }, groups) {
 export async function page(root, at) {
   const r = at.run;
   const [, stage, step, n] = at.path;
-  const [run, episode, times] = await Promise.all([get(`runs/${r}`), get(`runs/${r}/episodes/${stage}/${step}/${n}`), clock(r, stage, step, n)]);
+  const [run, episode] = await Promise.all([get(`runs/${r}`), get(`runs/${r}/episodes/${stage}/${step}/${n}`)]);
+  const times = episode.times.length > 0 ? new Map(episode.times.map((/** @type {any} */ [i, asked, ended]) => [i, [asked, ended]])) : null;
   const byTime = times !== null && at.query.get("order") === "time";
   const cards = new Cards(at, episode, run);
   const lanes = cards.inLanes(byTime ? times : null);
@@ -260,8 +252,8 @@ export async function page(root, at) {
     h("button", { "aria-pressed": String(pressed), onclick: () => go(`episode/${stage}/${step}/${n}`, { order: name === "time" ? name : "" }) }, name);
   fill(root,
     h("div", { class: "line" },
-      h("h1", {}, `${stage === "train" ? "Step" : `${stage}, step`} ${step}, ${task.id}`),
-      h("span", { class: "muted" }, `${task.source}, episode ${row.index} of the task`)),
+      h("h1", {}, `${stage === "train" ? "Step" : `${stage}, step`} ${step}, `, foreign(task.id, "plain")),
+      h("span", { class: "muted" }, foreign(task.source, "plain"), `, episode ${row.index} of the task`)),
     facts(cards, groups),
     episode.acts.length === 0 && run.holds && !episode.has_samples && h("p", { class: "muted" }, "This run was made by a version that kept no record of actions and samples."),
     times && h("div", { class: "bar" }, h("span", { class: "muted" }, `${plural(episode.turns.length, "turn")}, in the order of their`), order("path", !byTime), order("time", byTime)),

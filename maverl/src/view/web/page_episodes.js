@@ -92,7 +92,7 @@ export async function page(root, at) {
     const turns = seats.reduce((sum, [, counts]) => sum + counts[0], 0);
     const cells = [
       h("td", { class: "n" }, row.step),
-      h("td", {}, h("a", { class: "open", href: to(`r/${r}/${episodePath(row)}`) }, row.task), " ", flags(row)),
+      h("td", {}, h("a", { class: "open", href: to(`r/${r}/${episodePath(row)}`) }, foreign(row.task, "plain")), " ", flags(row)),
       h("td", { class: "n" }, row.index), h("td", {}, solved(row)), h("td", { class: "n" }, fixed(row.score, 2)),
       h("td", {}, row.score === null ? "–" : reward), h("td", { class: "n" }, turns), h("td", { class: "n" }, count(row.tokens)),
       h("td", {}, found ? [h("span", { class: "muted" }, `${found.where}: `), foreign(found.snippet)] : row.answer === null ? h("span", { class: "muted" }, "none") : foreign(row.answer)),
@@ -152,6 +152,17 @@ export async function page(root, at) {
     location.hash = to(`r/${r}/episodes`, query);
   }
 
+  /** Opens the first group of the row with the focus. */
+  async function group() {
+    const link = document.activeElement?.closest("tr")?.querySelector("a.open");
+    const path = link?.getAttribute("href")?.match(/episode\/(.+)$/)?.[1];
+    if (!path) return;
+    const episode = await get(`runs/${r}/episodes/${path}`);
+    const id = episode.turns.map((/** @type {any} */ turn) => turn.sample?.record.group).find((/** @type {any} */ of) => of !== undefined);
+    if (id === undefined) fill(message, "This episode is in no group.");
+    else location.hash = to(`r/${r}/group/${episode.row.step}/${id}`);
+  }
+
   /** @param {number} by */
   function step(by) {
     const steps = String(query.step ?? "").split("..").map(Number);
@@ -163,7 +174,7 @@ export async function page(root, at) {
   await load();
   return {
     title: `Episodes of ${run.run.name}`,
-    keys: { "]": () => step(1), "[": () => step(-1) },
+    keys: { "]": () => step(1), "[": () => step(-1), g: group },
     heard: (/** @type {string} */ kind, /** @type {any} */ data) => {
       if (String(data.r) === r && kind !== "run" && !query.q && !body.contains(document.activeElement)) load();
     },

@@ -53,14 +53,17 @@ export function written(line, page) {
   const unit = record.unit === undefined
     ? record.baseline ? `${term(record.reward)} − ${term(record.baseline)}` : term(record.reward)
     : `${term(record.unit)} of the unit`;
-  if (group.size === 1 && estimator.baseline !== "none") {
-    parts.push(estimator.singleton === "zero" ? "a group of one: 0" : `a group of one: ${unit}`);
-  } else {
+  const alone = group.size === 1 && estimator.baseline !== "none";
+  const lead = estimator.baseline === "second_best";
+  if (alone && estimator.singleton === "zero") parts.push("a group of one: 0");
+  else if (lead && !alone && arithmetic.centered === 0) parts.push("not the best of the group: 0");
+  else {
     const factor = estimator.baseline === "leave_one_out" ? ` · ${group.size} / ${group.size - 1}` : "";
-    const centered = estimator.baseline === "none" ? unit : `(${unit} − ${term(group.mean)})${factor}`;
+    const centered = alone ? `a group of one: ${unit}` : estimator.baseline === "none" ? unit
+      : lead ? `(${unit} − ${term(arithmetic.unit - arithmetic.centered)} of the second best)` : `(${unit} − ${term(group.mean)})${factor}`;
     const divided = arithmetic.deviation === null
       ? estimator.normalize_std ? " · 0: the group of the deviation has no spread" : ""
-      : ` / (${arithmetic.deviation.toFixed(3)} + ${constant(estimator.eps)})`;
+      : alone && !line.deviation ? "" : ` / (${arithmetic.deviation.toFixed(3)} + ${constant(estimator.eps)})`;
     parts.push(centered + divided);
   }
   if (record.anchor !== undefined) parts.push(` + ${estimator.anchor_weight} · ${term(record.anchor)} among equal prompts`);
@@ -125,7 +128,7 @@ async function list(root, at, run) {
       groups.length > 0 && h("div", { class: "card scroll" }, h("table", {},
         h("thead", {}, h("tr", {}, every && h("th", { class: "n" }, "step"), h("th", {}, "task"), h("th", {}, "seat"), head("size", "size"), head("reward", "mean reward"), head("deviation", "deviation"), head("advantages", "sum of |A|"), head("share", "of the step"), h("th"))),
         h("tbody", {}, groups.map((/** @type {any} */ of) => h("tr", { class: "row" }, every && h("td", { class: "n" }, of.step),
-          h("td", {}, h("a", { class: "open", href: to(`r/${r}/group/${of.step}/${of.group.id}`) }, of.group.task)), h("td", {}, of.group.seat ?? "all"),
+          h("td", {}, h("a", { class: "open", href: to(`r/${r}/group/${of.step}/${of.group.id}`) }, foreign(of.group.task, "plain"))), h("td", {}, of.group.seat ?? "all"),
           h("td", { class: "n" }, of.group.size), h("td", { class: "n" }, fixed(of.reward)), h("td", { class: "n" }, fixed(of.group.deviation)),
           h("td", { class: "n" }, fixed(of.advantages, 2)), h("td", { class: "n" }, percent(of.share)), h("td", {}, bar(of.advantages, most))))))));
   } catch (error) {
@@ -160,7 +163,7 @@ async function one(root, at, run) {
   const sorted = [...samples].sort((/** @type {any} */ x, /** @type {any} */ y) => y.sample.record.advantage - x.sample.record.advantage);
   const beside = [sorted[0], sorted.findLast((/** @type {any} */ line) => line.index !== sorted[0].index)].map((line) => `${r}/train/${step}/${line?.sample.record.episode}`);
   fill(root,
-    h("div", { class: "line" }, h("h1", {}, `Step ${step}, ${group.task}${group.seat ? `, ${group.seat}` : ""}`), h("span", { class: "muted" }, `group ${id} of ${found.groups}`),
+    h("div", { class: "line" }, h("h1", {}, `Step ${step}, `, foreign(group.task, "plain"), group.seat && `, ${group.seat}`), h("span", { class: "muted" }, `group ${id} of ${found.groups}`),
       episodes > 1 && a(to("beside", { a: beside[0], b: beside[1] }), "best and worst episode side by side")),
     found.question && h("p", {}, foreign(found.question, "plain")),
     h("dl", { class: "facts card" },

@@ -1,10 +1,10 @@
 // Every metric by its name.
 
 import { h, fill } from "./dom.js";
-import { get, to } from "./data.js";
+import { get, joined, seriesOf, to } from "./data.js";
 import { Chart, clear } from "./chart.js";
 import { plural } from "./format.js";
-import { joined, switches } from "./page_overview.js";
+import { switches } from "./page_overview.js";
 
 /** Charts that are drawn at once; more are one button away. */
 const SHOWN = 60;
@@ -16,7 +16,7 @@ const SHOWN = 60;
  */
 export async function page(root, at) {
   const r = at.run;
-  const [run, first] = await Promise.all([get(`runs/${r}`), get(`runs/${r}/series`)]);
+  const [run, first] = await Promise.all([get(`runs/${r}`), seriesOf(r)]);
   let series = first;
   let limit = SHOWN;
   /** @type {Map<string, Chart>} */
@@ -48,7 +48,7 @@ export async function page(root, at) {
     heard: async (/** @type {string} */ kind, /** @type {any} */ data) => {
       if (String(data.r) !== r || kind === "run") return;
       const from = kind === "rows" ? (series.steps.at(-1) ?? 0) : 0;
-      const news = await get(`runs/${r}/series?from=${from}`);
+      const news = await seriesOf(r, from);
       series = kind === "reset" ? news : joined(series, news);
       for (const [name, chart] of charts) if (series.columns[name]) chart.update(line(name));
     },

@@ -1,24 +1,43 @@
 // One run: outcome, what to look at first, quality, agents, learning, speed.
 
 import { h, svg, fill, a, foreign } from "./dom.js";
-import { get, to } from "./data.js";
+import { get, joined, seriesOf, to } from "./data.js";
 import { Chart, redraw, spark, view } from "./chart.js";
 import { duration, fixed, percent, plural, short, signed } from "./format.js";
 import { progress, state } from "./page_runs.js";
 
-/** @typedef {{steps: number[], columns: Record<string, (number | null)[]>}} Series */
+/** @typedef {import("./data.js").Series} Series */
+
+/**
+ * The evaluations before and after training as points with their intervals, and the intervals of validations by the
+ * column that they belong to.
+ * @param {any} run
+ */
+function evaluated(run) {
+  const point = (/** @type {string} */ name, /** @type {number} */ step, /** @type {any} */ of) => of && { name, points: true, steps: [step], values: [of.mean], low: [of.low], high: [of.high] };
+  const marks = [point("before", 0, run.before?.overall.avg), point("after", run.run.step, run.after?.overall.avg)].filter(Boolean);
+  /** @type {Map<string, Map<number, any>>} */
+  const ranges = new Map();
+  for (const of of run.validations) {
+    const name = `eval/${of.split}/exact_match`;
+    ranges.set(name, (ranges.get(name) ?? new Map()).set(of.step, of));
+  }
+  return { marks, ranges };
+}
 
 /**
  * Charts of a run, in sections. A line is left out where the run has no such metric, and a chart without lines too.
  * @param {Series} series
+ * @param {any} run
  */
-function sections(series) {
+function sections(series, run) {
+  const { marks, ranges } = evaluated(run);
   const names = Object.keys(series.columns);
   const line = (/** @type {string} */ name, /** @type {string} */ label, points = false) => ({ column: name, name: label, points });
   const every = (/** @type {RegExp} */ pattern, points = false) =>
     names.filter((name) => pattern.test(name)).map((name) => line(name, name.match(pattern)?.[1] ?? name, points));
   const quality = [
-    { title: "Solved", zero: true, max: 1, lines: [line("rollout/solved", "training"), ...every(/^eval\/([^/]+)\/exact_match$/, true), ...every(/^eval\/([^/]+\/greedy)_exact_match$/, true)] },
+    { title: "Solved", zero: true, max: 1, marks, ranges, lines: [line("rollout/solved", "training"), ...every(/^eval\/([^/]+)\/exact_match$/, true), ...every(/^eval\/([^/]+\/greedy)_exact_match$/, true)] },
     { title: "Reward", lines: [line("rollout/score_mean", "score"), ...every(/^rollout\/reward\/(.+)$/)] },
     { title: "Groups", zero: true, max: 1, lines: [line("group/zero_std_frac", "equal rewards"), line("group/all_good_frac", "all solved"), line("group/all_bad_frac", "none solved")] },
     { title: "Environment", lines: every(/^rollout\/score\/(.+)$/) },
@@ -67,7 +86,12 @@ function sections(series) {
  * @param {any} chart
  */
 export function lines(series, chart) {
-  return chart.lines.map((/** @type {any} */ of) => ({ name: of.name, points: of.points, steps: series.steps, values: series.columns[of.column] ?? [] }));
+  const drawn = chart.lines.map((/** @type {any} */ of) => {
+    const range = chart.ranges?.get(of.column);
+    const end = (/** @type {string} */ name) => range && series.steps.map((step) => range.get(step)?.[name] ?? null);
+    return { name: of.name, points: of.points, steps: series.steps, values: series.columns[of.column] ?? [], low: end("low"), high: end("high") };
+  });
+  return [...drawn, ...(chart.marks ?? [])];
 }
 
 /** The switches above charts. */
@@ -101,8 +125,10 @@ function outcome(run) {
     h("div", { class: "dotplot" }, rows.flatMap(([name, report]) => {
       const { mean, low, high } = /** @type {any} */ (report).overall.avg;
       return [h("span", { class: "muted" }, /** @type {string} */ (name)), plot(report),
-        h("span", {}, h("b", { "data-outcome": name }, fixed(mean)), h("span", { class: "muted" }, ` (${fixed(low)} to ${fixed(high)})`))];
+        h("span", {}, h("b", { "data-outcome": name }, fixed(mean)), h("span", { class: "muted" }, ` (${fixed(low)} to ${fixed(high)})`,
+          Object.entries(/** @type {any} */ (report).overall.pass).filter(([k]) => Number(k) > 1).map(([k, of]) => `, pass@${k} ${fixed(of.mean)}`)))];
     })),
+    !gain && rows.length > 1 && h("p", {}, "not paired: the evaluations before and after have no task in common"),
     gain && h("p", {}, "gain ", h("b", { class: gain.low > 0 ? "good" : gain.high < 0 ? "bad" : "" }, signed(gain.mean)),
       h("span", { class: "muted" }, ` (${signed(gain.low)} to ${signed(gain.high)}), paired over ${plural(gain.tasks, "task")}`)),
     h("p", { class: "muted" }, `${run.measure ?? "solved"} on “${first.split}”, 95 %; ${plural(first.overall.tasks, "task")}, ${plural(first.samples, "sample")} each; ◇ greedy`,
@@ -127,26 +153,26 @@ function notices(run, r) {
  * @param {string} r
  */
 function agents(run, series, r) {
-  const last = (/** @type {string} */ name) => (series.columns[name] ?? []).filter((value) => value !== null).at(-1);
-  const cell = (/** @type {string} */ name, /** @type {(value: any) => string} */ text) => {
-    const values = series.columns[name];
-    if (!values?.some((value) => value !== null)) return h("td", { class: "n muted" }, "–");
-    return h("td", { class: "n" }, spark(series.steps, values), " ", text(last(name)));
-  };
+  const drawn = (/** @type {(number | null)[] | undefined} */ values, /** @type {(value: any) => string} */ text) =>
+    values?.some((value) => value !== null) ? h("td", { class: "n" }, spark(series.steps, values), " ", text(values.filter((value) => value !== null).at(-1))) : h("td", { class: "n muted" }, "–");
+  const cell = (/** @type {string} */ name, /** @type {(value: any) => string} */ text) => drawn(series.columns[name], text);
   const seats = run.seats.filter((/** @type {string} */ seat) => series.columns[`rollout/${seat}/turns`]);
   if (seats.length === 0) return null;
-  const heads = ["reward", "malformed", "truncated", "turns", "prompt", "reply"];
+  const heads = ["reward", "malformed", "truncated", "turns", "prompt", "reply", "shortened", "forked"];
   return h("section", {}, h("h2", {}, "Agents"), h("div", { class: "card scroll" }, h("table", {},
     h("thead", {}, h("tr", {}, h("th", {}, "seat"), heads.map((name) => h("th", { class: "n" }, name)), h("th", {}, "last step"))),
     h("tbody", {}, seats.map((/** @type {string} */ seat, /** @type {number} */ i) => {
       const name = (/** @type {string} */ quantity) => `rollout/${seat}/${quantity}`;
+      const turns = series.columns[name("turns")];
+      const each = (/** @type {string} */ column) => series.columns[column]?.map((value, at) => (value === null || !turns[at] ? null : value / turns[at]));
       const step = series.steps.at(-1);
       const filter = (/** @type {any} */ more) => to(`r/${r}/episodes`, { step, stage: "train", seat, ...more });
-      return h("tr", { class: `lane${i % 6}` }, h("td", {}, h("b", {}, seat)),
+      return h("tr", { class: `lane${i % 6}`, "data-agent": seat }, h("td", {}, h("b", {}, seat)),
         cell(name("reward_mean"), fixed), cell(name("reply_error_rate"), percent), cell(name("truncated_rate"), percent),
         cell(name("turns"), short), cell(name("prompt_tokens_mean"), short), cell(name("completion_tokens_mean"), short),
+        drawn(each(name("shortened_chars")), short), drawn(each(name("forked")), percent),
         h("td", {}, a(filter({ sort: "reward" }), "worst"), " · ", a(filter({ sort: "-tokens" }), "longest")));
-    })))), h("p", { class: "muted" }, "Lines are over all steps, numbers of the last one; prompt and reply are mean tokens of a turn."));
+    })))), h("p", { class: "muted" }, "Lines are over all steps, numbers of the last one; prompt and reply are mean tokens of a turn; shortened: characters of observations that were cut, per turn; forked: turns whose conversation was rendered again."));
 }
 
 /**
@@ -206,9 +232,9 @@ function weak(team, seats, r) {
 export async function page(root, at) {
   const r = at.run;
   /** @type {[any, Series]} */
-  let [run, series] = await Promise.all([get(`runs/${r}`), get(`runs/${r}/series`)]);
+  let [run, series] = await Promise.all([get(`runs/${r}`), seriesOf(r)]);
   const [head, cards, team, sums] = [h("div"), h("div", { class: "cols" }), h("div"), h("div")];
-  const onstep = (/** @type {number} */ step) => (location.hash = to(`r/${r}/step`, { step }));
+  const onstep = (/** @type {number} */ step) => step > 0 && (location.hash = to(`r/${r}/step`, { step }));
   /** @type {Map<string, Chart>} */
   let charts = new Map();
   const body = h("div");
@@ -231,7 +257,7 @@ export async function page(root, at) {
   const build = () => {
     for (const chart of charts.values()) chart.remove();
     charts = new Map();
-    const found = sections(series).filter((section) => section.charts.length);
+    const found = sections(series, run).filter((section) => section.charts.length);
     const made = found.map((section, i) => h("section", {},
       i === 0 ? h("div", { class: "bar section" }, h("h2", {}, section.title), h("span", { class: "end" }, switches())) : h("h2", {}, section.title),
       h("div", { class: "charts" }, section.charts.map((spec) => {
@@ -253,11 +279,12 @@ export async function page(root, at) {
     heard: async (/** @type {string} */ kind, /** @type {any} */ data) => {
       if (String(data.r) !== r) return;
       const from = kind === "rows" ? (series.steps.at(-1) ?? 0) : 0;
-      const [newRun, news] = await Promise.all([get(`runs/${r}`), kind === "run" ? null : get(`runs/${r}/series?from=${from}`)]);
+      const [newRun, news] = await Promise.all([get(`runs/${r}`), kind === "run" ? null : seriesOf(r, from)]);
+      const ended = JSON.stringify(newRun.after) !== JSON.stringify(run.after);
       run = newRun;
-      if (news) {
-        series = kind === "reset" ? news : joined(series, news);
-        const specs = sections(series).flatMap((section) => section.charts);
+      if (news) series = kind === "reset" ? news : joined(series, news);
+      if (news || ended) {
+        const specs = sections(series, run).flatMap((section) => section.charts);
         if (specs.length !== charts.size || kind === "reset") build();
         for (const spec of specs) charts.get(spec.title)?.update(lines(series, spec));
       }
@@ -265,23 +292,4 @@ export async function page(root, at) {
       await sum();
     },
   };
-}
-
-/**
- * A series with the rows that came since; the last known step may have got more values.
- * @param {Series} known
- * @param {Series} news
- * @returns {Series}
- */
-export function joined(known, news) {
-  const kept = known.steps.filter((step) => step < (news.steps[0] ?? Infinity)).length;
-  const steps = [...known.steps.slice(0, kept), ...news.steps];
-  const names = new Set([...Object.keys(known.columns), ...Object.keys(news.columns)]);
-  /** @type {Series["columns"]} */
-  const columns = {};
-  for (const name of names) {
-    const [old, fresh] = [known.columns[name] ?? Array(kept).fill(null), news.columns[name] ?? news.steps.map(() => null)];
-    columns[name] = [...old.slice(0, kept), ...fresh];
-  }
-  return { steps, columns };
 }

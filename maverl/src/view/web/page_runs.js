@@ -1,7 +1,7 @@
 // The list of runs.
 
 import { h, fill, a, foreign } from "./dom.js";
-import { get, to } from "./data.js";
+import { get, listenAgain, to } from "./data.js";
 import { fixed, plural } from "./format.js";
 
 /** Runs that can be compared at once. */
@@ -85,12 +85,14 @@ export async function page(root) {
       h("td", {}, run.notices > 0 && a(to(`r/${run.r}`), h("span", { class: "badge bad" }, plural(run.notices, "notice")))),
     );
   };
-  const draw = () => fill(body, runs.map(row));
-  fill(
-    root,
-    h("div", { class: "bar" }, h("h1", {}, "Runs"), compare, runs.length > 1 && runs.length <= MOST && all),
-    runs.length ? table : h("p", { class: "empty" }, "No run yet. `maverl train` writes one; it appears here by itself."),
-  );
+  const draw = () => {
+    fill(body, runs.map(row));
+    all.hidden = runs.length < 2 || runs.length > MOST;
+    table.hidden = runs.length === 0;
+    none.hidden = runs.length > 0;
+  };
+  const none = h("p", { class: "empty" }, "No run yet. `maverl train` writes one; it appears here by itself.");
+  fill(root, h("div", { class: "bar" }, h("h1", {}, "Runs"), compare, all), table, none);
   draw();
   const timer = setInterval(async () => {
     if (!root.isConnected && root.parentNode === null) return clearInterval(timer);
@@ -98,14 +100,14 @@ export async function page(root) {
     const found = await get("runs").catch(() => runs);
     if (found.length === runs.length) return;
     runs = found;
-    location.reload();
+    draw();
+    listenAgain();
   }, 5000);
   return {
     title: "Runs",
     heard: (/** @type {string} */ kind, /** @type {any} */ run) => {
-      if (kind !== "run") return;
       const at = runs.findIndex((known) => known.r === run.r);
-      if (at >= 0) runs[at] = run;
+      if (at >= 0) runs[at] = kind === "run" ? run : { ...runs[at], step: run.step ?? 0 };
       draw();
     },
   };

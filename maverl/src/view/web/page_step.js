@@ -1,7 +1,7 @@
 // One step beside those before it: what changed, and where.
 
 import { h, fill, a, foreign } from "./dom.js";
-import { get, to } from "./data.js";
+import { get, seriesOf, to } from "./data.js";
 import { spark } from "./chart.js";
 import { count, fixed, minus, percent, plural, short, signed } from "./format.js";
 
@@ -20,7 +20,7 @@ function median(values) {
 
 /**
  * Metrics of a step by their distance from the median of the steps before, in units of the usual distance from it.
- * @param {{steps: number[], columns: Record<string, (number | null)[]>}} series
+ * @param {import("./data.js").Series} series
  * @param {number} step
  */
 export function changes(series, step) {
@@ -116,7 +116,7 @@ function tasks(found, r) {
   const mean = (/** @type {any} */ of) => (of.episodes > 0 ? fixed(of.score / of.episodes, 2) : "–");
   const rows = found.tasks.slice(0, 30).map((/** @type {any} */ of) => {
     const id = of.task.slice(of.task.indexOf("/") + 1);
-    return h("tr", { class: "row" }, h("td", {}, h("a", { class: "open", href: to(`r/${r}/episodes`, { stage: "train", step: found.step, task: id }) }, id)),
+    return h("tr", { class: "row" }, h("td", {}, h("a", { class: "open", href: to(`r/${r}/episodes`, { stage: "train", step: found.step, task: id }) }, foreign(id, "plain"))),
       h("td", { class: "n" }, `${of.now.solved} of ${of.now.episodes}`), h("td", { class: "n" }, mean(of.now)), h("td", { class: "n muted" }, mean(of.before)));
   });
   return h("div", { class: "card scroll" }, h("h3", {}, "Tasks"), h("table", {},
@@ -131,7 +131,7 @@ function tasks(found, r) {
  */
 export async function page(root, at) {
   const r = at.run;
-  const [run, series] = await Promise.all([get(`runs/${r}`), get(`runs/${r}/series`)]);
+  const [run, series] = await Promise.all([get(`runs/${r}`), seriesOf(r)]);
   const last = run.run.step;
   const step = Number(at.query.get("step") ?? last);
   const go = (/** @type {number} */ next) => (location.hash = to(`r/${r}/step`, { step: Math.min(Math.max(next, 1), last) }));

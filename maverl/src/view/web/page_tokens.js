@@ -189,7 +189,7 @@ export async function page(root, at) {
     if (to_turn >= 0 && to_turn < turn.turns) location.hash = to(`r/${r}/tokens/${stage}/${step}/${n}/${to_turn}`, { color: shown });
   };
   fill(root,
-    h("div", { class: "line" }, h("h1", {}, `Turn ${turnPath(turn.path)} of `, a(to(`r/${r}/episode/${stage}/${step}/${n}`), turn.name)),
+    h("div", { class: "line" }, h("h1", {}, `Turn ${turnPath(turn.path)} of `, a(to(`r/${r}/episode/${stage}/${step}/${n}`), foreign(turn.name, "plain"))),
       h("span", { class: "muted" }, `${turn.seat}, ${turn.policy} v${turn.version}, temperature ${fixed(turn.temperature, 1)}, ${turn.finish}`)),
     turn.error && h("p", { class: "bad" }, "! malformed: ", foreign(turn.error, "plain")),
     !turn.words && h("p", { class: "muted" }, "The run has no tokenizer of this policy: tokens are shown as ids."),
@@ -202,7 +202,7 @@ export async function page(root, at) {
       h("label", { class: "end" }, "color", choice)),
       h("p", { class: "line" }, legend, meaning), panel, list),
     stage === "train" && !of.top && h("p", { class: "muted" }, "The likeliest tokens beside the sampled ones: ",
-      h("code", {}, `maverl replay RUN ${turn.name} --top 5 --out RUN/samples/step-${step.padStart(6, "0")}.top-${n}.json`), ", then load this page again."),
+      foreign(`maverl replay RUN ${turn.name} --top 5 --out RUN/samples/step-${step.padStart(6, "0")}.top-${n}.json`), ", then load this page again."),
     h("section", {}, h("h2", {}, "Least sure"), h("p", { class: "line" }, surprising.map((/** @type {number[]} */ [value, i]) =>
       h("button", { onclick: () => { select(i); list.focus(); } }, word(of, i), ` ${fixed(value, 2)}`)))));
   color(shown);

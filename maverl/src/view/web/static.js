@@ -182,7 +182,7 @@ async function answer(path) {
     const messages = prompt(episode, i).map((/** @type {any} */ message) => ({ ...message, content: plain(message.content) }));
     return { prompt: messages, reply: plain(episode.turns[i].reply), tools: episode.turns[i].tools };
   }
-  return stored(plainPath);
+  return stored(plainPath.endsWith("/series") ? path : plainPath);
 }
 
 /**
