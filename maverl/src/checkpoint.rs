@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::metrics::{Malformed, SeatTotals};
+use crate::metrics::{Crashes, Malformed, SeatTotals};
 use crate::run_dir::disk::{
     TEMPORARY, adopt, entries, file_name, name, read_json, remove, step_of, sweep, sync_dir,
     sync_tree, temporary, write_json,
@@ -59,6 +59,9 @@ pub struct TrainerState {
 pub struct Warned {
     /// Seats whose replies were nearly all malformed.
     pub malformed: Malformed,
+    /// Crashes of programs in the last steps.
+    #[serde(default)]
+    pub crashes: Crashes,
     /// Names of other warnings.
     pub others: BTreeSet<String>,
 }

@@ -3,7 +3,7 @@
 //! Names are `stage/subject/quantity`. No metric depends on a clock, so two equal runs write equal rows. A value that
 //! is not finite is an error, never `null`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use crate::trajectory::{Episode, FaultKind, Outcome, Seat, Turn};
 
 /// All kinds of faults. Each has a column, so that all rows of a run have the same columns.
-const KINDS: [FaultKind; 8] = [
+const KINDS: [FaultKind; 9] = [
     FaultKind::Environment,
     FaultKind::Worker,
     FaultKind::Endpoint,
@@ -20,6 +20,7 @@ const KINDS: [FaultKind; 8] = [
     FaultKind::Panic,
     FaultKind::Orchestra,
     FaultKind::Program,
+    FaultKind::Crash,
 ];
 
 /// Metrics, sorted by name.
@@ -221,6 +222,48 @@ impl Malformed {
     }
 }
 
+/// Metric of episodes whose program ended while it played. The gateway gives each scored episode 0 or 1.
+const CRASHES: &str = "gateway/crashes";
+/// Number of steps whose crashes are compared with those of as many steps before them.
+const SPAN: usize = 10;
+/// Growth of the number of crashes from which the user is warned.
+const GROWTH: u64 = 3;
+
+/// Number of episodes whose program crashed, of each of the last steps.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Crashes(VecDeque<u64>);
+
+impl Crashes {
+    /// Adds the episodes of a step. Returns a warning if the last ten steps have three times the crashes of the ten steps
+    /// before them.
+    pub fn warning(&mut self, episodes: &[Episode]) -> Option<String> {
+        self.0.push_back(crashes(episodes)?);
+        if self.0.len() > 2 * SPAN {
+            self.0.pop_front();
+        }
+        let before: u64 = self.0.iter().take(SPAN).sum();
+        let last: u64 = self.0.iter().skip(SPAN).sum();
+        let many = self.0.len() == 2 * SPAN && last >= ENOUGH as u64 && last >= GROWTH * before;
+        many.then(|| {
+            format!(
+                "programs crashed in {last} episodes of the last {SPAN} steps, and in {before} of the {SPAN} steps before \
+                 them: a policy can avoid a bad score by a reply that breaks its program. Let the program exit with 65 if it \
+                 cannot read a reply, or set `orchestra.on_crash = \"score\"`. This is said once"
+            )
+        })
+    }
+}
+
+/// Returns the number of episodes whose program ended while it played; `None` if no program played.
+fn crashes(episodes: &[Episode]) -> Option<u64> {
+    let crashed = episodes.iter().filter_map(|episode| match &episode.outcome {
+        Outcome::Scored(score) => Some(score.metrics.get(CRASHES)?.as_f64()? > 0.0),
+        Outcome::Unscored(fault) => (fault.kind == FaultKind::Crash).then_some(true),
+    });
+    crashed.map(u64::from).reduce(|sum, one| sum + one)
+}
+
 /// Returns the start of a text.
 fn shortened(text: &str) -> String {
     match text.char_indices().nth(EXAMPLE) {
@@ -251,6 +294,9 @@ pub fn rollout(episodes: &[Episode]) -> Metrics {
         metrics.set(format!("rollout/unscored/{}", kind.name()), n as f64);
     }
     metrics.extend(means(episodes));
+    if let Some(n) = crashes(episodes) {
+        metrics.set(CRASHES, n as f64);
+    }
     for (seat, totals) in by_seat(episodes) {
         let values = [
             ("turns", totals.calls as f64),
@@ -350,6 +396,38 @@ mod tests {
         assert_eq!(malformed.warning(&episodes), [""; 0], "it is said once");
         episodes[0].turns[0].error = None;
         assert_eq!(Malformed::default().warning(&episodes), [""; 0], "8 of 10 are not nearly all");
+    }
+
+    #[test]
+    fn crashes_are_counted_scored_or_not_and_their_growth_is_told_of() {
+        let played = |crashed: bool| {
+            let mut played = episode("a", 0, true, 1);
+            if let Outcome::Scored(score) = &mut played.outcome {
+                score.metrics.insert(CRASHES.to_owned(), u8::from(crashed).into());
+            }
+            played
+        };
+        let mut unscored = episode("a", 1, true, 1);
+        unscored.outcome = Outcome::Unscored(Fault::new(FaultKind::Crash, "signal 9"));
+        let count = |episodes: &[Episode]| rollout(episodes).get(CRASHES);
+        assert_eq!(count(&[played(false), played(true), unscored.clone()]), Some(2.0));
+        assert_eq!(count(&[played(false), played(false)]), Some(0.0));
+        assert_eq!(count(&[episode("a", 0, true, 1)]), None, "no program played");
+        let told = |first: usize, then: usize| {
+            let mut crashes = Crashes::default();
+            let of = |n: usize| [vec![unscored.clone(); n], vec![played(false)]].concat();
+            let steps = [vec![of(first); SPAN], vec![of(then); SPAN]].concat();
+            let mut warnings = steps.iter().map(|episodes| crashes.warning(episodes));
+            assert!(warnings.by_ref().take(2 * SPAN - 1).all(|warning| warning.is_none()));
+            warnings.next().unwrap()
+        };
+        let warning = told(1, 3).unwrap();
+        assert!(
+            warning.starts_with("programs crashed in 30 episodes of the last 10 steps, and in 10 "),
+            "{warning}"
+        );
+        assert_eq!((told(1, 2), told(0, 0)), (None, None));
+        assert!(told(0, 1).is_some());
     }
 
     #[test]

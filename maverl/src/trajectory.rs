@@ -186,8 +186,10 @@ pub enum FaultKind {
     Panic,
     /// The orchestra returned an error of its own, or asked in an order that depends on completion.
     Orchestra,
-    /// A program that plays as an orchestra could not be started, crashed, or reported that it failed.
+    /// A program that plays as an orchestra could not be started, or reported that it failed.
     Program,
+    /// A program that plays as an orchestra, or the worker that had claimed the episode, ended while it played.
+    Crash,
 }
 
 impl FaultKind {
@@ -202,6 +204,7 @@ impl FaultKind {
             Self::Panic => "panic",
             Self::Orchestra => "orchestra",
             Self::Program => "program",
+            Self::Crash => "crash",
         }
     }
 }

@@ -1,6 +1,11 @@
 //! `maverl serve` as a process: its first line, its signals, the policies of a run, and the clients of others.
 #![allow(clippy::unwrap_used)]
 
+#[path = "serve/models.rs"]
+mod models;
+#[path = "serve/rewards.rs"]
+mod rewards;
+
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};

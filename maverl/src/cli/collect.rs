@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{ArgGroup, Args, ValueEnum};
+use maverl_kernels::sample::derive_seed;
 use serde_json::json;
 
 use super::export::{whole, writable};
@@ -18,6 +19,7 @@ use crate::collect::{
     write,
 };
 use crate::eval::EvalSpec;
+use crate::plan::Plan;
 use crate::registry::Registry;
 use crate::run_dir::disk::name;
 use crate::run_dir::{FileHash, read_rollouts};
@@ -38,21 +40,21 @@ pub(super) struct CollectArgs {
     /// Play with a checkpoint of the run in this directory, with its configuration.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["file", "named"])]
     run: Option<PathBuf>,
-    /// Checkpoint: `last`, `best` (by validation), or the number of a step.
-    #[arg(long, value_name = "WHICH", default_value = "last", requires = "run", value_parser = super::eval::which)]
-    checkpoint: Which,
+    /// Checkpoints, each of which plays: `last`, `best` (by validation), or the numbers of steps.
+    #[arg(long, value_name = "WHICH,..", value_delimiter = ',', default_value = "last", requires = "run", value_parser = super::eval::which)]
+    checkpoint: Vec<Which>,
     /// Split of the tasks to play. [default: `task.split`]
     #[arg(long, value_name = "SPLIT", conflicts_with = "from")]
     split: Option<String>,
     /// Maximum number of tasks to play. [default: all]
     #[arg(long, value_name = "N", value_parser = number::from_1, conflicts_with = "from")]
     tasks: Option<NonZeroUsize>,
-    /// Episodes to play of each task. [default: 8]
+    /// Episodes to play of each task, with each checkpoint at each temperature. [default: 8]
     #[arg(long, value_name = "N", value_parser = number::from_1, conflicts_with = "from")]
     samples: Option<NonZeroUsize>,
-    /// Temperature of every seat. [default: their own]
-    #[arg(long, value_name = "T", value_parser = number::decimal, conflicts_with = "from")]
-    temperature: Option<f32>,
+    /// Temperatures, each of which every seat has once. [default: those of the seats]
+    #[arg(long, value_name = "T,..", value_delimiter = ',', value_parser = number::decimal, conflicts_with = "from")]
+    temperature: Vec<f32>,
     /// Data sets to write.
     #[arg(long = "as", value_name = "KIND,..", value_delimiter = ',', required = true)]
     kinds: Vec<KindArg>,
@@ -257,14 +259,16 @@ impl CollectArgs {
         Ok((all, sources))
     }
 
-    /// Plays episodes.
+    /// Plays episodes with every checkpoint at every temperature.
     fn play(&self) -> Result<Gathered, Failure> {
         let registry = Registry::collect()?;
         let (layers, weights) = match &self.run {
             Some(dir) => {
-                (self.config.over(of_run(dir)?.0), Weights::Run(dir.clone(), self.checkpoint))
+                let of = |which: &Which| Weights::Run(dir.clone(), *which);
+                let weights = self.checkpoint.iter().map(of).collect();
+                (self.config.over(of_run(dir)?.0), weights)
             }
-            None => (self.config.sources(None), Weights::Start),
+            None => (self.config.sources(None), vec![Weights::Start]),
         };
         let mut plan = planned(&layers, &registry, Purpose::Eval)?;
         plan.algorithm.critic = None;
@@ -274,31 +278,61 @@ impl CollectArgs {
         }
         plan.eval.tasks = self.tasks.unwrap_or(NonZeroUsize::MAX);
         let samples = self.samples.map_or(8, |n| u32::try_from(n.get()).unwrap_or(u32::MAX));
-        let spec = EvalSpec { split, samples, temperature: self.temperature };
+        let mut temperatures: Vec<Option<f32>> =
+            self.temperature.iter().copied().map(Some).collect();
+        if temperatures.is_empty() {
+            temperatures.push(None);
+        }
+        let (mut all, mut sources) = Gathered::default();
+        for weights in &weights {
+            for &temperature in &temperatures {
+                let spec = EvalSpec { split: split.clone(), samples, temperature };
+                // Equal seeds would give similar replies at different temperatures.
+                let seed = match sources.len() {
+                    0 => plan.seed,
+                    n => derive_seed(plan.seed, n as u64),
+                };
+                let plan = Plan { seed, ..plan.clone() };
+                let (source, episodes) = self.played(&plan, &registry, weights, &spec)?;
+                all.extend(episodes);
+                sources.push(source);
+            }
+        }
+        Ok((all, sources))
+    }
+
+    /// Plays the episodes of one checkpoint at one temperature.
+    fn played(
+        &self,
+        plan: &Plan,
+        registry: &Registry,
+        weights: &Weights,
+        spec: &EvalSpec,
+    ) -> Result<(Source, Vec<Collected>), Failure> {
         let stage = format!("eval/{}", spec.split);
         let mut source = match &self.run {
             Some(dir) => of(dir, &stage)?,
             None => of_config(&self.config, &stage),
         };
-        let step = match &self.run {
-            Some(dir) => Some(Checkpoints::of(dir).open(self.checkpoint)?.state.step),
-            None => None,
+        let step = match weights {
+            Weights::Run(dir, which) => Some(Checkpoints::of(dir).open(*which)?.state.step),
+            Weights::Start => None,
         };
         let progress = train::stderr();
         let episodes = block_on(async {
-            Ok::<_, Failure>(train::play(&plan, &registry, &weights, &spec, &progress).await?)
+            Ok::<_, Failure>(train::play(plan, registry, weights, spec, &progress).await?)
         })?;
         source.steps.insert(0, episodes.len() as u64);
         source.played = Some(json!({
             "checkpoint": step,
-            "samples": samples,
-            "temperature": self.temperature,
+            "samples": spec.samples,
+            "temperature": spec.temperature,
             "seed": plan.seed.to_string(),
         }));
         let weights = source.provenance.as_ref().map(|it| it.weights.clone());
         let weights = Arc::new(weights.unwrap_or_default());
         let all = collected(&source, 0, &weights, episodes).collect();
-        Ok((all, vec![source]))
+        Ok((source, all))
     }
 }
 

@@ -264,6 +264,9 @@ pub struct RolloutConfig {
     /// If a prompt does not fit the context: the episode ends unscored, or observations are shortened.
     #[setting(level = "team")]
     pub overflow: Overflow,
+    /// Tokens of earlier turns that the chat template renders in another way: as the template has them, or as they were.
+    #[setting(level = "team")]
+    pub history: History,
     /// Share of unscored episodes above which the run stops: in an evaluation; in a step, where replaced tasks and greedy
     /// episodes are counted apart.
     #[setting(default = 0.5, range = 0.0..=1.0)]
@@ -280,6 +283,18 @@ pub enum Overflow {
     /// Observations (input fields marked `#[input(observation)]`) are shortened from their end, the longest first;
     /// each turn records how many characters were cut.
     TruncateObservation,
+}
+
+/// Tokens of earlier turns that the chat template renders in another way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum History {
+    /// As the template renders them; the turn is marked `forked`.
+    #[default]
+    Template,
+    /// As the model saw and sampled them: only what follows the last reply is rendered. The model then sees conversations
+    /// that its template never shows, such as those with earlier thoughts.
+    Append,
 }
 
 /// `[checkpoint]`

@@ -40,6 +40,8 @@ pub struct VerifierPlan {
     /// Share of the tasks that are not trained on, but used to fit the temperature of the logits.
     #[setting(default = 0.1, range = 0.0..1.0)]
     pub validation: f64,
+    /// Train although held-out questions share 13 words in a row with questions that are trained on.
+    pub allow_near: bool,
 }
 
 /// Tokens of a row whose logits are trained.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use crate::config::Overflow;
+use crate::config::{History, Overflow, RolloutConfig};
 use crate::orchestra::{Ask, AskLimits, ChatBackend, Conversation, Response};
 use crate::rollout::prompt::{Next, Room, next_prompt, text_prompt};
 use crate::rollout::timed;
@@ -19,13 +19,15 @@ pub struct ModelBackend {
     sampling: Arc<Sampling>,
     stop_ids: Vec<u32>,
     overflow: Overflow,
+    history: History,
 }
 
 impl ModelBackend {
-    /// Creates a backend with sampling parameters and the treatment of prompts that do not fit.
-    pub fn new(policy: Policy, sampling: Sampling, overflow: Overflow) -> Self {
+    /// Creates a backend with sampling parameters, and the treatment of prompts that do not fit and of earlier turns.
+    pub fn new(policy: Policy, sampling: Sampling, rollout: &RolloutConfig) -> Self {
+        let RolloutConfig { overflow, history, .. } = *rollout;
         let stop_ids = [policy.tokenizer().stop_ids(), &sampling.stop_ids].concat();
-        Self { policy, sampling: Arc::new(sampling), stop_ids, overflow }
+        Self { policy, sampling: Arc::new(sampling), stop_ids, overflow, history }
     }
 
     async fn answer(&self, conversation: &mut Conversation, ask: Ask) -> Result<Response, Fault> {
@@ -34,6 +36,7 @@ impl ModelBackend {
             context: self.policy.context(),
             max_tokens: sampling.max_tokens,
             overflow: self.overflow,
+            history: self.history,
         };
         let tokenizer = &**self.policy.tokenizer();
         let next = match ask.prompt.continued {

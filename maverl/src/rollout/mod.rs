@@ -323,11 +323,7 @@ fn model_voice(
 ) -> Arc<dyn ChatBackend> {
     let mut sampling = seat.sampling.clone();
     sampling.temperature = temperature;
-    Arc::new(ModelBackend::new(
-        policies[seat.policy].clone(),
-        (&sampling).into(),
-        plan.rollout.overflow,
-    ))
+    Arc::new(ModelBackend::new(policies[seat.policy].clone(), (&sampling).into(), &plan.rollout))
 }
 
 fn penalties(plan: &Plan) -> BTreeMap<Seat, f64> {

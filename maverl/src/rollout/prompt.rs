@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::agent::Prompt;
-use crate::config::Overflow;
+use crate::config::{History, Overflow};
 use crate::model::{ChatInput, Rendered, Tokenizer, TokenizerError};
 use crate::orchestra::Conversation;
 use crate::rollout::plain::plain;
@@ -57,6 +57,7 @@ pub(crate) struct Room {
     pub(crate) context: usize,
     pub(crate) max_tokens: usize,
     pub(crate) overflow: Overflow,
+    pub(crate) history: History,
 }
 
 /// A prompt that fits, and the conversation up to it.
@@ -72,7 +73,8 @@ pub(crate) struct Next {
 }
 
 /// Adds `prompt` to a conversation. If the rendering of the longer conversation begins with the tokens so far, ids are
-/// appended; otherwise everything is encoded again (`forked`).
+/// appended; otherwise everything is encoded again (`forked`). With [`History::Append`] they are appended in either case, if
+/// the template closes the reply as the model did.
 ///
 /// # Errors
 ///
@@ -88,7 +90,7 @@ pub(crate) fn next_prompt(
     let stops = Stops::new(templater, conversation, stop_ids);
     let compose = |longest: usize| {
         let (prompt, shortened) = cut(prompt, longest);
-        let next = compose(templater, conversation, &stops, &prompt)?;
+        let next = compose(templater, conversation, &stops, &prompt, room.history)?;
         Ok(Next { shortened, ..next })
     };
     let fits = |next: &Next| next.ids.len() + room.max_tokens <= room.context;
@@ -179,6 +181,15 @@ impl Stops {
         let all = stop_ids.iter().map(text).filter(|stop| !stop.is_empty()).collect();
         Self { said: said.map(text).unwrap_or_default(), all }
     }
+
+    /// Returns what follows the tokens so far in a text that follows the reply; `None` if the template adds anything else than
+    /// a stop token.
+    fn after<'t>(&self, text: &'t str) -> Option<&'t str> {
+        match text.strip_prefix(self.said.as_str()) {
+            Some(rest) => Some(rest),
+            None => self.all.iter().any(|stop| text.starts_with(stop)).then_some(text),
+        }
+    }
 }
 
 /// Returns the position at which a rendering continues after the tokens so far; `None` if it does not begin with them.
@@ -190,12 +201,31 @@ fn continues(text: &str, conversation: &Conversation, stops: &Stops) -> Option<u
     let rest = text
         .strip_prefix(conversation.rendered.as_str())
         .and_then(|text| text.strip_prefix(reply.content.as_str()))?;
-    let rest = match rest.strip_prefix(stops.said.as_str()) {
-        Some(rest) => rest,
-        None if stops.all.iter().any(|stop| rest.starts_with(stop)) => rest,
-        None => return None,
-    };
-    Some(text.len() - rest.len())
+    Some(text.len() - stops.after(rest)?.len())
+}
+
+/// Stand-in for the last reply, which no message contains.
+const MARK: &str = "\u{f8ff}the reply\u{f8ff}";
+
+/// Renders a conversation with a stand-in for its last reply. Returns what follows the reply, and what follows the tokens so
+/// far; `None` if the template does not show the reply once, or adds something to it.
+fn tail(
+    templater: &impl Templater,
+    conversation: &Conversation,
+    stops: &Stops,
+    (mut messages, tools): (Vec<Message>, &[Value]),
+) -> Result<Option<(String, Rendered)>, TokenizerError> {
+    let last = conversation.messages.len().checked_sub(1);
+    let reply = last.and_then(|last| messages.get_mut(last));
+    let Some(reply) = reply.filter(|reply| reply.role == Role::Assistant) else { return Ok(None) };
+    MARK.clone_into(&mut reply.content);
+    let rendered = templater.render(&messages, tools)?;
+    let text = rendered.text();
+    let mut places = text.match_indices(MARK);
+    let (Some((at, _)), None) = (places.next(), places.next()) else { return Ok(None) };
+    let closing = &text[at + MARK.len()..];
+    let from = stops.after(closing).map(|rest| text.len() - rest.len());
+    Ok(from.map(|from| (closing.to_owned(), rendered.after(from))))
 }
 
 fn compose(
@@ -203,12 +233,25 @@ fn compose(
     conversation: &Conversation,
     stops: &Stops,
     prompt: &Prompt,
+    history: History,
 ) -> Result<Next, Fault> {
     let messages = conversation.messages_with(prompt);
     let tools = conversation.tools_with(prompt);
     let template = |error| template(error, prompt);
     let rendered = templater.render(&messages, tools).map_err(template)?;
     let from = continues(rendered.text(), conversation, stops);
+    if from.is_none() && history == History::Append && !conversation.ids.is_empty() {
+        let marked = (messages.clone(), tools);
+        if let Some((closing, new)) =
+            tail(templater, conversation, stops, marked).map_err(template)?
+        {
+            let new = templater.encode_rendered(&new).map_err(template)?;
+            let ids = [conversation.ids.as_slice(), &new].concat();
+            let reply = conversation.messages.last().map_or("", |last| last.content.as_str());
+            let rendered = [conversation.rendered.as_str(), reply, &closing].concat();
+            return Ok(Next { messages, ids, rendered, shortened: 0, forked: false });
+        }
+    }
     let mut ids = from.map(|_| conversation.ids.clone()).unwrap_or_default();
     let new = rendered.after(from.unwrap_or(0));
     ids.extend(templater.encode_rendered(&new).map_err(template)?);
@@ -226,7 +269,7 @@ fn template(error: TokenizerError, prompt: &Prompt) -> Fault {
 }
 
 fn overflow(next: &Next, room: Room, even: &str) -> Fault {
-    let (tokens, Room { context, max_tokens, overflow }) = (next.ids.len(), room);
+    let (tokens, Room { context, max_tokens, overflow, .. }) = (next.ids.len(), room);
     let or = match overflow {
         Overflow::Error => "set `rollout.overflow = \"truncate_observation\"`",
         Overflow::TruncateObservation => "mark what may be cut as `#[input(observation)]`",

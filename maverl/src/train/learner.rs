@@ -40,7 +40,8 @@ const STATE: &str = "algorithm.json";
 pub(super) struct Learner {
     /// Policies in the plan's order, each with its critic.
     policies: Vec<Policy>,
-    state: AlgorithmState,
+    /// State of the algorithm.
+    pub(super) state: AlgorithmState,
     /// Mixer of the agents' values; none before its first use.
     mixer: Option<Mixer>,
     /// State of a verifier beside its weights; none before its first evaluation.

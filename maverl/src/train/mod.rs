@@ -25,6 +25,7 @@ mod follow;
 mod interrupt;
 mod kl_penalty;
 mod learner;
+mod live;
 mod measure;
 mod mixer;
 mod players;

@@ -158,9 +158,9 @@ mod tests {
         let last = StepLine { step: 10, solved: Some(0.25), ..LINE };
         let expected = "step 10/10: score 0.500, solved 0.250, 300 tokens/s, 2.0 s";
         assert_eq!(last.text(Duration::ZERO), expected);
-        let supervised = StepLine { score: None, loss: Some(0.6931), tokens: 0, ..last };
+        let supervised = StepLine { score: None, loss: Some(0.625), tokens: 0, ..last };
         let supervised = StepLine { solved: None, ..supervised };
-        assert_eq!(supervised.text(Duration::ZERO), "step 10/10: loss 0.693, 2.0 s");
+        assert_eq!(supervised.text(Duration::ZERO), "step 10/10: loss 0.625, 2.0 s");
     }
 
     #[test]

@@ -190,6 +190,8 @@ impl<W: Trainable> Run<W> {
             done.warnings
                 .push(format!("step {step}: every group has one reward; nothing was updated"));
         }
+        let crashes = self.state.warned.crashes.warning(&done.episodes);
+        done.warnings_once.extend(crashes.map(|warning| ("crashes", warning)));
         for (name, warning) in std::mem::take(&mut done.warnings_once) {
             if self.state.warned.others.insert(name.to_owned()) {
                 done.warnings.push(warning);

@@ -8,6 +8,7 @@ use crate::algo::advantage::EmaBaseline;
 use crate::algo::loss::AdaptiveKl;
 use crate::metrics::Metrics;
 use crate::plan::{AdaptiveKlPlan, Plan};
+use crate::train::live::Live;
 
 /// Name of the metric of the KL in the reward, averaged over tokens.
 pub(super) const REWARD_KL: &str = "reward_kl";
@@ -26,6 +27,9 @@ pub(super) struct AlgorithmState {
     /// Replies of each policy's opponent in the steps of the iteration that are left, as token ids: `spin`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) opponents: BTreeMap<String, BTreeMap<u64, Vec<Vec<u32>>>>,
+    /// Values of verifiers that wait to be compared with the judgement of the environment.
+    #[serde(skip_serializing_if = "Live::is_empty")]
+    pub(super) live: Live,
 }
 
 /// State of a verifier beside its weights, which an export needs too.

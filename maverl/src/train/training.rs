@@ -211,6 +211,9 @@ impl Trainable for Training<'_> {
             Dataset::Preferences(pairs) => supervised::prefer(&at, players, learner, pairs).await?,
             Dataset::Labeled(data) => verify(&at, players, learner, data).await?,
         };
+        let (metrics, warnings) = learner.state.live.step(plan, step, &stepped.episodes);
+        stepped.metrics.extend(metrics);
+        stepped.warnings.extend(warnings);
         // The plan already warns if all groups are of one.
         let expected = self.plan.task.group_size.get() == 1;
         let warning = measure::singletons(&stepped.metrics).filter(|_| !expected);

@@ -108,13 +108,17 @@ impl VerifierData {
                 same.len()
             )));
         }
-        let warning = |first: &String| {
-            format!(
-                "{} held-out questions share 13 words in a row with one that is trained on: {first}",
-                near.len()
-            )
-        };
-        Ok(near.first().map(warning))
+        let Some(first) = near.first() else { return Ok(None) };
+        let n = near.len();
+        let told = format!(
+            "{n} held-out questions share 13 words in a row with one that is trained on: {first}"
+        );
+        match plan.algorithm.verifier.allow_near {
+            true => Ok(Some(told)),
+            false => Err(problem(format!(
+                "{told}; take other tasks, or set `algorithm.verifier.allow_near = true`"
+            ))),
+        }
     }
 }
 

@@ -10,8 +10,7 @@ mod statistics;
 pub(crate) use calibration::temperature;
 pub(crate) use leaks::{Leaks, leaks};
 pub(crate) use probes::{Probed, probes};
-use statistics::auc;
-pub(crate) use statistics::{auc_interval, statistics};
+pub(crate) use statistics::{auc, auc_interval, statistics};
 
 /// Probability of a logit at a temperature.
 pub(crate) fn probability(logit: f64, temperature: f64) -> f64 {

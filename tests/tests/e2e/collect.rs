@@ -95,6 +95,29 @@ fn episodes_are_played_for_a_data_set_with_a_checkpoint_and_split_by_task() {
         assert!((row["maverl"]["temperature"].as_f64().unwrap() - 1.3).abs() < 1e-6, "{row}");
         assert_eq!(row["maverl"]["stage"], "eval/train");
     }
+    // Several checkpoints and temperatures.
+    let mut args = args.to_vec();
+    for (name, value) in [("--checkpoint", "1,2"), ("--temperature", "0.7,1.5"), ("--out", "more")]
+    {
+        let at = args.iter().position(|arg| *arg == name).unwrap();
+        args[at + 1] = value;
+    }
+    lab.run(&args).succeeded();
+    let all = ["train", "test"].map(|split| rows(&lab, &format!("more/verifier-{split}.jsonl")));
+    let mut found = std::collections::BTreeMap::new();
+    for row in all.iter().flatten() {
+        let origin = &row["maverl"];
+        let temperature = format!("{:.1}", origin["temperature"].as_f64().unwrap());
+        *found.entry((origin["version"].as_u64(), temperature)).or_insert(0) += 1;
+    }
+    assert_eq!(found.len(), 4, "{found:?}");
+    assert!(found.values().all(|rows| *rows >= 54), "{found:?}");
+    let provenance = fs::read_to_string(lab.path("more/provenance.json")).unwrap();
+    let provenance: Value = serde_json::from_str(&provenance).unwrap();
+    let played = |source: &Value| source["played"]["seed"].as_str().unwrap().to_owned();
+    let seeds: std::collections::BTreeSet<String> =
+        provenance["sources"].as_array().unwrap().iter().map(played).collect();
+    assert_eq!(seeds.len(), 4);
     let card = fs::read_to_string(lab.path("data/card.md")).unwrap();
     assert!(card.contains("path: verifier-test.jsonl") && card.contains("label `false`"), "{card}");
 }

@@ -161,6 +161,9 @@ fn every_metric_is_in_the_tables_and_every_row_of_the_tables_is_a_metric() {
     for (out, set) in settings() {
         found.extend(names(&lab.train(out, &set)));
     }
+    lab.run(&["export", "--run", "verifier", "--verifier", "--out", "exported"]).succeeded();
+    let rewarded = ["rewards.verified.verifier.path=\"exported\"", "rewards.verified.weight=0.5"];
+    found.extend(names(&lab.train("rewarded", &rewarded)));
     let server = InferenceServer::start(Protocol::Sglang, &lab.path("model"), Manner::default());
     let set = over("sglang", &[&server]);
     let set: Vec<&str> = set.iter().map(String::as_str).collect();

@@ -2,9 +2,10 @@
 
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
-use maverl::trajectory::Episode;
+use maverl::trajectory::{Episode, Outcome};
 use maverl_tests::lab::{Ended, Lab, Run, wait_until};
 use serde_json::{Map, Value};
 
@@ -165,6 +166,106 @@ fn a_run_of_workers_that_is_killed_resumes_to_the_same_end() {
     child.wait().unwrap();
     lab.run(&["train", "--resume", "killed"]).succeeded();
     assert_eq!(whole.steps(), killed.steps());
+}
+
+/// Plays four episodes, and waits to be killed in the fifth, before or after its calls: then a file in the directory `MARKS` has
+/// the id of the process. The first argument is the directory of the worker.
+const MARKED: &str = r#"
+import os, sys, time
+sys.path.insert(0, sys.argv[1])
+import search
+mark, play, played = os.path.join(os.environ["MARKS"], str(os.getpid())), search.play, 0
+def marked(episode):
+    global played
+    played += 1
+    if played == 5:
+        if os.getpid() % 2 == 0:
+            play(episode)
+        open(mark, "w").close()
+        time.sleep(600)
+    return play(episode)
+search.play = marked
+exec(compile(open(os.path.join(sys.argv[1], "worker.py")).read(), "worker.py", "exec"))
+"#;
+/// Ends workers while they play, one after another, until the run ends. Returns the result of the run, and the number of
+/// workers that were ended.
+fn killing(mut run: Child, marks: &Path) -> (Ended, usize) {
+    let mut kills = 0;
+    while run.try_wait().unwrap().is_none() {
+        std::thread::sleep(Duration::from_millis(5));
+        let playing = std::fs::read_dir(marks).unwrap().next();
+        let Some(mark) = playing.map(Result::unwrap) else { continue };
+        let pid = mark.file_name().into_string().unwrap();
+        assert!(Command::new("kill").args(["-9", &pid]).status().unwrap().success());
+        std::fs::remove_file(mark.path()).unwrap();
+        kills += 1;
+    }
+    (Ended::of(&run.wait_with_output().unwrap()), kills)
+}
+
+#[test]
+fn workers_that_are_killed_while_they_play_cost_their_episodes_and_change_no_other() {
+    if without_python("workers that are killed") {
+        return;
+    }
+    let lab = lab();
+    lab.write("marked.py", MARKED);
+    std::fs::create_dir(lab.path("marks")).unwrap();
+    let config = example("program_workers.toml");
+    let marks = lab.path("marks");
+    let command = format!(
+        "orchestra.command=[\"python3\", {:?}, {:?}]",
+        lab.path("marked.py"),
+        example("programs")
+    );
+    let env = format!("orchestra.env={{ MARKS = {marks:?} }}");
+    let set = ["steps=1", "task.tasks_per_step=24", "orchestra.processes=4", &command, &env];
+    let mut args = vec!["train", &config, "--out", "killed"];
+    args.extend(SMALL.iter().chain(&set).flat_map(|set| ["--set", set]));
+    let mut command = lab.command(&args);
+    let run = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let (ended, kills) = killing(run, &marks);
+    // The undisturbed run has the worker as it is.
+    train(&lab, "program_workers.toml", "whole", &set[..2]);
+    ended.succeeded().says(&["episodes could not be scored and teach nothing: crash: the worker"]);
+    let [whole, killed] = ["whole", "killed"].map(|name| Run(lab.path(name)));
+    let (whole, episodes) = (whole.episodes(1), killed.episodes(1));
+    assert_eq!((whole.len(), episodes.len()), (96, 96));
+    let mut crashes = 0;
+    for (ours, theirs) in whole.iter().zip(&episodes) {
+        let place = format!("{} {}", ours.task.id, ours.index);
+        assert_eq!((&ours.task.id, ours.index), (&theirs.task.id, theirs.index));
+        match &theirs.outcome {
+            Outcome::Unscored(fault) => {
+                let told = fault.to_string();
+                assert_eq!(told, "crash: the worker of the episode ended", "{place}");
+                crashes += 1;
+            }
+            Outcome::Scored(_) => {
+                assert_eq!(ours.turns, theirs.turns, "{place}");
+                assert_eq!((&ours.answer, &ours.acts), (&theirs.answer, &theirs.acts), "{place}");
+                let score = |episode: &Episode| {
+                    episode.score().map(|score| (score.reward, score.solved)).unwrap()
+                };
+                assert_eq!(
+                    (score(ours), &ours.rewards),
+                    (score(theirs), &theirs.rewards),
+                    "{place}"
+                );
+            }
+        }
+    }
+    println!(
+        "{kills} workers were killed; {crashes} of 96 episodes are unscored, the others are equal"
+    );
+    assert_eq!(crashes, kills);
+    assert!((10..30).contains(&crashes), "{crashes}");
+    let row = &killed.steps()[0];
+    let crashes = crashes as f64;
+    assert_eq!(
+        (&row["gateway/crashes"], &row["rollout/unscored/crash"]),
+        (&crashes.into(), &crashes.into())
+    );
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use maverl_tests::lab::{Lab, Run};
+use maverl_tests::lab::{Lab, Run, train_args};
 use serde_json::{Value, json};
 
 use crate::lab;
@@ -106,6 +106,21 @@ fn rows_that_a_verifier_cannot_be_trained_on_are_refused() {
     let refused = |more: &[&str], parts: &[&str]| lab.fails("refused", &with(more)).says(parts);
     write_rows(&lab, "held_out.jsonl", 130, 160);
     refused(&[], &[" held-out questions are trained on", "team collect --test-share"]);
+    let rows = |name: &str, from: usize, long: &str| {
+        write_rows(&lab, name, from, from + 20);
+        let rows = fs::read_to_string(lab.path(name)).unwrap();
+        lab.write(name, &rows.replacen("even?", long, 2));
+    };
+    let story =
+        "A train leaves at nine and comes at noon with forty people who paid two coins each";
+    rows("labeled.jsonl", 100, story);
+    rows("held_out.jsonl", 200, &format!("even? {story}"));
+    let near = "held-out questions share 13 words in a row with one that is trained on: ";
+    refused(&[], &[near, "`algorithm.verifier.allow_near = true`"]);
+    let allowed =
+        lab.run(&train_args("allowed", &with(&["steps=1", "algorithm.verifier.allow_near=true"])));
+    allowed.succeeded().says(&[near]);
+    write_rows(&lab, "labeled.jsonl", 100, 140);
     lab.write("held_out.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}\n");
     refused(&[], &["there is no `label`"]);
     write_rows(&lab, "held_out.jsonl", 200, 220);

@@ -40,6 +40,10 @@ fn parts_of_the_reward_that_cannot_be_are_reported() {
         &["`rewards.style.server.url` holds a key"],
     );
     says(
+        "rewards.style.server.url = \"http://169.254.169.254/v1\"",
+        &["`rewards.style.server.url` is a link-local address", "write another address"],
+    );
+    says(
         "rewards.style.verifier.path = \"nowhere\"",
         &["there is no directory `nowhere`; it was looked for at"],
     );

@@ -75,10 +75,12 @@ impl Templater for Fake {
 }
 
 fn room(context: usize, overflow: Overflow) -> Room {
-    Room { context, max_tokens: 10, overflow }
+    Room { context, max_tokens: 10, overflow, history: History::Template }
 }
 
-const ROOMY: Room = Room { context: 1000, max_tokens: 10, overflow: Overflow::Error };
+const ROOMY: Room =
+    Room { context: 1000, max_tokens: 10, overflow: Overflow::Error, history: History::Template };
+const APPENDING: Room = Room { history: History::Append, ..ROOMY };
 
 fn next(fake: &Fake, conversation: &Conversation, text: &str) -> Next {
     next_prompt(fake, conversation, &Prompt::user(text), &[END_ID], ROOMY).unwrap()
@@ -238,13 +240,17 @@ fn fixture(family: &str) -> Tokenizer {
 
 /// Runs a conversation with a real template, in which the model gives these replies, and returns each next prompt.
 fn converse(tokenizer: &Tokenizer, replies: &[&str]) -> Vec<(Next, Conversation)> {
+    converse_in(tokenizer, replies, ROOMY)
+}
+
+fn converse_in(tokenizer: &Tokenizer, replies: &[&str], room: Room) -> Vec<(Next, Conversation)> {
     let stop = tokenizer.stop_ids()[0];
     let mut conversation = Conversation::default();
     let mut prompts = Vec::new();
     for (i, reply) in replies.iter().enumerate() {
         let prompt = Prompt::user(format!("question {i}"));
         let next =
-            next_prompt(tokenizer, &conversation, &prompt, tokenizer.stop_ids(), ROOMY).unwrap();
+            next_prompt(tokenizer, &conversation, &prompt, tokenizer.stop_ids(), room).unwrap();
         prompts.push((next.clone(), conversation));
         // Characters one by one: ids that encoding the reply would not give.
         let singly = reply.chars().map(|char| tokenizer.encode(&char.to_string()).unwrap());
@@ -290,6 +296,50 @@ fn a_conversation_forks_where_qwen3_forgets_a_thought_and_only_there() {
         }
         assert_eq!(tokenizer.decode_raw(&next.ids), next.rendered);
     }
+}
+
+#[test]
+fn a_history_that_is_appended_to_keeps_every_sampled_token_whatever_the_template_forgets() {
+    let tokenizer = fixture("qwen3");
+    let replies =
+        ["<think>\nhm\n</think>\n\none", "two", "<think>\nso\n</think>\n\nfour", "five", "six"];
+    let prompts = converse_in(&tokenizer, &replies, APPENDING);
+    for (i, (next, before)) in prompts.iter().enumerate() {
+        assert!(!next.forked && next.ids.starts_with(&before.ids), "{i}");
+        assert_eq!(tokenizer.decode_raw(&next.ids), next.rendered, "{i}");
+        let question = format!("<|im_start|>user\nquestion {i}<|im_end|>\n<|im_start|>assistant\n");
+        assert!(next.rendered.ends_with(&question), "{}", next.rendered);
+        assert_eq!(next.messages.len(), 2 * i + 1);
+    }
+    let (last, _) = &prompts[4];
+    assert_eq!(last.rendered.matches("<think>").count(), 2, "{}", last.rendered);
+    // Where a template keeps earlier turns, there is no difference.
+    for family in ["qwen2", "llama"] {
+        let tokenizer = fixture(family);
+        let [kept, appended] =
+            [ROOMY, APPENDING].map(|room| converse_in(&tokenizer, &replies[3..], room));
+        for ((kept, _), (appended, _)) in kept.iter().zip(&appended) {
+            assert_eq!(kept, appended, "{family}");
+        }
+    }
+}
+
+#[test]
+fn a_reply_that_the_template_signs_or_shows_twice_forks_a_history_that_is_appended_to_as_well() {
+    let ask = |fake: &Fake, earlier: &Conversation| {
+        next_prompt(fake, earlier, &Prompt::user("more"), &[END_ID], APPENDING).unwrap()
+    };
+    for earlier in [|reply: &str| format!("{reply} (signed)"), |reply: &str| reply.repeat(2)] {
+        let fake = Fake { earlier };
+        let first = ask(&fake, &Conversation::default());
+        assert!(ask(&fake, &answered(first, "b", &[B, END_ID])).forked);
+    }
+    let upper = Fake { earlier: |reply| reply.replace('b', "c") };
+    let first = ask(&upper, &Conversation::default());
+    let conversation = answered(first, "b", &[B, END_ID]);
+    let next = ask(&upper, &conversation);
+    assert!(!next.forked && next.ids.starts_with(&conversation.ids));
+    assert_eq!(upper.decode_raw(&next.ids), next.rendered);
 }
 
 #[test]
@@ -408,7 +458,7 @@ fn real_templates_show_tools_and_their_results() {
     }
 }
 
-const ROOMY_REAL: Room = Room { context: 100_000, max_tokens: 10, overflow: Overflow::Error };
+const ROOMY_REAL: Room = Room { context: 100_000, ..ROOMY };
 
 /// The prompt of a script or an endpoint equals that of a model: tools and system section included.
 #[test]

@@ -113,6 +113,8 @@ pub(super) struct Course<'e> {
     tokens: u64,
     counts: Counts,
     rewarded: bool,
+    /// The program, or the worker of the episode, ended while it played.
+    pub(super) crashed: bool,
     pub(super) jobs: FuturesUnordered<BoxFuture<'static, Done>>,
     pub(super) end: Option<End>,
     /// Name of the first field of sampling that had no effect.
@@ -143,6 +145,7 @@ impl<'e> Course<'e> {
             tokens: 0,
             counts: Counts::default(),
             rewarded: false,
+            crashed: false,
             jobs: FuturesUnordered::new(),
             end: None,
             ignored: None,

@@ -260,7 +260,7 @@ impl Gateway {
                     Player::Worker(_) => status.to_string(),
                 },
             };
-            break shared.lost(&course, message);
+            break shared.lost(&mut course, message);
         };
         shared.warn(course.ignored);
         match course.close(end) {
@@ -363,18 +363,20 @@ impl Shared {
             }
             Some(BY_POLICY) => End::Answer(None),
             Some(BY_PROGRAM) => fault(left.message()),
-            // Clients raise refusals, so most programs end with them.
-            _ if course.limited() => End::Answer(None),
-            _ if self.options.on_crash == OnCrash::Score => End::Answer(None),
-            _ => fault(left.message()),
+            _ => self.lost(course, left.message()),
         }
     }
 
-    /// Returns the end of an episode whose worker is gone.
-    fn lost(&self, course: &Course<'_>, message: String) -> End {
-        match course.limited() || self.options.on_crash == OnCrash::Score {
-            true => End::Answer(None),
-            false => End::Fault(Fault::new(FaultKind::Program, message)),
+    /// Returns the end of an episode whose program crashed, or whose worker is gone.
+    fn lost(&self, course: &mut Course<'_>, message: String) -> End {
+        // Clients raise refusals, so most programs end with them.
+        if course.limited() {
+            return End::Answer(None);
+        }
+        course.crashed = true;
+        match self.options.on_crash {
+            OnCrash::Score => End::Answer(None),
+            OnCrash::Unscored => End::Fault(Fault::new(FaultKind::Crash, message)),
         }
     }
 

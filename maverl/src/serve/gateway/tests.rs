@@ -2,6 +2,7 @@
 
 mod dialects;
 mod ends;
+mod malformed;
 mod workers;
 
 use std::net::SocketAddr;
@@ -47,12 +48,17 @@ fn loud(_: &Ask, messages: &[Message]) -> String {
 
 /// Returns a runner of a program in a directory. Every seat replies loudly, after so many yields.
 fn program(options: ProgramOptions, dir: &TempDir, yields: fn(&Ask) -> u64) -> EpisodeRunner {
+    program_of(options, dir, Talker { say: loud, yields })
+}
+
+/// Returns a runner of a program in a directory, with the model of every seat.
+fn program_of(options: ProgramOptions, dir: &TempDir, talker: Talker) -> EpisodeRunner {
     let gateway = Arc::new(Gateway::bind(options, dir.path()).unwrap());
     let flow = Flow::new(move |_, team| {
         let gateway = Arc::clone(&gateway);
         Box::pin(async move { gateway.play(team, seats()).await })
     });
-    runner(flow, Talker { say: loud, yields })
+    runner(flow, talker)
 }
 
 /// An episode that is being played by a program that waits.
@@ -72,8 +78,12 @@ impl Played {
     }
 
     async fn with(options: ProgramOptions, yields: fn(&Ask) -> u64) -> Self {
+        Self::of(options, Talker { say: loud, yields }).await
+    }
+
+    async fn of(options: ProgramOptions, talker: Talker) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let runner = Arc::new(program(options, &dir, yields));
+        let runner = Arc::new(program_of(options, &dir, talker));
         let playing = Arc::clone(&runner);
         let episode = tokio::spawn(async move {
             playing.play(EpisodeRequest { task: task("p"), index: 0, seed: 3 }).await

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures::StreamExt as _;
 use serde_json::{Map, json};
 use tonic::Request;
 use tonic::transport::{Channel, Endpoint};
@@ -352,6 +353,134 @@ async fn an_environment_behind_a_server_judges_as_it_does_itself() {
 }
 
 #[cfg(feature = "tls")]
+/// Number of episodes of the comparison with the environment itself, and of those that are open at once.
+const EPISODES: usize = 1000;
+const AT_ONCE: usize = 64;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_episodes_of_two_clients_at_once_end_as_in_the_environment_itself() {
+    let served =
+        Served::start(Arc::new(MathEnvironment::default()), AT_ONCE, Duration::from_secs(60)).await;
+    let open = start(served.server.router().unwrap(), Limits::default()).await;
+    let client = || {
+        let url = format!("http://{}", open.address);
+        let mut client: GrpcEnvironment = serde_json::from_value(json!({ "url": url })).unwrap();
+        tokio::task::spawn_blocking(move || {
+            Environment::start(&mut client, Path::new("")).map(|()| client)
+        })
+    };
+    let clients = [client().await.unwrap().unwrap(), client().await.unwrap().unwrap()];
+    let local = MathEnvironment::default();
+    let remote = futures::stream::iter(0..EPISODES)
+        .map(|i| played(&clients[i % 2], &served.tasks, i))
+        .buffered(AT_ONCE)
+        .collect::<Vec<_>>()
+        .await;
+    let (mut solved, mut acts) = (0, 0);
+    for (i, remote) in remote.into_iter().enumerate() {
+        solved += usize::from(remote.2.solved);
+        acts += remote.1.len();
+        assert_eq!(remote, played(&local, &served.tasks, i).await, "episode {i}");
+    }
+    println!("{EPISODES} episodes with {acts} actions, of which {solved} are solved");
+    assert!(solved > EPISODES / 4 && acts > EPISODES, "{solved} {acts}");
+    assert_eq!(served.server.sessions(), 0);
+}
+
+/// Plays episode `i`: none to three actions, then a right answer, a wrong one or none. Returns what the team sees, and the
+/// score.
+async fn played(
+    environment: &dyn DynEnvironment,
+    tasks: &[Task],
+    i: usize,
+) -> (Option<String>, Vec<Observation>, Score) {
+    let task = &tasks[i % tasks.len()];
+    let mut session = environment.open(task, i as u64).await.unwrap();
+    let question = environment.question(&session);
+    let mut seen = Vec::new();
+    for act in 0..i / 2 % 4 {
+        let action = Action::Text((i + act).to_string());
+        seen.push(environment.act(&mut session, action).await.unwrap());
+    }
+    let right = task.data["answers"][0].as_str().unwrap();
+    let answer = [Some(right), Some("-77"), None][i % 3];
+    let score = environment.score(&session, answer).await.unwrap();
+    environment.close(session).await.unwrap();
+    (question, seen, score)
+}
+
+/// Beginning of a connection of HTTP/2, with a frame of settings.
+const BEGIN: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00";
+
+/// Returns a frame of HTTP/2.
+fn frame(kind: u8, flags: u8, stream: u32, body: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(body.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), body].concat()
+}
+
+/// Sends bytes, and reads until the server closes the connection. Returns the kinds of its frames.
+fn answered(address: std::net::SocketAddr, sent: &[u8]) -> Vec<u8> {
+    use std::io::{Read as _, Write as _};
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    // A server may close the connection before it has read all of it.
+    let _ = stream.write_all(sent);
+    let (mut bytes, mut buffer) = (Vec::new(), [0; 4096]);
+    loop {
+        match stream.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(n) => bytes.extend_from_slice(&buffer[..n]),
+            Err(error) => {
+                assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "it stays open");
+                break;
+            }
+        }
+    }
+    let (mut kinds, mut rest) = (Vec::new(), bytes.as_slice());
+    while let [a, b, c, kind, _, _, _, _, _, after @ ..] = rest {
+        kinds.push(*kind);
+        let length = u32::from_be_bytes([0, *a, *b, *c]) as usize;
+        rest = after.get(length..).unwrap_or_default();
+    }
+    kinds
+}
+
+/// Kind of the frame that ends a connection.
+const GO_AWAY: u8 = 7;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn frames_that_http_2_forbids_end_their_connection_and_no_other() {
+    let (served, _) = Served::counter().await;
+    let session = served.session().await;
+    let mut client = served.client();
+    assert_eq!(client.act(act(&session, 1, "a")).await.unwrap().into_inner().text, "1 a");
+    let wrong = [
+        ("no frame", vec![0xff; 64]),
+        ("data of the connection", frame(0, 0, 0, b"x")),
+        ("data of a stream that is not open", frame(0, 0, 1, b"x")),
+        ("headers that are not packed", frame(1, 4, 1, &[0xff; 20])),
+        ("headers of a stream of the server", frame(1, 4, 2, &[0x82])),
+        ("settings of three bytes", frame(4, 0, 0, b"abc")),
+        ("a window that does not grow", frame(8, 0, 0, &[0; 4])),
+        ("a ping of three bytes", frame(6, 0, 0, b"abc")),
+        ("a continuation of nothing", frame(9, 4, 1, b"")),
+        ("a push of a client", frame(5, 4, 1, &[0, 0, 0, 2, 0x82])),
+    ];
+    let address = served.running.address;
+    let storm = move || {
+        for _ in 0..20 {
+            for (name, sent) in &wrong {
+                let kinds = answered(address, &[BEGIN, sent.as_slice()].concat());
+                assert!(kinds.contains(&GO_AWAY), "{name}: {kinds:?}");
+            }
+        }
+        answered(address, b"PRI * HTTP/2.0\r\n\r\nno more of it");
+    };
+    tokio::task::spawn_blocking(storm).await.unwrap();
+    assert_eq!(client.act(act(&session, 2, "b")).await.unwrap().into_inner().text, "2 b");
+    assert_eq!(served.server.sessions(), 1);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_over_tls_is_trusted_by_its_certificate_alone() {
     let file = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("src/serve/tls").join(name);

@@ -147,7 +147,7 @@ impl Batch {
             let (mut parts, mut given) = (Vec::new(), Vec::new());
             let mut next = Some(step);
             while let Some(step) = next {
-                parts.extend(reply.read(&step));
+                Part::append(&mut parts, reply.read(&step));
                 if reply.reports(job) {
                     first.get_or_insert_with(Instant::now);
                 }

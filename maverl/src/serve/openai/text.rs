@@ -30,6 +30,19 @@ pub(in crate::serve) enum Part {
     Call(Call),
 }
 
+impl Part {
+    /// Adds parts to others. Texts of one kind that follow each other become one part, and so one event of a stream.
+    pub(in crate::serve) fn append(parts: &mut Vec<Self>, more: Vec<Self>) {
+        for part in more {
+            match (parts.last_mut(), part) {
+                (Some(Self::Content(text)), Self::Content(more))
+                | (Some(Self::Reasoning(text)), Self::Reasoning(more)) => text.push_str(&more),
+                (_, part) => parts.push(part),
+            }
+        }
+    }
+}
+
 /// Expected parts of a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(in crate::serve) struct Shape {

@@ -103,6 +103,7 @@ impl Course<'_> {
         log("gateway/rewritten", f64::from(carried - continued));
         log("gateway/raced", self.order.raced as f64);
         log("gateway/limits", f64::from(limits));
+        log("gateway/crashes", f64::from(u8::from(self.crashed)));
         if carried > 0 {
             log("gateway/prefix_reuse", f64::from(continued) / f64::from(carried));
         }

@@ -30,8 +30,8 @@ async fn the_exit_code_of_a_program_says_how_its_episode_ends() {
         ("echo nothing", Ok(None)),
         ("exit 65", Ok(None)),
         ("echo busy >&2; exit 75", Err("program: the program ended with exit status: 75: busy")),
-        ("exit 3", Err("program: the program ended with exit status: 3")),
-        ("kill -9 $$", Err("program: the program ended with signal: 9 (SIGKILL)")),
+        ("exit 3", Err("crash: the program ended with exit status: 3")),
+        ("kill -9 $$", Err("crash: the program ended with signal: 9 (SIGKILL)")),
         (
             "echo '{\"answer\": [1]}'",
             Err("program: the program's report: `answer` is [1]; write a text or null"),
@@ -53,6 +53,9 @@ async fn the_exit_code_of_a_program_says_how_its_episode_ends() {
     }
     let scored = shell("exit 3", |options| options.on_crash = OnCrash::Score).await;
     assert_eq!(outcome(&scored), Ok(None));
+    assert_eq!(metric(&scored, "gateway/crashes"), Some(1.0));
+    let gave_up = shell("exit 65", |_| ()).await;
+    assert_eq!(metric(&gave_up, "gateway/crashes"), Some(0.0));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -131,7 +131,7 @@ async fn the_end_of_a_worker_ends_its_episode_and_no_other() {
     let first = attached.play("p");
     attached.claim().await;
     attached.worker.end();
-    assert_eq!(fault(&first.await.unwrap()), "program: the worker of the episode ended");
+    assert_eq!(fault(&first.await.unwrap()), "crash: the worker of the episode ended");
     attached.gateway.shared.workers.admit(KEY);
     let second = attached.play("q");
     let (id, key) = attached.claim().await;
@@ -221,7 +221,7 @@ async fn a_worker_that_dies_or_hangs_is_started_again_and_costs_its_own_episode_
         let episode = episode.await.unwrap();
         match *id {
             "die" => {
-                assert_eq!(fault(&episode), "program: the worker of the episode ended");
+                assert_eq!(fault(&episode), "crash: the worker of the episode ended");
                 assert!(episode.log.contains("last words ***"), "{}", episode.log);
             }
             "hang" => assert!(fault(&episode).contains("made no request for 1 s")),
@@ -242,4 +242,31 @@ async fn a_claim_after_the_end_of_the_run_is_gone() {
     let gone = attached.post("/claim", &json!({}), KEY).await;
     assert_eq!((gone.status, &gone.json()["error"]["code"]), (410, &json!("run_over")));
     episode.abort();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn malformed_requests_of_a_worker_take_no_episode() {
+    let attached = Attached::new(|_| ());
+    let episode = attached.play("p");
+    for (path, body) in [
+        ("/claim", json!([])),
+        ("/claim", json!({"max": 0})),
+        ("/claim", json!({"max": "x"})),
+        ("/claim", json!({"max": 1000})),
+        ("/claim", json!({"wait_s": -1})),
+        ("/claim", json!({"wait_s": 31})),
+        ("/claim", json!({"worker": 5})),
+        ("/claim", json!({"other": 1})),
+        ("/heartbeat", json!(null)),
+        ("/heartbeat", json!({"episodes": 5})),
+        ("/heartbeat", json!({"episodes": [1]})),
+    ] {
+        let answer = attached.post(path, &body, KEY).await;
+        assert_eq!(answer.status, 400, "{path} {body}: {}", answer.body);
+        assert!(!answer.message().is_empty());
+    }
+    let (id, key) = attached.claim().await;
+    let path = format!("/episodes/{id}/finish");
+    assert_eq!(attached.post(&path, &json!({"answer": "yes"}), &key).await.status, 200);
+    assert!(episode.await.unwrap().score().unwrap().solved);
 }

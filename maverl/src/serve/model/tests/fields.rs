@@ -232,6 +232,27 @@ async fn tools_are_rendered_unless_there_shall_be_no_call() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_request_has_at_most_4096_messages_and_256_tools() {
+    let served = Served::start(ModelSettings::default()).await;
+    let messages = |n: usize| json!({"messages": vec![json!({"role": "user", "content": "x"}); n]});
+    let tool = |i: usize| json!({"type": "function", "function": {"name": format!("f{i}")}});
+    let tools = |n: usize| json!({"tools": (0..n).map(tool).collect::<Vec<_>>()});
+    for (fields, param, words) in [
+        (messages(4097), "messages", "4097 messages; a request may have 4096"),
+        (tools(257), "tools", "257 tools; a request may have 256"),
+    ] {
+        let answer = served.chat(fields).await;
+        assert_eq!((answer.status, &answer.json()["error"]["param"]), (400, &json!(param)));
+        assert!(answer.message().contains(words), "{}", answer.body);
+    }
+    // One less is read; the context of this model is shorter.
+    for fields in [messages(4096), tools(256)] {
+        let (status, code, _) = refused(&served, fields).await;
+        assert_eq!((status, code.as_str()), (400, "context_length_exceeded"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn paths_methods_models_and_bodies_that_are_not_there_are_answered_in_openais_shape() {
     let served = Served::start(ModelSettings::default()).await;
     let address = served.address();

@@ -124,6 +124,20 @@ fn fragment() -> impl Strategy<Value = &'static str> {
     ])
 }
 
+#[test]
+fn texts_that_follow_each_other_are_one_part_and_calls_stay_apart() {
+    let content = |text: &str| Part::Content(text.to_owned());
+    let reasoning = |text: &str| Part::Reasoning(text.to_owned());
+    let call = || Part::Call(Call { name: "f".to_owned(), arguments: Default::default() });
+    let mut parts = vec![reasoning("a")];
+    Part::append(&mut parts, vec![reasoning("b"), content("c")]);
+    Part::append(&mut parts, Vec::new());
+    Part::append(&mut parts, vec![content("d"), call(), call(), content("e")]);
+    Part::append(&mut parts, vec![content("f")]);
+    let expected = [reasoning("ab"), content("cd"), call(), call(), content("ef")];
+    assert_eq!(parts, expected);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2000) })]
 
