@@ -192,10 +192,7 @@ pub(super) struct Devices {
 
 impl Devices {
     /// Opens the device of the options, and the own devices of worker groups, each once.
-    pub(super) fn open(
-        choice: DeviceChoice,
-        workers: &[WorkerSpec],
-    ) -> Result<Self, RuntimeError> {
+    pub(super) fn open(choice: DeviceChoice, workers: &[WorkerSpec]) -> Result<Self, RuntimeError> {
         let mut opened = Vec::new();
         let without = workers.iter().filter(|worker| worker.device.is_none()).collect();
         let shared = Asked { key: KEY.to_owned(), choice, workers: without }.open(&mut opened)?;

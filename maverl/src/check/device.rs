@@ -48,12 +48,7 @@ pub(super) fn check(plan: &Plan, problems: &mut Problems<'_>) {
 }
 
 /// Reports the device of a key, if it cannot be used here or does not support the worker groups.
-fn usable(
-    at: &[String],
-    device: DeviceChoice,
-    specs: &[&WorkerSpec],
-    problems: &mut Problems<'_>,
-) {
+fn usable(at: &[String], device: DeviceChoice, specs: &[&WorkerSpec], problems: &mut Problems<'_>) {
     let name = key(at);
     if let Some([reason, remedy]) = device.unavailable_parts() {
         let message = format!("`{name}` is \"{device}\", which cannot be used here: {reason}");
@@ -184,7 +179,11 @@ fn compare(
             }
             false => "train adapters (`lora`) or a smaller model, or use a larger GPU",
         };
-        problems.value(&asked_at(plan, &on), message, help.to_owned());
+        let apart = match on.len() {
+            1 => "",
+            _ => ", or give a worker group another device (`worker_groups.NAME.device`)",
+        };
+        problems.value(&asked_at(plan, &on), message, format!("{help}{apart}"));
         return None;
     }
     let rollout = sum(DeviceMemory::rollout);
@@ -258,9 +257,13 @@ mod tests {
             (warning, text)
         };
         let (_, error) = told(13);
-        for part in
-            ["takes 14.00 GiB", "memory of cuda:0, which has 13.00 GiB", "moments 6.00 GiB", "(`lora`)"]
-        {
+        for part in [
+            "takes 14.00 GiB",
+            "memory of cuda:0, which has 13.00 GiB",
+            "moments 6.00 GiB",
+            "(`lora`)",
+            "`worker_groups.NAME.device`",
+        ] {
             assert!(error.contains(part), "{part}: {error}");
         }
         let (warning, error) = told(20);

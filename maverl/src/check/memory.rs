@@ -64,10 +64,8 @@ pub(super) fn check(
         matches!(device.0, DeviceChoice::Cuda(_))
     };
     let summaries = plan.workers.iter().zip(plan.summary().workers);
-    let workers: Vec<WorkerSummary> = summaries
-        .filter(|(worker, _)| !on_gpu(worker))
-        .map(|(_, summary)| summary)
-        .collect();
+    let workers: Vec<WorkerSummary> =
+        summaries.filter(|(worker, _)| !on_gpu(worker)).map(|(_, summary)| summary).collect();
     let need = Need::of(&workers, purpose);
     let bare = |worker: &WorkerPlan| weights::absent(&worker.source);
     let elsewhere = purpose == Purpose::Plan && plan.workers.iter().any(bare);

@@ -46,7 +46,7 @@ fn strangers(config: &Config, workers: &[&str], problems: &mut Problems<'_>) {
     let known = || workers.iter().copied();
     for name in config.worker_groups.keys().filter(|name| !workers.contains(&name.as_str())) {
         let message = format!(
-            "no agent uses a worker group `{name}`; the worker groups of the plan are {}",
+            "no agent uses a worker group `{name}`; worker groups of the plan: {}",
             list(known())
         );
         let help = match did_you_mean(name, known()) {

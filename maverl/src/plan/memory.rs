@@ -46,7 +46,8 @@ impl DeviceMemory {
 pub(super) fn devices(plan: &Plan) -> Option<String> {
     let device = plan.runtime.device.0;
     plan.workers.iter().find(|worker| plan.device_of(worker).0 != device)?;
-    let of = |worker: &WorkerPlan| format!("worker `{}` on {}", worker.name, plan.device_of(worker).0);
+    let of =
+        |worker: &WorkerPlan| format!("worker `{}` on {}", worker.name, plan.device_of(worker).0);
     let workers: Vec<String> = plan.workers.iter().map(of).collect();
     let advantages = match plan.algorithm.preset.is_supervised() {
         true => String::new(),

@@ -193,8 +193,7 @@ async fn each_worker_group_computes_what_it_computes_where_all_are_on_its_device
         .worker_devices()
         .map(|of| (of.worker.as_str(), of.name.as_str(), of.device))
         .collect();
-    let expected =
-        [("a", "emulated", emulated), ("b", "cpu", cpu), ("c", "emulated", emulated)];
+    let expected = [("a", "emulated", emulated), ("b", "cpu", cpu), ("c", "emulated", emulated)];
     assert_eq!(found, expected);
     assert_eq!((runtime.device(), runtime.resolved_device()), ("emulated", emulated));
     let counted: Vec<bool> =

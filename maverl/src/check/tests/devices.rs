@@ -62,7 +62,7 @@ worker_group = "own"
 device = "cpu"
 "#,
         r#"
-  x no agent uses a worker group `owm`; the worker groups of the plan are `own` and `tiny`
+  x no agent uses a worker group `owm`; worker groups of the plan: `own` and `tiny`
    ,-[run.toml:3:16]
  3 | [worker_groups.owm]
    :                ^^^
@@ -71,7 +71,7 @@ device = "cpu"
 "#,
     );
     let found = told("[worker_groups.answers]\ndevice = \"cpu\"");
-    assert!(found.contains("the worker groups of the plan are `tiny`"), "{found}");
+    assert!(found.contains("worker groups of the plan: `tiny`"), "{found}");
     let help = "write `worker_group = \"answers\"` for an agent, or remove the table";
     assert!(found.contains(help), "{found}");
 }
@@ -84,7 +84,10 @@ fn a_table_of_a_worker_group_has_a_name_and_a_device() {
             &["its keys stand under a name: `[worker_groups.NAME]`"][..],
         ),
         ("[worker_groups]\ntiny = \"cpu\"", &["write `worker_groups.tiny.device = \"cpu\"`"]),
-        ("[worker_groups.tiny]\ndevise = \"cpu\"", &["`devise`", "did you mean `device`?"]),
+        (
+            "[worker_groups.tiny]\ndevise = \"cpu\"",
+            &["`worker_groups.tiny.devise`", "did you mean `device`?"],
+        ),
         (
             "[worker_groups.tiny]\ndevice = \"gpu\"",
             &["\"gpu\"", "expected \"cpu\", \"auto\", \"cuda\", \"cuda:1\" or \"emulated\""],
@@ -168,8 +171,5 @@ fn memory_is_predicted_for_the_worker_groups_on_a_device() {
     assert_eq!(on(&own("emulated")), [emulated("own")]);
     let runtime = "[runtime]\ndevice = \"emulated\"\n";
     assert_eq!(on(&format!("{}{runtime}", own("cpu"))), [emulated("tiny")]);
-    assert_eq!(
-        on(&format!("{}{runtime}", own("emulated"))),
-        [emulated("own"), emulated("tiny")]
-    );
+    assert_eq!(on(&format!("{}{runtime}", own("emulated"))), [emulated("own"), emulated("tiny")]);
 }
