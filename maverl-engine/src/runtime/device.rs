@@ -10,7 +10,7 @@ use super::parity::DeviceKernels;
 #[cfg(feature = "cuda")]
 use crate::model::ops::device::{self, Device};
 use crate::model::{HfConfig, ModelFiles};
-use crate::runtime::{AdapterSpec, RuntimeError, WorkerSpec};
+use crate::runtime::{AdapterSpec, Runtime, RuntimeError, WorkerSpec};
 #[cfg(feature = "cuda")]
 use maverl_kernels::cuda::{Driver, Emulated, Gpu, Kernels, MODEL};
 #[cfg(feature = "cuda")]
@@ -119,7 +119,19 @@ impl DeviceChoice {
     }
 }
 
-/// A device that is open.
+/// Device of a worker group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerDevice {
+    /// Name of the worker group.
+    pub worker: String,
+    /// Name of the device, with the reason for an automatic choice.
+    pub name: String,
+    /// The device, never the automatic choice.
+    pub device: DeviceChoice,
+}
+
+/// A device that is open. Clones share it.
+#[derive(Clone)]
 pub(crate) enum OpenDevice {
     Cpu,
     #[cfg(feature = "cuda")]
@@ -129,52 +141,16 @@ pub(crate) enum OpenDevice {
 }
 
 impl OpenDevice {
-    /// Returns the device that a choice led to.
-    pub(crate) fn resolved(&self, choice: DeviceChoice) -> DeviceChoice {
-        match (self, choice) {
-            (Self::Cpu, _) => DeviceChoice::Cpu,
-            #[cfg(feature = "cuda")]
-            (_, DeviceChoice::Auto) => DeviceChoice::Cuda(0),
-            #[cfg(feature = "cuda")]
-            (_, choice) => choice,
-        }
-    }
-
-    /// Opens a device for worker groups. Returns its name too, with the reason for an automatic choice.
-    pub(crate) fn open(
-        choice: DeviceChoice,
-        workers: &[WorkerSpec],
-    ) -> Result<(Self, String), RuntimeError> {
+    /// Opens a device. Returns its name too, or the reason why it cannot be opened.
+    pub(crate) fn open(choice: DeviceChoice) -> Result<(Self, String), String> {
         match choice {
             DeviceChoice::Cpu => Ok((Self::Cpu, choice.to_string())),
-            DeviceChoice::Auto => match Self::first(workers) {
-                Ok((device, name)) => Ok((device, format!("{name}, the first GPU"))),
-                Err(RuntimeError::Device { reason, .. }) => {
-                    Ok((Self::Cpu, format!("cpu, because no GPU can be used: {reason}")))
-                }
-                Err(error) => Err(error),
-            },
-            DeviceChoice::Cuda(_) | DeviceChoice::Emulated => {
-                check(choice, workers, |_| None)?;
-                Self::accelerator(choice)
-            }
+            _ => Self::accelerator(choice),
         }
-    }
-
-    /// Opens the first GPU, if it supports the worker groups.
-    fn first(workers: &[WorkerSpec]) -> Result<(Self, String), RuntimeError> {
-        let choice = DeviceChoice::Cuda(0);
-        // A model that cannot be read is reported when it is loaded.
-        let config = |worker: &WorkerSpec| {
-            worker.source.fetch().ok()?;
-            HfConfig::load(&ModelFiles::new(&worker.source)).ok()
-        };
-        check(choice, workers, config)?;
-        Self::accelerator(choice)
     }
 
     #[cfg(feature = "cuda")]
-    fn accelerator(choice: DeviceChoice) -> Result<(Self, String), RuntimeError> {
+    fn accelerator(choice: DeviceChoice) -> Result<(Self, String), String> {
         let (kernels, name) = Self::kernels(choice)?;
         let device = match kernels {
             DeviceKernels::Cuda(gpu) => Self::Cuda(Device::new(gpu)),
@@ -185,48 +161,151 @@ impl OpenDevice {
 
     /// Opens the kernels of a device that is not the CPU.
     #[cfg(feature = "cuda")]
-    pub(super) fn kernels(choice: DeviceChoice) -> Result<(DeviceKernels, String), RuntimeError> {
+    pub(super) fn kernels(choice: DeviceChoice) -> Result<(DeviceKernels, String), String> {
         let number = match choice {
-            DeviceChoice::Cpu | DeviceChoice::Auto => {
-                return Err(refused(choice, "it has no kernels".to_owned()));
-            }
+            DeviceChoice::Cpu | DeviceChoice::Auto => return Err("it has no kernels".to_owned()),
             DeviceChoice::Emulated => {
-                let emulated = Emulated::shared(&MODEL).map_err(|error| refused(choice, error))?;
+                let emulated = Emulated::shared(&MODEL)?;
                 return Ok((DeviceKernels::Emulated(Kernels::new(emulated)), choice.to_string()));
             }
             DeviceChoice::Cuda(number) => number,
         };
-        let failed = |error: maverl_kernels::cuda::CudaError| refused(choice, error.to_string());
+        let failed = |error: maverl_kernels::cuda::CudaError| error.to_string();
         let gpu = Gpu::with_modules(number, &MODEL).map_err(failed)?;
         let name = format!("{choice} ({})", gpu.name().map_err(failed)?);
         Ok((DeviceKernels::Cuda(gpu), name))
     }
 
     #[cfg(not(feature = "cuda"))]
-    fn accelerator(choice: DeviceChoice) -> Result<(Self, String), RuntimeError> {
-        Err(refused(choice, without_feature().join("; ")))
+    fn accelerator(_: DeviceChoice) -> Result<(Self, String), String> {
+        Err(without_feature().join("; "))
     }
 }
 
-/// Returns an error if a device is unavailable, or does not support the worker groups.
-fn check(
-    choice: DeviceChoice,
-    workers: &[WorkerSpec],
-    config: impl Fn(&WorkerSpec) -> Option<HfConfig>,
-) -> Result<(), RuntimeError> {
-    let mut reasons: Vec<String> = choice.unavailable().into_iter().collect();
-    if reasons.is_empty() {
+/// Open devices of a runtime. Worker groups on one device share it.
+pub(super) struct Devices {
+    /// Device of the options.
+    shared: Opened,
+    /// Device of each worker group.
+    groups: Vec<(OpenDevice, WorkerDevice)>,
+}
+
+impl Devices {
+    /// Opens the device of the options, and the own devices of worker groups, each once.
+    pub(super) fn open(choice: DeviceChoice, workers: &[WorkerSpec]) -> Result<Self, RuntimeError> {
+        let mut opened = Vec::new();
+        let without = workers.iter().filter(|worker| worker.device.is_none()).collect();
+        let shared = Asked { key: KEY.to_owned(), choice, workers: without }.open(&mut opened)?;
+        let mut groups = Vec::new();
         for worker in workers {
-            let found = choice.unsupported(worker, config(worker).as_ref());
-            let named = |reason: String| format!("worker group `{}`: {reason}", worker.name);
-            reasons.extend(found.into_iter().map(named));
+            let key = format!("worker_groups.{}.device", worker.name);
+            let Opened { device, choice, name } = match worker.device {
+                None => shared.clone(),
+                Some(choice) => Asked { key, choice, workers: vec![worker] }.open(&mut opened)?,
+            };
+            let of = WorkerDevice { worker: worker.name.clone(), name, device: choice };
+            groups.push((device, of));
+        }
+        Ok(Self { shared, groups })
+    }
+
+    /// Returns the device of every worker group, in their order.
+    pub(super) fn of_groups(&self) -> impl Iterator<Item = &OpenDevice> {
+        self.groups.iter().map(|(device, _)| device)
+    }
+}
+
+impl Runtime {
+    /// Returns the name of the device of worker groups without one of their own, with the reason for an automatic choice.
+    pub fn device(&self) -> &str {
+        &self.devices.shared.name
+    }
+
+    /// Returns the device of worker groups without one of their own, never the automatic choice.
+    #[doc(hidden)]
+    pub fn resolved_device(&self) -> DeviceChoice {
+        self.devices.shared.choice
+    }
+
+    /// Returns the device of every worker group, in the order in which they were given.
+    pub fn worker_devices(&self) -> impl Iterator<Item = &WorkerDevice> {
+        self.devices.groups.iter().map(|(_, of)| of)
+    }
+}
+
+/// Key of the device of worker groups without one of their own.
+pub(super) const KEY: &str = "runtime.device";
+
+/// A device that is open, never the automatic choice, with its name.
+#[derive(Clone)]
+struct Opened {
+    device: OpenDevice,
+    choice: DeviceChoice,
+    name: String,
+}
+
+/// A device that a key asks for, and the worker groups that run on it.
+struct Asked<'w> {
+    key: String,
+    choice: DeviceChoice,
+    workers: Vec<&'w WorkerSpec>,
+}
+
+impl Asked<'_> {
+    /// Opens the device, or takes it from those that are open. The automatic choice is the first GPU if it can be opened and
+    /// supports the worker groups, else the CPU.
+    fn open(&self, opened: &mut Vec<Opened>) -> Result<Opened, RuntimeError> {
+        if self.choice != DeviceChoice::Auto {
+            return self.on(self.choice, |_| None, opened);
+        }
+        // A model that cannot be read is reported when it is loaded.
+        let config = |worker: &WorkerSpec| {
+            worker.source.fetch().ok()?;
+            HfConfig::load(&ModelFiles::new(&worker.source)).ok()
+        };
+        match self.on(DeviceChoice::Cuda(0), config, opened) {
+            Ok(found) => Ok(Opened { name: format!("{}, the first GPU", found.name), ..found }),
+            Err(RuntimeError::Device { reason, .. }) => Ok(Opened {
+                device: OpenDevice::Cpu,
+                choice: DeviceChoice::Cpu,
+                name: format!("cpu, because no GPU can be used: {reason}"),
+            }),
+            Err(error) => Err(error),
         }
     }
-    if reasons.is_empty() { Ok(()) } else { Err(refused(choice, reasons.join("; "))) }
+
+    /// Opens a device that is available and supports the worker groups, or takes it from those that are open.
+    fn on(
+        &self,
+        choice: DeviceChoice,
+        config: impl Fn(&WorkerSpec) -> Option<HfConfig>,
+        opened: &mut Vec<Opened>,
+    ) -> Result<Opened, RuntimeError> {
+        let failed = |reason| refused(&self.key, choice, reason);
+        let mut reasons: Vec<String> = choice.unavailable().into_iter().collect();
+        if reasons.is_empty() {
+            for worker in &self.workers {
+                let found = choice.unsupported(worker, config(worker).as_ref());
+                let named = |reason: String| format!("worker group `{}`: {reason}", worker.name);
+                reasons.extend(found.into_iter().map(named));
+            }
+        }
+        if !reasons.is_empty() {
+            return Err(failed(reasons.join("; ")));
+        }
+        if let Some(found) = opened.iter().find(|found| found.choice == choice) {
+            return Ok(found.clone());
+        }
+        let (device, name) = OpenDevice::open(choice).map_err(failed)?;
+        let found = Opened { device, choice, name };
+        opened.push(found.clone());
+        Ok(found)
+    }
 }
 
-fn refused(choice: DeviceChoice, reason: String) -> RuntimeError {
-    RuntimeError::Device { device: choice.to_string(), reason }
+/// Returns the error of a device that cannot be opened, or does not support what runs on it.
+pub(super) fn refused(key: &str, choice: DeviceChoice, reason: String) -> RuntimeError {
+    RuntimeError::Device { key: key.to_owned(), device: choice.to_string(), reason }
 }
 
 /// Returns the reason and the remedy of a program without the code of devices.
@@ -324,7 +403,48 @@ mod tests {
         let found = DeviceChoice::Emulated.unsupported(&worker, None).join("; ");
         assert!(found.contains("`dtype = \"bf16\"`") && found.contains("`dropout = 0`"), "{found}");
         assert!(DeviceChoice::Cpu.unsupported(&worker, None).is_empty());
-        let Err(error) = OpenDevice::open(DeviceChoice::Emulated, &[worker]) else { panic!() };
-        assert!(matches!(error, RuntimeError::Device { .. }), "{error}");
+        let Err(error) = Devices::open(DeviceChoice::Emulated, &[worker]) else { panic!() };
+        let RuntimeError::Device { key, .. } = &error else { panic!("{error}") };
+        assert_eq!(key, "runtime.device");
+    }
+
+    #[test]
+    fn a_worker_group_has_its_own_device_or_else_that_of_the_options() {
+        let worker = |name: &str, device| {
+            let mut worker = WorkerSpec::new(name, ModelSource::Builtin("tiny".to_owned()));
+            worker.device = device;
+            worker
+        };
+        let workers = [worker("one", Some(DeviceChoice::Cpu)), worker("other", None)];
+        let devices = Devices::open(DeviceChoice::Cpu, &workers).unwrap();
+        let found: Vec<(&str, DeviceChoice)> =
+            devices.groups.iter().map(|(_, of)| (of.worker.as_str(), of.device)).collect();
+        assert_eq!(found, [("one", DeviceChoice::Cpu), ("other", DeviceChoice::Cpu)]);
+
+        // A device that cannot be used is named with the key that asks for it.
+        let workers = [worker("one", Some(DeviceChoice::Cuda(99))), worker("other", None)];
+        let Err(error) = Devices::open(DeviceChoice::Cpu, &workers) else { panic!() };
+        let told = "`worker_groups.one.device` is \"cuda:99\"";
+        assert!(error.to_string().starts_with(told), "{error}");
+    }
+
+    #[test]
+    fn the_automatic_choice_of_a_worker_group_depends_on_that_group_alone() {
+        let worker = |name: &str, dropout| {
+            let mut worker = WorkerSpec::new(name, ModelSource::Builtin("tiny".to_owned()));
+            worker.device = Some(DeviceChoice::Auto);
+            worker.precision = Precision::Bf16;
+            let lora = LoraSpec { dropout, ..LoraSpec::default() };
+            worker.policies[0].adapter = Some(AdapterSpec::New(lora));
+            worker
+        };
+        let workers = [worker("fits", 0.0), worker("does not", 0.1)];
+        let devices = Devices::open(DeviceChoice::Cpu, &workers).unwrap();
+        let gpu = DeviceChoice::Cuda(0).unavailable().is_none();
+        let expected = if gpu { DeviceChoice::Cuda(0) } else { DeviceChoice::Cpu };
+        let [fits, other] = [0, 1].map(|group: usize| &devices.groups[group].1);
+        assert_eq!(fits.device, expected);
+        assert_eq!(other.device, DeviceChoice::Cpu);
+        assert!(other.name.starts_with("cpu, because no GPU can be used: "), "{other:?}");
     }
 }

@@ -23,8 +23,10 @@ pub enum RuntimeError {
         reason: String,
     },
     /// The device cannot be opened, or cannot run the worker groups.
-    #[error("`runtime.device` is \"{device}\": {reason}")]
+    #[error("`{key}` is \"{device}\": {reason}")]
     Device {
+        /// Key that asks for the device: `runtime.device`, or that of a worker group.
+        key: String,
         /// Name of the device.
         device: String,
         /// Reasons, with remedies.

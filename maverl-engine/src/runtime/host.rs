@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::device::{KEY, refused};
 use super::engine::Engine;
 use super::queue::{Hosted, Queue};
 use super::{
@@ -72,9 +73,8 @@ impl Host {
         places: usize,
     ) -> Result<Self, RuntimeError> {
         if !matches!(options.device, DeviceChoice::Cpu | DeviceChoice::Auto) {
-            let device = options.device.to_string();
             let reason = "models are served on the CPU alone: write `runtime.device = \"cpu\"`";
-            return Err(RuntimeError::Device { device, reason: reason.to_owned() });
+            return Err(refused(KEY, options.device, reason.to_owned()));
         }
         maverl_kernels::simd::select()?;
         memory::keep_freed();

@@ -37,7 +37,7 @@ pub use batch::{
 };
 pub use columns::TokenColumns;
 pub use critic::Scale;
-pub use device::DeviceChoice;
+pub use device::{DeviceChoice, WorkerDevice};
 pub use direct::{Scores, complete, score};
 pub use error::RuntimeError;
 #[doc(hidden)]
@@ -66,7 +66,7 @@ use std::thread::JoinHandle;
 
 use crate::dist::Ranks;
 use crate::model::{ModelError, ModelErrorKind, Tokenizer};
-use device::OpenDevice;
+use device::Devices;
 use peers::Peers;
 use worker::{Member, Worker};
 
@@ -74,10 +74,7 @@ use worker::{Member, Worker};
 pub struct Runtime {
     /// Requested number of threads; 0 is one per core.
     asked_threads: usize,
-    /// Name of the device of the worker groups.
-    device: String,
-    /// The same device, never the automatic choice.
-    resolved: DeviceChoice,
+    devices: Devices,
     policies: Vec<Policy>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -98,7 +95,7 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// If two policies have one name, a model cannot be loaded, or `MAVERL_SIMD` is invalid.
+    /// If two policies have one name, a device cannot be used or a model not be loaded, or `MAVERL_SIMD` is invalid.
     pub fn start(workers: &[WorkerSpec], options: &RuntimeOptions) -> Result<Self, RuntimeError> {
         Self::start_on(workers, options, None)
     }
@@ -120,12 +117,12 @@ impl Runtime {
         maverl_kernels::simd::select()?;
         memory::keep_freed();
         pool(options.threads)?;
-        let (device, name) = OpenDevice::open(options.device, workers)?;
+        let devices = Devices::open(options.device, workers)?;
         let (mut policies, mut threads) = (Vec::new(), Vec::new());
-        for (number, spec) in workers.iter().enumerate() {
+        for (number, (spec, device)) in workers.iter().zip(devices.of_groups()).enumerate() {
             // Channel 0 is not of the runtime.
             let peers = Peers::new(ranks.map(|ranks| ranks.channel(number as u32 + 1)));
-            let (worker, thread) = Worker::spawn(spec, options, &device, &peers)?;
+            let (worker, thread) = Worker::spawn(spec, options, device, &peers)?;
             threads.push(thread);
             policies.extend(spec.policies.iter().enumerate().map(|(slot, policy)| Policy {
                 name: policy.name.as_str().into(),
@@ -135,8 +132,7 @@ impl Runtime {
             }));
         }
         policies.sort_by(|a: &Policy, b| a.name.cmp(&b.name));
-        let resolved = device.resolved(options.device);
-        Ok(Self { asked_threads: options.threads, device: name, resolved, policies, threads })
+        Ok(Self { asked_threads: options.threads, devices, policies, threads })
     }
 
     /// Returns differences from the options that change no result.
@@ -147,17 +143,6 @@ impl Runtime {
             "`runtime.threads` is {asked}, but the kernels of this process already have {found}: they are started once"
         );
         other.then_some(note).into_iter().collect()
-    }
-
-    /// Returns the name of the device of the worker groups, with the reason for an automatic choice.
-    pub fn device(&self) -> &str {
-        &self.device
-    }
-
-    /// Returns the device of the worker groups, never the automatic choice.
-    #[doc(hidden)]
-    pub fn resolved_device(&self) -> DeviceChoice {
-        self.resolved
     }
 
     /// Returns the policies of all worker groups, sorted by name.

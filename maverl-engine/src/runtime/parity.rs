@@ -5,7 +5,7 @@ use std::ops::Range;
 use maverl_kernels::cuda::{Driver, Emulated, Kernels};
 use maverl_kernels::matmul::Precision;
 
-use super::device::OpenDevice;
+use super::device::{KEY, OpenDevice, refused};
 use super::packed::PackedRows;
 use super::{DeviceChoice, Row, RuntimeError};
 use crate::model::ops::{Backend, Cpu};
@@ -26,7 +26,7 @@ impl DeviceKernels {
     ///
     /// If the device cannot be used, or is the CPU.
     pub fn open(choice: DeviceChoice) -> Result<(Self, String), RuntimeError> {
-        OpenDevice::kernels(choice)
+        OpenDevice::kernels(choice).map_err(|reason| refused(KEY, choice, reason))
     }
 }
 
@@ -65,7 +65,8 @@ pub fn compare_step(
     let model = Model::load(&ModelFiles::new(source)).map_err(failed)?;
     let cpu = |precision| scored(&Cpu { precision }, &model, rows).map_err(failed);
     let (exact, cpu) = (cpu(Precision::F32)?, cpu(Precision::Bf16)?);
-    let (device, _) = OpenDevice::open(device, &[])?;
+    let opened = OpenDevice::open(device).map_err(|reason| refused(KEY, device, reason));
+    let (device, _) = opened?;
     let device = match &device {
         OpenDevice::Cpu => scored(&Cpu { precision: Precision::Bf16 }, &model, rows),
         OpenDevice::Emulated(ops) => scored(ops, &model, rows),

@@ -12,13 +12,13 @@ use crate::model::lora::{Patterns, linear_names};
 use crate::model::{HeadKind, HfConfig, LoraConfig, ModelSource};
 use crate::runtime::DeviceChoice;
 
-/// Options of the machine and of all worker groups. Results depend on `seed` and on the kind of device.
+/// Options of the machine and of all worker groups. Results depend on `seed` and on the kinds of devices.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct RuntimeOptions {
     /// Seed from which new adapters are initialized.
     pub seed: u64,
-    /// Device of the worker groups.
+    /// Device of worker groups without one of their own.
     pub device: DeviceChoice,
     /// Threads of the numeric kernels; 0 is one per core.
     pub threads: usize,
@@ -59,6 +59,8 @@ pub struct WorkerSpec {
     pub source: ModelSource,
     /// Precision of matrix products. Weights, sums and gradients are f32.
     pub precision: Precision,
+    /// Device of its own; `None` for that of [`RuntimeOptions::device`].
+    pub device: Option<DeviceChoice>,
     /// Additional variables of the chat template.
     pub template_kwargs: Map<String, Value>,
     /// Policies on the base.
@@ -74,6 +76,7 @@ impl WorkerSpec {
             name,
             source,
             precision: Precision::F32,
+            device: None,
             template_kwargs: Map::new(),
         }
     }

@@ -65,6 +65,7 @@ pub(crate) fn plan(seats: &[(&str, bool)]) -> Plan {
         model: "tiny".to_owned(),
         source: ModelSource::Builtin("tiny".to_owned()),
         dtype: Dtype::F32,
+        device: None,
         parameters: 0,
         packed_bytes: 0,
         chat_template_kwargs: serde_json::Map::new(),

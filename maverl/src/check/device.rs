@@ -1,107 +1,170 @@
-//! The device of a plan: precision of products that are not configured, what it lacks, and its memory.
+//! Devices of a plan: precision of products that are not configured, what they lack, and their memory.
 
-use super::diagnostic::{Problems, path};
-use super::{Config, Plan};
-use crate::config::{Dtype, RuntimeConfig};
+use std::collections::BTreeMap;
+
+use super::diagnostic::{Problems, key, path};
+use super::team::Member;
+use super::{Config, Plan, worker};
+use crate::config::{Device, Dtype, RuntimeConfig};
 use crate::model::{HfConfig, ModelFiles};
 use crate::plan::{DeviceMemory, bytes};
-use crate::runtime::DeviceChoice;
+use crate::runtime::{DeviceChoice, RuntimeOptions, WorkerSpec};
 
-/// Sets products in bf16 for models without a `dtype`, if the device has no others.
-pub(super) fn settle(config: &mut Config, problems: &Problems<'_>) {
-    if !config.runtime.device.is_accelerator() {
-        return;
+/// Sets products in bf16 for models without a `dtype`, if a worker group of the model is on a device without others. A model
+/// without worker groups is as one on `runtime.device`.
+pub(super) fn settle(config: &mut Config, members: &[Member], problems: &Problems<'_>) {
+    let shared = config.runtime.device;
+    let only = config.models.keys().next().filter(|_| config.models.len() == 1);
+    let mut devices: BTreeMap<String, Vec<Device>> = BTreeMap::new();
+    for member in members {
+        // Agents without a model are reported later.
+        let Some(model) = member.config.model.as_ref().or(only) else { continue };
+        let group = member.config.worker_group.as_ref().unwrap_or(model);
+        let device = worker::own_device(config, group).unwrap_or(shared);
+        let its = devices.entry(model.clone()).or_default();
+        if !its.contains(&device) {
+            its.push(device);
+        }
     }
     for (name, model) in &mut config.models {
-        if !problems.layers().has(&path(["models", name, "dtype"])) {
+        let its = devices.remove(name).unwrap_or_else(|| vec![shared]);
+        let given = problems.layers().has(&path(["models", name, "dtype"]));
+        if !given && its.into_iter().any(Device::is_accelerator) {
             model.dtype = Dtype::Bf16;
         }
     }
 }
 
-/// Reports a device that cannot be used here, or does not support the plan.
+/// Reports devices that cannot be used here, or do not support the worker groups on them.
 pub(super) fn check(plan: &Plan, problems: &mut Problems<'_>) {
-    let device = plan.runtime.device.0;
-    let at = path(["runtime", "device"]);
+    let specs = plan.worker_specs();
+    let shared: Vec<&WorkerSpec> = specs.iter().filter(|spec| spec.device.is_none()).collect();
+    usable(&path(["runtime", "device"]), plan.runtime.device.0, &shared, problems);
+    for spec in &specs {
+        if let Some(device) = spec.device {
+            usable(&path(["worker_groups", &spec.name, "device"]), device, &[spec], problems);
+        }
+    }
+}
+
+/// Reports the device of a key, if it cannot be used here or does not support the worker groups.
+fn usable(at: &[String], device: DeviceChoice, specs: &[&WorkerSpec], problems: &mut Problems<'_>) {
+    let name = key(at);
     if let Some([reason, remedy]) = device.unavailable_parts() {
-        let message =
-            format!("`runtime.device` is \"{device}\", which cannot be used here: {reason}");
-        let cpu = "write `runtime.device = \"cpu\"`";
-        let help = if remedy.is_empty() { cpu.to_owned() } else { format!("{remedy}; or {cpu}") };
-        problems.value(&at, message, help);
+        let message = format!("`{name}` is \"{device}\", which cannot be used here: {reason}");
+        let cpu = format!("write `{name} = \"cpu\"`");
+        let help = if remedy.is_empty() { cpu } else { format!("{remedy}; or {cpu}") };
+        problems.value(at, message, help);
         return;
     }
-    if matches!(device, DeviceChoice::Cpu | DeviceChoice::Auto) {
-        return;
-    }
-    let mut lacking = Vec::new();
-    for worker in plan.worker_specs() {
-        let base = HfConfig::load(&ModelFiles::new(&worker.source)).ok();
-        let reasons = device.unsupported(&worker, base.as_ref());
-        let named = |reason| format!("worker group `{}`: {reason}", worker.name);
-        lacking.extend(reasons.into_iter().map(named));
-    }
+    let lacking = lacking(device, specs);
     if !lacking.is_empty() {
         let lacking = lacking.join("; ");
         let message =
-            format!("`runtime.device` is \"{device}\", which does not support the plan: {lacking}");
-        problems.value(&at, message, "or write `runtime.device = \"cpu\"`".to_owned());
+            format!("`{name}` is \"{device}\", which does not support the plan: {lacking}");
+        problems.value(at, message, format!("or write `{name} = \"cpu\"`"));
     }
 }
 
-/// Predicts the memory of the device, and reports a plan that takes more than it has. Worker groups without
-/// `config.json` or a tokenizer are left out; others report those.
-pub(super) fn plan_memory(plan: &mut Plan, problems: &mut Problems<'_>) {
-    let device = plan.runtime.device;
-    if !device.is_accelerator() || device.0.unavailable().is_some() {
-        return;
+/// Returns what worker groups have that a device does not support; nothing for the automatic choice.
+fn lacking(device: DeviceChoice, specs: &[&WorkerSpec]) -> Vec<String> {
+    if matches!(device, DeviceChoice::Cpu | DeviceChoice::Auto) {
+        return Vec::new();
     }
-    plan.device_memory = predicted(plan);
-    let Some(memory) = device.0.memory() else { return };
-    plan.warnings.extend(compare(plan, memory, problems));
+    let of = |spec: &&WorkerSpec| {
+        let base = HfConfig::load(&ModelFiles::new(&spec.source)).ok();
+        let reasons = device.unsupported(spec, base.as_ref()).into_iter();
+        reasons.map(|reason| format!("worker group `{}`: {reason}", spec.name)).collect::<Vec<_>>()
+    };
+    specs.iter().flat_map(of).collect()
+}
+
+/// Predicts the memory that worker groups take of their devices, and reports those that take more than a device has. Worker
+/// groups without `config.json` or a tokenizer are left out; others report those.
+pub(super) fn plan_memory(plan: &mut Plan, problems: &mut Problems<'_>) {
+    let (specs, options) = (plan.worker_specs(), plan.runtime_options());
+    let shared: Vec<&WorkerSpec> = specs.iter().filter(|spec| spec.device.is_none()).collect();
+    let shared = chosen(plan.runtime.device.0, &shared);
+    for spec in &specs {
+        let device = spec.device.map_or(shared, |device| chosen(device, &[spec]));
+        if device != DeviceChoice::Cpu && device.unavailable().is_none() {
+            plan.device_memory.extend(predicted(spec, device, &options));
+        }
+    }
+    let mut devices: Vec<Device> = Vec::new();
+    for of in &plan.device_memory {
+        if !devices.contains(&of.device) {
+            devices.push(of.device);
+        }
+    }
+    for device in devices {
+        if let Some(memory) = device.0.memory() {
+            let warning = compare(plan, device, memory, problems);
+            plan.warnings.extend(warning);
+        }
+    }
+}
+
+/// Returns the device that a choice leads to here for worker groups, never the automatic choice.
+fn chosen(device: DeviceChoice, specs: &[&WorkerSpec]) -> DeviceChoice {
+    let first = DeviceChoice::Cuda(0);
+    match device {
+        DeviceChoice::Auto if first.unavailable().is_some() => DeviceChoice::Cpu,
+        DeviceChoice::Auto if !lacking(first, specs).is_empty() => DeviceChoice::Cpu,
+        DeviceChoice::Auto => first,
+        device => device,
+    }
 }
 
 #[cfg(feature = "cuda")]
-fn predicted(plan: &Plan) -> Vec<DeviceMemory> {
+fn predicted(
+    worker: &WorkerSpec,
+    device: DeviceChoice,
+    options: &RuntimeOptions,
+) -> Option<DeviceMemory> {
     use crate::model::Tokenizer;
     use crate::runtime::{Workload, predict};
 
-    let options = plan.runtime_options();
-    let of = |worker: crate::runtime::WorkerSpec| {
-        let files = ModelFiles::new(&worker.source);
-        let config = HfConfig::load(&files).ok()?;
-        let tokenizer = std::sync::Arc::new(Tokenizer::load(&files).ok()?);
-        let work = Workload::largest(&worker, &config, &options);
-        let found = predict(&worker, &config, &tokenizer, &options, &work).ok()?;
-        let kv = (options.kv_mib.get() as u64) << 20;
-        Some(DeviceMemory {
-            worker: worker.name,
-            weight_bytes: found.weights,
-            moment_bytes: found.moments,
-            other_bytes: found.others,
-            gradient_bytes: found.gradients,
-            activation_bytes: found.activations,
-            pass_bytes: found.rollout,
-            // The array is replaced by one of twice the size, and both are there while it is copied.
-            kv_bytes: kv + kv / 2,
-            peak_bytes: found.peak,
-        })
-    };
-    plan.worker_specs().into_iter().filter_map(of).collect()
+    let files = ModelFiles::new(&worker.source);
+    let config = HfConfig::load(&files).ok()?;
+    let tokenizer = std::sync::Arc::new(Tokenizer::load(&files).ok()?);
+    let work = Workload::largest(worker, &config, options);
+    let found = predict(worker, &config, &tokenizer, options, &work).ok()?;
+    let kv = (options.kv_mib.get() as u64) << 20;
+    Some(DeviceMemory {
+        worker: worker.name.clone(),
+        device: Device(device),
+        weight_bytes: found.weights,
+        moment_bytes: found.moments,
+        other_bytes: found.others,
+        gradient_bytes: found.gradients,
+        activation_bytes: found.activations,
+        pass_bytes: found.rollout,
+        // The array is replaced by one of twice the size, and both are there while it is copied.
+        kv_bytes: kv + kv / 2,
+        peak_bytes: found.peak,
+    })
 }
 
 #[cfg(not(feature = "cuda"))]
-fn predicted(_: &Plan) -> Vec<DeviceMemory> {
-    Vec::new()
+fn predicted(_: &WorkerSpec, _: DeviceChoice, _: &RuntimeOptions) -> Option<DeviceMemory> {
+    None
 }
 
-/// Compares a plan with the memory of its device. Returns a warning about keys and values of the default size.
-fn compare(plan: &Plan, memory: u64, problems: &mut Problems<'_>) -> Option<String> {
-    let sum = |part: fn(&DeviceMemory) -> u64| plan.device_memory.iter().map(part).sum::<u64>();
-    let (peak, there) = (sum(|of| of.peak_bytes), bytes(memory));
+/// Compares the worker groups on a device with its memory. Returns a warning about keys and values of the default size.
+fn compare(
+    plan: &Plan,
+    device: Device,
+    memory: u64,
+    problems: &mut Problems<'_>,
+) -> Option<String> {
+    let on: Vec<&DeviceMemory> =
+        plan.device_memory.iter().filter(|of| of.device == device).collect();
+    let sum = |part: fn(&DeviceMemory) -> u64| on.iter().map(|of| part(of)).sum::<u64>();
+    let (peak, there, device) = (sum(|of| of.peak_bytes), bytes(memory), device.0);
     if peak > memory {
         let message = format!(
-            "the plan takes {} of the memory of the device, which has {there} to give: weights {}, moments {}, adapters, \
+            "the plan takes {} of the memory of {device}, which has {there} to give: weights {}, moments {}, adapters, \
              references and critics {}, gradients {}, activations {}",
             bytes(peak),
             bytes(sum(|of| of.weight_bytes)),
@@ -116,18 +179,22 @@ fn compare(plan: &Plan, memory: u64, problems: &mut Problems<'_>) -> Option<Stri
             }
             false => "train adapters (`lora`) or a smaller model, or use a larger GPU",
         };
-        problems.value(&path(["runtime", "device"]), message, help.to_owned());
+        let apart = match on.len() {
+            1 => "",
+            _ => ", or give a worker group another device (`worker_groups.NAME.device`)",
+        };
+        problems.value(&asked_at(plan, &on), message, format!("{help}{apart}"));
         return None;
     }
     let rollout = sum(DeviceMemory::rollout);
     if rollout <= memory {
         return None;
     }
-    let groups = plan.device_memory.len() as u64;
+    let groups = on.len() as u64;
     let rest = memory.saturating_sub(rollout - sum(|of| of.kv_bytes));
     let lower = format!("`runtime.kv_mib = {}` fits", (rest / groups.max(1) * 2 / 3) >> 20);
     let message = format!(
-        "keys and values may take up to {} of the memory of the device, with all else {}, and it has {there}",
+        "keys and values may take up to {} of the memory of {device}, with all else {}, and it has {there}",
         bytes(sum(|of| of.kv_bytes)),
         bytes(rollout)
     );
@@ -139,6 +206,17 @@ fn compare(plan: &Plan, memory: u64, problems: &mut Problems<'_>) -> Option<Stri
     None
 }
 
+/// Returns the key that puts worker groups on their device: that of the first of them, if each has one.
+fn asked_at(plan: &Plan, on: &[&DeviceMemory]) -> Vec<String> {
+    let own = |name: &str| {
+        plan.workers.iter().any(|worker| worker.name == name && worker.device.is_some())
+    };
+    match on.first().filter(|_| on.iter().all(|of| own(&of.worker))) {
+        Some(of) => path(["worker_groups", &of.worker, "device"]),
+        None => path(["runtime", "device"]),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -147,9 +225,12 @@ mod tests {
     use super::super::sources::Layers;
     use super::*;
 
+    const GPU: Device = Device(DeviceChoice::Cuda(0));
+
     fn memory(gib: u64) -> DeviceMemory {
         DeviceMemory {
             worker: "small".to_owned(),
+            device: GPU,
             weight_bytes: gib << 30,
             moment_bytes: (2 * gib) << 30,
             other_bytes: 0,
@@ -165,18 +246,24 @@ mod tests {
     fn a_plan_above_the_memory_of_its_device_is_an_error_with_the_numbers() {
         let (layers, _) = Layers::read(&Sources::default());
         let mut plan = crate::algo::testing::plan(&[("t/a", true)]);
-        plan.device_memory = vec![memory(1), memory(2)];
+        // What is on another device takes nothing of this one.
+        let elsewhere = DeviceMemory { device: Device(DeviceChoice::Cuda(1)), ..memory(50) };
+        plan.device_memory = vec![memory(1), elsewhere, memory(2)];
         let told = |gib: u64| {
             let mut problems = Problems::new(&layers);
-            let warning = compare(&plan, gib << 30, &mut problems);
+            let warning = compare(&plan, GPU, gib << 30, &mut problems);
             let found = problems.finish(Some(())).err().unwrap_or_default();
             let text = found.iter().map(|problem| format!("{problem:?}")).collect::<String>();
             (warning, text)
         };
         let (_, error) = told(13);
-        for part in
-            ["takes 14.00 GiB", "has 13.00 GiB to give", "moments 6.00 GiB", "adapters (`lora`)"]
-        {
+        for part in [
+            "takes 14.00 GiB",
+            "memory of cuda:0, which has 13.00 GiB",
+            "moments 6.00 GiB",
+            "(`lora`)",
+            "`worker_groups.NAME.device`",
+        ] {
             assert!(error.contains(part), "{part}: {error}");
         }
         let (warning, error) = told(20);

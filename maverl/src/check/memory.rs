@@ -4,6 +4,7 @@ use super::Purpose;
 use super::diagnostic::{Problems, path};
 use crate::config::RuntimeConfig;
 use crate::plan::{Plan, WorkerPlan, WorkerSummary, bytes, weights};
+use crate::runtime::DeviceChoice;
 
 /// Share of the machine's memory above which a plan is reported as near the limit.
 const NEAR: f64 = 0.8;
@@ -56,13 +57,21 @@ pub(super) fn check(
     problems: &mut Problems<'_>,
 ) -> Option<String> {
     let machine = machine?;
-    let summary = plan.summary();
-    let need = Need::of(&summary.workers, purpose);
+    // The memory of a GPU is not that of the machine.
+    let on_gpu = |worker: &&WorkerPlan| {
+        let of = plan.device_memory.iter().find(|of| of.worker == worker.name);
+        let device = of.map_or(plan.device_of(worker), |of| of.device);
+        matches!(device.0, DeviceChoice::Cuda(_))
+    };
+    let summaries = plan.workers.iter().zip(plan.summary().workers);
+    let workers: Vec<WorkerSummary> =
+        summaries.filter(|(worker, _)| !on_gpu(worker)).map(|(_, summary)| summary).collect();
+    let need = Need::of(&workers, purpose);
     let bare = |worker: &WorkerPlan| weights::absent(&worker.source);
     let elsewhere = purpose == Purpose::Plan && plan.workers.iter().any(bare);
     let (there, least, most) = (bytes(machine), bytes(need.sure), bytes(need.most()));
     if need.sure > machine {
-        let largest = summary.workers.iter().max_by_key(|worker| worker.bytes())?;
+        let largest = workers.iter().max_by_key(|worker| worker.bytes())?;
         let message = format!(
             "the plan takes at least {least} of memory, and this machine has {there} to give; {} of it are activations",
             bytes(need.activations)
@@ -82,7 +91,7 @@ pub(super) fn check(
         problems.key(&at, message, format!("{help}; `maverl check` shows what takes how much"));
         return None;
     }
-    let groups = summary.workers.len() as u64;
+    let groups = workers.len() as u64;
     let fits = (machine.saturating_sub(need.rollout) / groups.max(1)) >> 20;
     let lower = format!("`runtime.kv_mib = {fits}` fits");
     if need.most() > machine {
@@ -111,6 +120,7 @@ mod tests {
             name: String::new(),
             model: String::new(),
             path: String::new(),
+            device: None,
             agents: Vec::new(),
             trained: true,
             parameters: 0,

@@ -62,7 +62,6 @@ use std::path::Path;
 use crate::config::{AlgorithmConfig, Config, ModelConfig, OptimConfig, SamplingConfig};
 use crate::plan::{AlgorithmPlan, Chosen, OptimPlan, Plan, PolicyPlan, Sampling, SeatPlan};
 use crate::registry::Registry;
-use crate::runtime::DeviceChoice;
 
 use diagnostic::Problems;
 use sources::Layers;
@@ -107,7 +106,6 @@ pub fn check(
     if config.models.is_empty() {
         config.models.insert("tiny".to_owned(), ModelConfig::default());
     }
-    device::settle(&mut config, &problems);
     algorithm::preset(&mut config);
     let base = sources.base(config.base.as_deref());
     let mut plan = plan(config, &base, registry, purpose, &mut problems);
@@ -115,11 +113,8 @@ pub fn check(
         rollout_servers::policies(plan, &mut problems);
         device::check(plan, &mut problems);
         device::plan_memory(plan, &mut problems);
-        // The memory of a GPU is not that of the machine.
-        if !matches!(plan.runtime.device.0, DeviceChoice::Cuda(_)) {
-            let warning = memory::check(plan, purpose, machine::memory(), &mut problems);
-            plan.warnings.extend(warning);
-        }
+        let warning = memory::check(plan, purpose, machine::memory(), &mut problems);
+        plan.warnings.extend(warning);
     }
     problems.finish(plan)
 }
@@ -161,7 +156,7 @@ fn plan(
     let seats = team::seats(&config, &orchestra.name, &members, registry, problems);
     endpoint::check(&config, base, problems);
     let (members, endpoints) = endpoint::take(&config, seats?, problems);
-    let assigned = policy::assign(&config, &members, &models, purpose, problems);
+    let assigned = policy::assign(&mut config, &members, &models, purpose, problems);
     let (mut seats, mut policies, workers) = assigned?;
     if policy::samples(&config, purpose) {
         prompts::fit(&seats, (&policies, &workers), &models, &loaded.tasks, problems);

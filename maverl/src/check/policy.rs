@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use super::Purpose;
 use super::adapter;
+use super::device;
 use super::diagnostic::{Problems, did_you_mean, key, list, path, within};
 use super::models::{self, Models};
 use super::team::{self, Member};
@@ -23,17 +24,19 @@ pub(super) struct Group<'m> {
     pub(super) members: Vec<&'m Member>,
 }
 
-/// Returns seats, policies and worker groups, each sorted; `None` if a model is missing.
+/// Returns seats, policies and worker groups, each sorted; `None` if a model is missing. Sets the precision of models that
+/// their devices decide.
 pub(super) fn assign(
-    config: &Config,
+    config: &mut Config,
     members: &[Member],
     models: &Models,
     purpose: Purpose,
     problems: &mut Problems<'_>,
 ) -> Option<(Vec<SeatPlan>, Vec<PolicyPlan>, Vec<WorkerPlan>)> {
+    device::settle(config, members, problems);
     let groups = groups(config, members, problems)?;
     adapter::bases(config, &groups, problems);
-    let workers = worker::plan(config, &groups, models)?;
+    let workers = worker::plan(config, &groups, models, problems)?;
     let (mut policies, mut seats) = (Vec::new(), Vec::new());
     for (name, group) in &groups {
         let optim = optim(config, name, group, problems);

@@ -5,6 +5,7 @@ mod algorithms;
 mod counts;
 mod credit;
 mod critics;
+mod devices;
 mod endpoints;
 mod files;
 mod idle;

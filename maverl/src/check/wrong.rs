@@ -287,7 +287,7 @@ fn table(path: &[String], found: &Actual) -> Option<String> {
         return Some(format!("`[[{0}]]` makes a list: write `[{0}]`", key(path)));
     }
     match (parts.as_slice(), found) {
-        ([table @ ("models" | "endpoints" | "agents" | "rewards"), field], _)
+        ([table @ ("models" | "endpoints" | "agents" | "rewards" | "worker_groups"), field], _)
             if is_key(table, field) =>
         {
             Some(format!("its keys stand under a name: `[{table}.{}]`", example(table)))
@@ -305,6 +305,7 @@ fn table(path: &[String], found: &Actual) -> Option<String> {
         (["models", _], Actual::Str(text)) => set("path", format!("{text:?}")),
         (["agents", _], Actual::Str(text)) => set("model", format!("{text:?}")),
         (["endpoints", _], Actual::Str(text)) => set("url", format!("{text:?}")),
+        (["worker_groups", _], Actual::Str(text)) => set("device", format!("{text:?}")),
         (["rewards", _], found) => match found {
             Actual::Float(weight) => set("weight", weight.to_string()),
             Actual::Unsigned(weight) => set("weight", weight.to_string()),

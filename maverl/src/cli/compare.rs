@@ -1,11 +1,11 @@
 //! Comparison of a trained team with the team before training, one agent with as many tokens, and a vote of that agent.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
 
 use super::{Failure, checked};
 use crate::check::{Purpose, Sources};
-use crate::config::{AgentConfig, AlgorithmConfig, Config, Named};
+use crate::config::{AgentConfig, AlgorithmConfig, Config, Named, WorkerGroupConfig};
 use crate::eval::{Comparison, EvalSpec, System};
 use crate::model::{HfConfig, ModelFiles};
 use crate::plan::Plan;
@@ -37,6 +37,7 @@ impl Single {
             algorithm: AlgorithmConfig::default(),
             ..team.config.clone()
         };
+        config.worker_groups = device_of(team, &model);
         config.models.retain(|name, _| *name == model);
         config.environments.clear();
         config.endpoints.clear();
@@ -139,6 +140,15 @@ fn model_of(team: &Plan, wanted: Option<&str>) -> Result<String, Failure> {
             "the team has several models, {names}: say with `--model` which one the single agent speaks with"
         ))),
     }
+}
+
+/// Returns the settings of the single agent's worker group, which has the name of its model: the device of the first worker
+/// group of the team with this model.
+fn device_of(team: &Plan, model: &str) -> BTreeMap<String, WorkerGroupConfig> {
+    let first = team.workers.iter().find(|worker| worker.model == model);
+    let device = first.and_then(|worker| worker.device);
+    let settings = |device| (model.to_owned(), WorkerGroupConfig { device: Some(device) });
+    device.map(settings).into_iter().collect()
 }
 
 /// Evaluates all systems on the same tasks. The trained team's tokens are the budget of the single agent and of the

@@ -1,4 +1,4 @@
-//! The device of models, `runtime.device`.
+//! Devices of models: `runtime.device`, and `[worker_groups.NAME]`.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,6 +7,18 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::runtime::DeviceChoice;
+use crate::settings::Settings;
+
+/// `[worker_groups.NAME]`: a worker group of the run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
+#[serde(default, deny_unknown_fields)]
+#[settings(level = "team")]
+pub struct WorkerGroupConfig {
+    /// Device of this worker group: a value of `runtime.device`, which is the default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[setting(example = "\"cuda:1\"")]
+    pub device: Option<Device>,
+}
 
 /// Device of models.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

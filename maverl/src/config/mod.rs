@@ -37,7 +37,7 @@ pub use critic::{
     Bootstrap, Credit, CriticInput, CriticPlan, CriticScope, Granularity, MixerNetwork, MixerPlan,
     MixerTrunk, Normalize, Trunk,
 };
-pub use device::Device;
+pub use device::{Device, WorkerGroupConfig};
 pub use dist::DistConfig;
 pub use endpoint::EndpointConfig;
 pub use eval::EvalConfig;
@@ -135,6 +135,10 @@ pub struct Config {
     /// The machine.
     #[setting(table)]
     pub runtime: RuntimeConfig,
+    /// Settings of worker groups, by their name: that of a model, or what agents have as `worker_group`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[setting(table)]
+    pub worker_groups: BTreeMap<String, WorkerGroupConfig>,
     /// Processes that train together.
     #[setting(table)]
     pub dist: DistConfig,
@@ -347,8 +351,9 @@ impl RecordConfig {
 #[serde(default, deny_unknown_fields)]
 #[settings(level = "run")]
 pub struct RuntimeConfig {
-    /// Device of models: "cpu", "cuda", "cuda:1", "auto" or "emulated". "auto" takes the first GPU if one can be used. On a
-    /// GPU, products are in bf16 and advantages in f32. "emulated" runs a GPU's kernels on the CPU: slow, for tests.
+    /// Device of models and advantages: "cpu", "cuda", "cuda:1", "auto" or "emulated". "auto" takes the first GPU if one can be
+    /// used. On a GPU, products are in bf16 and advantages in f32. "emulated" runs a GPU's kernels on the CPU: slow, for tests.
+    /// Worker groups with another device have it in `[worker_groups.NAME]`.
     #[setting(level = "team")]
     pub device: Device,
     /// Threads of the numeric kernels; 0 is one per core. Results do not depend on it.

@@ -37,13 +37,14 @@ impl Item {
 }
 
 /// Tables whose keys a user names, and how the reference writes such a name.
-const NAMED: [(&str, &str); 8] = [
+const NAMED: [(&str, &str); 9] = [
     ("models", "NAME"),
     ("rollout_servers", "NAME"),
     ("endpoints", "NAME"),
     ("rewards", "NAME"),
     ("environments", "NAME"),
     ("mixture", "NAME"),
+    ("worker_groups", "NAME"),
     ("agents", "TEAM/ROLE"),
     ("seats", "N"),
 ];

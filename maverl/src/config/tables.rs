@@ -9,7 +9,7 @@ use super::{
     InfluenceConfig, LoraConfig, LossConfig, ModelConfig, OptimConfig, PreferenceConfig,
     RecordConfig, ReferenceConfig, RewardConfig, RewardServerConfig, RewardVerifierConfig,
     RolloutConfig, RolloutServerConfig, RuntimeConfig, SamplingConfig, Shaping, SurrogatePlan,
-    TaskConfig, TrainOn, UpdateOrder, VerifierConfig,
+    TaskConfig, TrainOn, UpdateOrder, VerifierConfig, WorkerGroupConfig,
 };
 use crate::settings::{Key, Table, TableKind, Tagged};
 
@@ -120,7 +120,7 @@ pub(crate) fn tagged(path: &[String]) -> Option<&'static TaggedTable> {
 }
 
 /// Every table of declared settings.
-pub(crate) static TABLES: [Declared; 46] = [
+pub(crate) static TABLES: [Declared; 47] = [
     Declared::of::<Config>("", "the file itself (before any table)"),
     Declared::of::<TaskConfig>("task", "`[task]`"),
     Declared::of::<ComponentConfig>("task.mixture.quiz", "`[task.mixture.NAME]`"),
@@ -166,6 +166,7 @@ pub(crate) static TABLES: [Declared; 46] = [
     Declared::of::<CheckpointConfig>("checkpoint", "`[checkpoint]`"),
     Declared::of::<RecordConfig>("record", "`[record]`"),
     Declared::of::<RuntimeConfig>("runtime", "`[runtime]`"),
+    Declared::of::<WorkerGroupConfig>("worker_groups.own", "`[worker_groups.NAME]`"),
     Declared::of::<DistConfig>("dist", "`[dist]`"),
 ];
 
@@ -209,6 +210,8 @@ mod tests {
             "task.data",
             "rollout.timeout_s",
             "runtime.micro_batch_tokens",
+            "runtime.device",
+            "worker_groups.own.device",
             "runtime",
             "endpoints.expert",
             "endpoints.expert.model",

@@ -108,6 +108,7 @@ fn sections_of_the_reference_are_in_the_order_of_a_run() {
         "checkpoint",
         "record",
         "runtime",
+        "worker_groups",
         "dist",
     ];
     let mut sections: Vec<String> = with_examples()

@@ -33,6 +33,7 @@ impl Plan {
     fn worker_spec(&self, index: usize, worker: &WorkerPlan) -> WorkerSpec {
         let mut spec = WorkerSpec::new(worker.name.clone(), worker.source.clone());
         spec.precision = worker.dtype.into();
+        spec.device = worker.device.map(|device| device.0);
         spec.template_kwargs = worker.chat_template_kwargs.clone();
         let policies = (0..self.policies.len()).filter(|&at| self.policies[at].worker == index);
         spec.policies = policies.map(|at| self.policy_spec(at)).collect();

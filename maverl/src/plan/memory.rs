@@ -1,8 +1,11 @@
-//! Memory of a device in a plan.
+//! Devices of a plan: those of its worker groups, and their memory.
+
+use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::{at_most, bytes};
+use super::{Plan, WorkerPlan, at_most, bytes};
+use crate::config::Device;
 use crate::table::Table;
 
 /// Bytes that a worker group takes of the memory of a device. An update takes weights, moments, others, gradients and
@@ -11,6 +14,8 @@ use crate::table::Table;
 pub struct DeviceMemory {
     /// Name of the worker group.
     pub worker: String,
+    /// The device, never the automatic choice.
+    pub device: Device,
     /// Weights of the base, and tables of positions.
     pub weight_bytes: u64,
     /// Moments of trained policies.
@@ -37,8 +42,23 @@ impl DeviceMemory {
     }
 }
 
-/// Formats the memory of the device of worker groups.
+/// Returns the device of each worker group as a line for readers, if one differs from `runtime.device`.
+pub(super) fn devices(plan: &Plan) -> Option<String> {
+    let device = plan.runtime.device.0;
+    plan.workers.iter().find(|worker| plan.device_of(worker).0 != device)?;
+    let of =
+        |worker: &WorkerPlan| format!("worker `{}` on {}", worker.name, plan.device_of(worker).0);
+    let workers: Vec<String> = plan.workers.iter().map(of).collect();
+    let advantages = match plan.algorithm.preset.is_supervised() {
+        true => String::new(),
+        false => format!("; advantages on {device}"),
+    };
+    Some(format!("devices: {}{advantages}\n", workers.join(", ")))
+}
+
+/// Formats the memory that worker groups take of their devices.
 pub(super) fn table(memory: &[DeviceMemory]) -> Table {
+    let devices: BTreeSet<String> = memory.iter().map(|of| of.device.0.to_string()).collect();
     let mut table = Table::framed([
         "on the device",
         "weights",
@@ -51,8 +71,12 @@ pub(super) fn table(memory: &[DeviceMemory]) -> Table {
         "keys, values",
     ]);
     for of in memory {
+        let worker = match devices.len() {
+            1 => of.worker.clone(),
+            _ => format!("{} ({})", of.worker, of.device.0),
+        };
         table.row([
-            of.worker.clone(),
+            worker,
             bytes(of.weight_bytes),
             bytes(of.moment_bytes),
             bytes(of.other_bytes),

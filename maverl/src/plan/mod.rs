@@ -33,7 +33,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::config::{
-    CheckpointConfig, Config, Dtype, EndpointConfig, EvalConfig, RewardServerConfig,
+    CheckpointConfig, Config, Device, Dtype, EndpointConfig, EvalConfig, RewardServerConfig,
     RewardVerifierConfig, RolloutConfig, RolloutServerConfig, RuntimeConfig, TaskConfig,
 };
 use crate::trajectory::Seat;
@@ -80,7 +80,7 @@ pub struct Plan {
     pub checkpoint: CheckpointConfig,
     /// The machine.
     pub runtime: RuntimeConfig,
-    /// Memory of the device of each worker group, if they run on one.
+    /// Memory that each worker group takes of its device; those on the CPU are left out.
     pub device_memory: Vec<DeviceMemory>,
     /// Warnings about settings that are valid and probably not intended.
     pub warnings: Vec<String>,
@@ -108,6 +108,11 @@ impl Plan {
         let model = &self.workers[worker].model;
         let name = self.config.models.get(model)?.rollout_servers.as_ref()?;
         Some((name, self.config.rollout_servers.get(name)?))
+    }
+
+    /// Returns the device of a worker group: its own, or `runtime.device`.
+    pub fn device_of(&self, worker: &WorkerPlan) -> Device {
+        worker.device.unwrap_or(self.runtime.device)
     }
 
     /// Every seat, sorted.
@@ -235,6 +240,8 @@ pub struct WorkerPlan {
     pub source: ModelSource,
     /// Precision of its products.
     pub dtype: Dtype,
+    /// Device of its own (`worker_groups.NAME.device`); `None` for `runtime.device`.
+    pub device: Option<Device>,
     /// Number of parameters.
     pub parameters: u64,
     /// Bytes of the packed weights during rollout.

@@ -157,6 +157,13 @@ impl RanksSummary {
     /// Returns the limits that the numbers exceed, with remedies.
     fn limits(&self, summary: &PlanSummary) -> Vec<String> {
         let mut limits = Vec::new();
+        if summary.workers.iter().any(|worker| worker.device.is_some()) {
+            limits.push(
+                "worker groups are on different devices (`worker_groups.NAME.device`); these numbers are for one device with \
+                 all of them"
+                    .to_owned(),
+            );
+        }
         if let Some(memory) = self.device_bytes.filter(|&memory| memory < self.rank_bytes) {
             limits.push(format!(
                 "a rank needs {} and a device has {}: lower `runtime.kv_mib` or `runtime.micro_batch_tokens`, set \

@@ -21,7 +21,7 @@ pub struct PlanSummary {
     pub policies: Vec<PolicySummary>,
     /// Every seat, in the plan's order.
     pub seats: Vec<SeatSummary>,
-    /// Memory of the device of each worker group, if they run on one.
+    /// Memory that each worker group takes of its device; those on the CPU are left out.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub device_memory: Vec<DeviceMemory>,
 }
@@ -52,6 +52,9 @@ pub struct WorkerSummary {
     pub model: String,
     /// Where the weights come from, as a user writes it.
     pub path: String,
+    /// Its device, if that is not `runtime.device`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
     /// The agents it speaks for.
     pub agents: Vec<String>,
     /// True if its weights change.
@@ -185,6 +188,10 @@ impl Plan {
             name: worker.name.clone(),
             model: worker.model.clone(),
             path: worker.source.to_string(),
+            device: worker
+                .device
+                .filter(|device| *device != self.runtime.device)
+                .map(|device| device.0.to_string()),
             agents: self.agents(|policy| self.policies[policy].worker == index),
             trained: trained().count() > 0,
             parameters: worker.parameters,
@@ -254,6 +261,7 @@ pub fn table(plan: &Plan, width: usize) -> String {
         ),
     };
     text += &paragraphs(&step, width);
+    text += &memory::devices(plan).map_or_else(String::new, |line| paragraphs(&line, width));
     for (index, worker) in plan.workers.iter().enumerate() {
         if let Some((name, servers)) = plan.servers_of(index) {
             let kind = servers.kind.map_or("", ServerKind::name);

@@ -170,10 +170,11 @@ async fn train_on(
     if let Some(note) = estimator::compile(plan, registry)? {
         progress.note(&note);
     }
-    let runtime_options = peers.options(plan.runtime_options());
-    let runtime = Runtime::start_on(&plan.worker_specs(), &runtime_options, peers.ranks())?;
-    if plan.runtime.device != Device::default() {
-        progress.note(&format!("device: {}", runtime.device()));
+    let (workers, runtime_options) = peers.runtime(plan.worker_specs(), plan.runtime_options());
+    let runtime = Runtime::start_on(&workers, &runtime_options, peers.ranks())?;
+    let devices = training::devices(&runtime);
+    if plan.runtime.device != Device::default() || devices != runtime.device() {
+        progress.note(&format!("device: {devices}"));
     }
     if peers.size() > 1 {
         progress.note(&format!("ranks: {}", peers.size()));

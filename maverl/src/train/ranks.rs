@@ -11,7 +11,7 @@ use crate::config::DistConfig;
 use crate::config::tables::may_change;
 use crate::dist::{Channel, DistOptions, Launch, RankError, Ranks};
 use crate::run_dir::Origin;
-use crate::runtime::{DeviceChoice, Policy, RuntimeOptions};
+use crate::runtime::{DeviceChoice, Policy, RuntimeOptions, WorkerSpec};
 use crate::train::error::TrainError;
 use crate::trajectory::Episode;
 
@@ -80,16 +80,22 @@ impl Peers {
         self.ranks().map(|ranks| ranks.channel(CHANNEL))
     }
 
-    /// Returns the options of the runtime of this rank: a GPU of its own, and its share of the machine's threads.
-    pub(super) fn options(&self, mut options: RuntimeOptions) -> RuntimeOptions {
-        let Some(Connected { launch, .. }) = &self.0 else { return options };
+    /// Returns worker groups and options of the runtime of this rank: with a GPU of its own for each device, and its share of
+    /// the machine's threads.
+    pub(super) fn runtime(
+        &self,
+        mut workers: Vec<WorkerSpec>,
+        mut options: RuntimeOptions,
+    ) -> (Vec<WorkerSpec>, RuntimeOptions) {
+        let Some(Connected { launch, .. }) = &self.0 else { return (workers, options) };
         let visible = std::env::var("CUDA_VISIBLE_DEVICES").unwrap_or_default();
-        options.device = device(options.device, launch.local_rank, &visible);
+        let own = |asked| device(asked, launch.local_rank, &visible);
+        on_devices(&mut workers, &mut options, own);
         if options.threads == 0 {
             let all = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
             options.threads = (all / launch.local_size.unwrap_or(1).max(1)).max(1);
         }
-        options
+        (workers, options)
     }
 
     /// Returns the messages of all ranks, in their order.
@@ -270,6 +276,18 @@ fn device(asked: DeviceChoice, local_rank: Option<usize>, visible: &str) -> Devi
     }
 }
 
+/// Replaces every device that worker groups run on.
+fn on_devices(
+    workers: &mut [WorkerSpec],
+    options: &mut RuntimeOptions,
+    own: impl Fn(DeviceChoice) -> DeviceChoice,
+) {
+    options.device = own(options.device);
+    for worker in workers {
+        worker.device = worker.device.map(&own);
+    }
+}
+
 /// Returns everything that a run depends on, by name. Settings of the machine are not among it.
 fn facts(origin: &Origin) -> BTreeMap<String, String> {
     let mut facts = BTreeMap::new();
@@ -322,6 +340,7 @@ fn differences(first: &BTreeMap<String, String>, theirs: &BTreeMap<String, Strin
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::ModelSource;
 
     #[test]
     fn every_rank_of_a_machine_has_a_gpu_of_its_own() {
@@ -331,6 +350,23 @@ mod tests {
         assert_eq!(device(cuda(0), Some(3), "GPU-7d"), cuda(0));
         assert_eq!(device(cuda(1), None, ""), cuda(1));
         assert_eq!(device(DeviceChoice::Cpu, Some(3), ""), DeviceChoice::Cpu);
+    }
+
+    #[test]
+    fn worker_groups_with_a_gpu_of_their_own_have_another_one_on_every_rank() {
+        let cuda = DeviceChoice::Cuda;
+        let worker = |device| {
+            let mut worker = WorkerSpec::new("p", ModelSource::Builtin("tiny".to_owned()));
+            worker.device = device;
+            worker
+        };
+        let mut workers = [Some(cuda(1)), Some(DeviceChoice::Cpu), None].map(worker);
+        let mut options = RuntimeOptions::default();
+        options.device = cuda(0);
+        on_devices(&mut workers, &mut options, |asked| device(asked, Some(2), ""));
+        assert_eq!(options.device, cuda(2));
+        let found = workers.map(|worker| worker.device);
+        assert_eq!(found, [Some(cuda(3)), Some(DeviceChoice::Cpu), None]);
     }
 
     #[test]

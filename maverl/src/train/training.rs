@@ -16,7 +16,7 @@ use crate::registry::Registry;
 use crate::rollout::Rollout;
 use crate::run_dir::disk::hash_bytes;
 use crate::run_dir::{HELD_OUT, Origin, Provenance, RolloutWriter, RunDirError};
-use crate::runtime::{Policy, Runtime};
+use crate::runtime::{DeviceChoice, Policy, Runtime, WorkerDevice};
 use crate::train::batches::StepPlan;
 use crate::train::dataset::{Dataset, Needs, hash, held_out};
 use crate::train::error::TrainError;
@@ -243,17 +243,31 @@ fn plan_of<'p>(plan: &'p Plan, swapped: Option<&'p Plan>, step: u64) -> &'p Plan
     swapped.filter(|_| turn % 2 == 1).unwrap_or(plan)
 }
 
+/// Returns the device of the models, and after it each worker group that has another.
+pub(super) fn devices(runtime: &Runtime) -> String {
+    let other = |of: &&WorkerDevice| of.name != runtime.device();
+    let own = runtime.worker_devices().filter(other);
+    let own = own.map(|of| format!("; worker group `{}`: {}", of.worker, of.name));
+    std::iter::once(runtime.device().to_owned()).chain(own).collect()
+}
+
 /// Returns the CPU with the vector instructions in use, as in `cpu x86_64 linux, avx2`, after the device of the models if
-/// that is another.
+/// that is another; then each worker group that is on another device.
 fn device(runtime: &Runtime) -> String {
     let (arch, os) = (std::env::consts::ARCH, std::env::consts::OS);
     let simd = maverl_kernels::simd::select()
         .map_or_else(|error| error.to_string(), |path| path.to_string());
     let cpu = format!("cpu {arch} {os}, {simd}");
-    match runtime.device() {
+    let other = |of: &&WorkerDevice| of.device != runtime.resolved_device();
+    let own = runtime.worker_devices().filter(other).map(|of| match of.device {
+        DeviceChoice::Cpu => format!("; worker group `{}`: cpu", of.worker),
+        _ => format!("; worker group `{}`: {}", of.worker, of.name),
+    });
+    let shared = match runtime.device() {
         device if device.starts_with("cpu") => cpu,
         device => format!("{device}; {cpu}"),
-    }
+    };
+    std::iter::once(shared).chain(own).collect()
 }
 
 fn absolute(base: &Path) -> Result<PathBuf, RunDirError> {

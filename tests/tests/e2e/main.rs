@@ -28,6 +28,7 @@ mod stages;
 mod streaming;
 mod verifier;
 mod view;
+mod worker_groups;
 mod xquad;
 
 use maverl_tests::lab::Lab;

@@ -115,6 +115,7 @@ const KEYS: &[(&str, &[&str])] = &[
     ("runtime.threads", &["2"]),
     ("runtime.kv_mib", &["64"]),
     ("runtime.micro_batch_tokens", &["100"]),
+    ("worker_groups.tiny", &["{ device = 'cpu' }", "{}"]),
     ("endpoints.idle", &["{ script = 'replies.jsonl' }"]),
 ];
 

@@ -144,6 +144,63 @@ async fn log_probs_and_gradients_of_a_device_are_nearly_those_of_the_cpu() {
     assert!(found.logprob < 4e-2 && found.cosine > 0.999, "{found:?}");
 }
 
+/// What a policy computes: its completions, the log-probs of given rows, and its weights after an update on them.
+type Computed = (Vec<Completion>, Vec<Vec<f32>>, String);
+
+/// Returns what each policy of a runtime computes of the same rows, by the names of the policies.
+async fn computed(setup: &Setup, rows: &[Row]) -> Vec<Computed> {
+    let runtime = setup.start();
+    let of = |policy: Policy| async move {
+        let done = completions(&policy, 4).await.into_iter().map(|(_, done)| done).collect();
+        let logprobs = policy.logprobs(rows.to_vec()).await.unwrap();
+        policy.update(Batch { lr: 1e-3, ..batch(rows.to_vec()) }).await.unwrap();
+        (done, logprobs, policy.fingerprint().await.unwrap())
+    };
+    // Worker groups compute at the same time.
+    futures::future::join_all(runtime.policies().to_vec().into_iter().map(of)).await
+}
+
+#[tokio::test]
+async fn each_worker_group_computes_what_it_computes_where_all_are_on_its_device() {
+    if !compiles() {
+        return;
+    }
+    let [cpu, emulated] = [DeviceChoice::Cpu, DeviceChoice::Emulated];
+    let with = |shared, own: [Option<DeviceChoice>; 3]| {
+        let mut setup = setup(&["a", "b", "c"]);
+        setup.options.device = shared;
+        for (worker, own) in setup.workers.iter_mut().zip(own) {
+            (worker.device, worker.precision) = (own, Precision::Bf16);
+        }
+        let lora = LoraSpec { rank: 4, alpha: 8.0, ..LoraSpec::default() };
+        setup.workers[2].policies[0].adapter = Some(AdapterSpec::New(lora));
+        setup
+    };
+    let rows = rows(&completions(&on(cpu).start().policies()[0], 6).await);
+    let all = [cpu, emulated].map(|device| with(device, [None; 3]));
+    let [on_cpu, on_device] = [computed(&all[0], &rows).await, computed(&all[1], &rows).await];
+    assert!(on_cpu.iter().zip(&on_device).all(|(cpu, device)| cpu != device));
+
+    let mixed = with(cpu, [None, Some(emulated), Some(emulated)]);
+    let [a, b, c] = &computed(&mixed, &rows).await[..] else { panic!() };
+    assert!([a, b, c] == [&on_cpu[0], &on_device[1], &on_device[2]]);
+    let mixed = with(emulated, [Some(emulated), Some(cpu), None]);
+    let [a, b, c] = &computed(&mixed, &rows).await[..] else { panic!() };
+    assert!([a, b, c] == [&on_device[0], &on_cpu[1], &on_device[2]]);
+
+    let runtime = mixed.start();
+    let found: Vec<(&str, &str, DeviceChoice)> = runtime
+        .worker_devices()
+        .map(|of| (of.worker.as_str(), of.name.as_str(), of.device))
+        .collect();
+    let expected = [("a", "emulated", emulated), ("b", "cpu", cpu), ("c", "emulated", emulated)];
+    assert_eq!(found, expected);
+    assert_eq!((runtime.device(), runtime.resolved_device()), ("emulated", emulated));
+    let counted: Vec<bool> =
+        runtime.policies().iter().map(|policy| policy.device_memory().is_some()).collect();
+    assert_eq!(counted, [true, false, true]);
+}
+
 /// Returns the memory that a runtime of one policy takes for a completion and an update, as it is predicted and as it is
 /// counted.
 async fn predicted_and_counted(setup: &Setup) -> Vec<[u64; 2]> {

@@ -10,7 +10,7 @@ use crate::registry::Registry;
 use crate::table::{Table, paragraphs};
 
 /// Pages of the book, by the tables that they are about; the first that fits.
-const PAGES: [(&str, &str); 26] = [
+const PAGES: [(&str, &str); 27] = [
     ("task.mixture", "mixture.md"),
     ("task", "corpora.md"),
     ("orchestra", "teams.md"),
@@ -35,6 +35,7 @@ const PAGES: [(&str, &str); 26] = [
     ("checkpoint", "resume.md"),
     ("record", "runs.md"),
     ("runtime", "memory.md"),
+    ("worker_groups", "gpu.md"),
     ("dist", "ranks.md"),
     ("", "configuring.md"),
 ];

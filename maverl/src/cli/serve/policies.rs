@@ -6,10 +6,11 @@ use super::model::{RequestArgs, start};
 use crate::check::Purpose;
 use crate::checkpoint::{Checkpoint, Checkpoints, Which};
 use crate::cli::{Failure, of_run, paths, planned};
+use crate::config::RuntimeConfig;
 use crate::model::{ModelFiles, ModelSource};
 use crate::plan::{Plan, PolicyPlan};
 use crate::registry::Registry;
-use crate::runtime::Host;
+use crate::runtime::{DeviceChoice, Host};
 use crate::serve::model::Entry;
 
 /// Loads the policies of a run from some of its checkpoints. The first checkpoint has the plain names, and each has the
@@ -111,7 +112,19 @@ async fn host(
     places: usize,
 ) -> Result<(Host, String), Failure> {
     let worker = plan.workers[worker].clone();
-    let runtime = requests.runtime(&plan.runtime);
+    let device = plan.device_of(&worker);
+    if !matches!(device.0, DeviceChoice::Cpu | DeviceChoice::Auto) {
+        let key = match worker.device {
+            Some(_) => format!("worker_groups.{}.device", worker.name),
+            None => "runtime.device".to_owned(),
+        };
+        return Err(Failure(format!(
+            "`{key}` of the run is \"{}\", and its policies are served on the CPU alone: write them with `maverl export --run \
+             RUN --out DIR`, and serve them with `--model DIR`",
+            device.0
+        )));
+    }
+    let runtime = RuntimeConfig { device, ..requests.runtime(&plan.runtime) };
     let loaded = tokio::task::spawn_blocking(move || {
         source.fetch()?;
         let files = ModelFiles::new(&source);
