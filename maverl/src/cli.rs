@@ -237,7 +237,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", value_parser = number::seed)]
     steps: Option<u64>,
     /// Run directory to write, new or empty. [default: `runs/<name of CONFIG>-<n>`]
-    #[arg(long, value_name = "DIR", conflicts_with = "resume")]
+    #[arg(long, value_name = "DIR", value_parser = paths::to_write(), conflicts_with = "resume")]
     out: Option<PathBuf>,
     /// Resume the run in this directory from its last checkpoint, with its configuration.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["file", "named"])]

@@ -91,7 +91,7 @@ pub(crate) fn on_hub(
 }
 
 /// Returns help for `~` and variables, which only a shell expands.
-fn unexpanded(given: &Path) -> Option<String> {
+pub(crate) fn unexpanded(given: &Path) -> Option<String> {
     let text = given.to_string_lossy();
     if let Some(rest) = text.strip_prefix('~') {
         let home = std::env::var("HOME").unwrap_or_else(|_| "/home/me".to_owned());

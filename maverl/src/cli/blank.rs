@@ -7,7 +7,7 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 
 use super::export::{Dtype, whole, writable};
-use super::{Failure, number, print};
+use super::{Failure, number, paths, print};
 use crate::model::blank::{SHAPES, blank_model};
 
 #[derive(Args)]
@@ -16,7 +16,7 @@ pub(super) struct BlankArgs {
     #[arg(long, value_name = "SHAPE", value_parser = PossibleValuesParser::new(SHAPES.iter().map(|(name, _)| *name)))]
     like: String,
     /// Directory to write, new or empty.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = paths::to_write())]
     out: PathBuf,
     /// Type of the stored weights.
     #[arg(long, value_name = "TYPE", default_value = "bf16")]

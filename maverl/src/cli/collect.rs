@@ -59,7 +59,7 @@ pub(super) struct CollectArgs {
     #[arg(long = "as", value_name = "KIND,..", value_delimiter = ',', required = true)]
     kinds: Vec<KindArg>,
     /// Directory to write, new or empty.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = paths::to_write())]
     out: PathBuf,
     /// Format of the files; `parquet` needs the feature of that name.
     #[arg(long, value_name = "FORMAT", default_value = "jsonl")]

@@ -49,7 +49,7 @@ pub(super) struct ExportArgs {
     #[arg(long, requires = "run", conflicts_with_all = ["merge", "adapter", "push_to"])]
     verifier: bool,
     /// Directory to write, new or empty.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = paths::to_write())]
     out: PathBuf,
     /// Type of the stored weights. [default: as `config.json` says; an adapter always f32]
     #[arg(long, value_name = "TYPE")]

@@ -23,7 +23,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 
-use super::{Failure, number};
+use super::{Failure, number, paths};
 use crate::runtime::DeviceChoice;
 
 #[derive(Subcommand)]
@@ -48,7 +48,7 @@ pub(super) struct CompileArgs {
     #[arg(long, value_name = "ARCH", value_delimiter = ',')]
     arch: Vec<String>,
     /// File to write, or a directory to write `maverl.cubins` in.
-    #[arg(long, value_name = "PATH", default_value = "maverl.cubins")]
+    #[arg(long, value_name = "PATH", value_parser = paths::to_write(), default_value = "maverl.cubins")]
     out: PathBuf,
 }
 

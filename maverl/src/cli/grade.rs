@@ -29,7 +29,7 @@ pub(super) struct GradeArgs {
     #[arg(long, value_name = "FILE.jsonl")]
     input: PathBuf,
     /// Output: the same rows with `verdict`, `extracted`, `reason` and `reward`.
-    #[arg(long, value_name = "FILE.jsonl")]
+    #[arg(long, value_name = "FILE.jsonl", value_parser = paths::to_write())]
     output: PathBuf,
     /// Grade the last number of an answer that marks none (only `math`).
     #[arg(long)]

@@ -3,6 +3,8 @@
 use std::io::{Error, ErrorKind};
 use std::path::{Path, PathBuf};
 
+use clap::builder::{PathBufValueParser, TypedValueParser};
+
 use super::{Failure, tell};
 use crate::check::Sources;
 use crate::check::missing::{self, Wanted};
@@ -171,6 +173,18 @@ pub(super) fn of_run(dir: &Path) -> Result<(Sources, String), Failure> {
     let name = opened.resolved().display().to_string();
     let resolved = std::fs::read_to_string(opened.resolved())?;
     Ok((Sources::default().text(name, resolved, dir), opened.origin()?.given))
+}
+
+/// Returns the parser of a path that is written. A leading `~` or `$` is an error: the shell has not expanded it, and a
+/// directory of that name would be made.
+pub(super) fn to_write() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().try_map(|path| {
+        let first = path.to_string_lossy().chars().next();
+        match missing::unexpanded(&path).filter(|_| matches!(first, Some('~' | '$'))) {
+            Some(help) => Err(help),
+            None => Ok(path),
+        }
+    })
 }
 
 #[cfg(test)]

@@ -39,7 +39,7 @@ pub(super) struct ReplayArgs {
     #[arg(long, value_name = "K", value_parser = number::from_1, requires = "out")]
     top: Option<NonZeroUsize>,
     /// File of the likeliest tokens, JSON.
-    #[arg(long, value_name = "FILE", requires = "top")]
+    #[arg(long, value_name = "FILE", value_parser = paths::to_write(), requires = "top")]
     out: Option<PathBuf>,
 }
 

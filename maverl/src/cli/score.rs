@@ -33,7 +33,7 @@ pub(super) struct ScoreArgs {
     #[arg(long, value_name = "FILE.jsonl")]
     input: PathBuf,
     /// Output: the same rows with `input_ids`, `logprobs` and `entropy`.
-    #[arg(long, value_name = "FILE.jsonl")]
+    #[arg(long, value_name = "FILE.jsonl", value_parser = paths::to_write())]
     output: PathBuf,
     /// Tokens per batch; the results do not depend on it.
     #[arg(long, value_name = "N", default_value = "4096", value_parser = number::from_1)]

@@ -29,6 +29,19 @@ fn refused(line: &str) -> String {
 }
 
 #[test]
+fn a_path_to_write_that_no_shell_has_expanded_is_refused() {
+    for line in [
+        "train run.toml --out ~/runs/x",
+        "train run.toml --out=$HOME/x",
+        "export --run a --out ~/x",
+    ] {
+        let error = refused(line);
+        assert!(error.contains("by a shell, not in a file or in quotes: write "), "{error}");
+    }
+    assert!(parsed("train run.toml --out runs/a~b").is_ok());
+}
+
+#[test]
 fn the_definition_of_the_command_line_is_sound() {
     Cli::command().debug_assert();
 }

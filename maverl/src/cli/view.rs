@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 
-use super::{Failure, number};
+use super::{Failure, number, paths};
 
 /// Arguments of `maverl view`.
 #[derive(Args)]
@@ -24,7 +24,7 @@ pub(super) struct ViewArgs {
     open: bool,
     /// Write the pages into one file that needs no server, instead of serving them; into a directory, if the name does
     /// not end with `.html`.
-    #[arg(long = "static", value_name = "OUT[.html]", conflicts_with_all = ["port", "open"])]
+    #[arg(long = "static", value_name = "OUT[.html]", value_parser = paths::to_write(), conflicts_with_all = ["port", "open"])]
     page: Option<PathBuf>,
     /// Number of episodes of each run in the file, tasks whose scores differ most first. [default: 200, or all of
     /// `--steps`]
@@ -47,7 +47,7 @@ pub(super) struct ExtractArgs {
     part: PartName,
     /// The file. Its end is the format: `.csv` (numbers and names, without texts of models), `.jsonl`, `.parquet`;
     /// `.json` of a trace and of `inspect`.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = paths::to_write())]
     out: PathBuf,
     /// Evaluation of `inspect`: `before`, `before-greedy`, `after`, `after-greedy`, or the number of a step that was
     /// validated.
@@ -146,7 +146,7 @@ mod enabled {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::cli::{block_on, paths, print, terminal};
+    use crate::cli::{block_on, print, terminal};
     use crate::train::Interrupt;
     use crate::view::{self, Detail, Format, PageChoice, Part, Shown, Viewer};
 
@@ -167,11 +167,12 @@ mod enabled {
             let choice = PageChoice { episodes, steps: args.steps };
             let page = viewer.write_page(&choice, out).map_err(|e| Failure(e.to_string()))?;
             return print(&format!(
-                "{}: {} of {} episodes of {} runs, with prompts, replies and reference answers; {} KiB",
+                "{}: {} of {} episodes of {} run{}, with prompts, replies and reference answers; {} KiB",
                 out.display(),
                 page.episodes,
                 page.of,
                 page.runs,
+                if page.runs == 1 { "" } else { "s" },
                 page.bytes >> 10
             ));
         }

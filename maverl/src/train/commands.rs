@@ -199,9 +199,9 @@ impl Start {
     /// Returns a call of `cargo run` for a package, or for a program of the workspace in this directory.
     fn cargo(&self, package: &Path, target: &str, features: &str) -> String {
         let levels = if self.is_example() { 2 } else { 1 };
-        let optimized =
-            self.exe.ancestors().nth(levels).is_some_and(|dir| dir.ends_with("release"));
-        let profile = if optimized { " --release" } else { "" };
+        // An installed program was optimized too.
+        let plain = self.exe.ancestors().nth(levels).is_some_and(|dir| dir.ends_with("debug"));
+        let profile = if plain { "" } else { " --release" };
         // Cargo takes the nearest manifest: that of the package or of its workspace.
         let nearest = self.here.ancestors().find(|dir| dir.join("Cargo.toml").is_file());
         let found = nearest.is_some_and(|dir| package.starts_with(dir));

@@ -65,7 +65,10 @@ pub(super) fn explain(name: &str, registry: &Registry, width: usize) -> Result<S
     let name = name.trim_matches(['[', ']', ' ']);
     let found = match reference::find(name) {
         Some(item) => vec![item],
-        None => reference::ending(name),
+        None => match named(name) {
+            none if none.is_empty() => reference::ending(name),
+            tables => tables,
+        },
     };
     let mut blocks: Vec<String> = found
         .iter()
@@ -84,6 +87,12 @@ pub(super) fn explain(name: &str, registry: &Registry, width: usize) -> Result<S
         return Ok(format!("{}\n\n{}", paragraphs(&help, width), more.unwrap_or_default()));
     }
     Err(unknown(name, registry))
+}
+
+/// Returns the tables `[name.NAME]`, for a name that has no table of its own.
+fn named(name: &str) -> Vec<Item> {
+    let of = |item: &Item| item.entry.is_none() && item.path.len() == 2 && item.path[0] == name;
+    reference::items().into_iter().filter(of).collect()
 }
 
 fn unknown(name: &str, registry: &Registry) -> Failure {
@@ -322,6 +331,16 @@ algorithm.loss.surrogate.clip_high
         assert!(group < at("deviation_by") && at("deviation_by") < moving, "{text}");
         assert!(moving < at("momentum"), "{text}");
         assert!(!text.contains("default     \"group\""), "the kind is a heading, no key\n{text}");
+    }
+
+    #[test]
+    fn the_first_word_of_named_tables_is_explained_as_these_tables() {
+        for (name, table) in
+            [("models", "[models."), ("endpoints", "[endpoints."), ("rewards", "[rewards.")]
+        {
+            let text = told(name);
+            assert!(text.starts_with(table) && text.contains("read docs/src/"), "{text}");
+        }
     }
 
     #[test]
