@@ -233,6 +233,22 @@ pub(super) fn plain(expected: &str) -> &str {
     }
 }
 
+/// Returns help for a number with a unit, of a key whose name ends with its own unit.
+fn in_unit(name: &str, text: &str) -> Option<String> {
+    let unit = text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
+    let number: f64 = text[..text.len() - unit.len()].parse().ok()?;
+    let (of_key, factor) = match (name.rsplit_once('_')?.1, unit.trim().to_lowercase().as_str()) {
+        ("mib", "m" | "mb" | "mib") => ("MiB", 1.0),
+        ("mib", "g" | "gb" | "gib") => ("MiB", 1024.0),
+        ("s", "ms") => ("seconds", 1e-3),
+        ("s", "s" | "sec" | "secs" | "seconds") => ("seconds", 1.0),
+        ("s", "m" | "min" | "minute" | "minutes") => ("seconds", 60.0),
+        ("s", "h" | "hour" | "hours") => ("seconds", 3600.0),
+        _ => return None,
+    };
+    Some(format!("a number of {of_key} without a unit: write `{name} = {}`", number * factor))
+}
+
 /// Returns help for a value of the wrong type: the corrected line. `whole` is false for an item of a list.
 fn instead(path: &[String], found: &Actual, expected: &str, whole: bool) -> Option<String> {
     let name = path.last()?;
@@ -258,7 +274,8 @@ fn instead(path: &[String], found: &Actual, expected: &str, whole: bool) -> Opti
         (expected, Actual::Str(text)) if expected.contains("number") => {
             let none = ["all", "none", "null", "auto", "unlimited", "inf", "max", ""];
             let none = none.contains(&text.to_lowercase().as_str());
-            none.then(|| "without the line the key has its default".to_owned())
+            let default = none.then(|| "without the line the key has its default".to_owned());
+            default.or_else(|| in_unit(name, text))
         }
         (expected, Actual::Float(value)) if expected.starts_with("a whole number") => {
             let whole = value.fract() == 0.0 && *value >= 0.0 && *value < 1e18;

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::{Failure, paths, print, terminal};
 use crate::checkpoint::{Checkpoints, Which};
+use crate::eval::Evaluation;
 use crate::run_dir::disk::{entries, read_json};
 use crate::run_dir::{Difference, MANIFEST, Provenance, RunDir, RunDirError};
 use crate::table::{Table, paragraphs};
@@ -58,6 +59,9 @@ pub(super) struct Run {
     /// Number of steps to run.
     steps: u64,
     state: State,
+    /// The evaluation before training, which a run has before it has ended.
+    #[serde(skip)]
+    before: Option<SplitScore>,
     summary: Option<RunSummary>,
 }
 
@@ -89,8 +93,10 @@ impl Run {
             Some(summary) if summary.complete && summary.steps == config.steps => State::Complete,
             _ => stopped(&run, config.algorithm.max_flat_steps)?,
         };
+        let before = run.read_evaluation::<Evaluation>("before")?.as_ref().map(SplitScore::from);
         Ok(Self {
             name,
+            before,
             seed: config.seed,
             algorithm: config.algorithm.name.name(),
             orchestra: config.orchestra.name.unwrap_or_default(),
@@ -108,7 +114,8 @@ impl Run {
     /// Returns the share of solved episodes before and after training.
     pub(super) fn scores(&self) -> [Option<&SplitScore>; 2] {
         let summary = self.summary.as_ref();
-        [summary.and_then(|s| s.before.as_ref()), summary.and_then(|s| s.after.as_ref())]
+        let before = summary.and_then(|s| s.before.as_ref()).or(self.before.as_ref());
+        [before, summary.and_then(|s| s.after.as_ref())]
     }
 }
 
@@ -145,6 +152,14 @@ impl State {
                 format!("step {step} of {steps}, stopped after {flat_steps} flat steps")
             }
             Self::Damaged { problems } => format!("damaged: {}", problems.join("; ")),
+        }
+    }
+
+    /// Describes the state in a cell of a table.
+    fn brief(&self, steps: u64) -> String {
+        match self {
+            Self::Stopped { step, .. } => format!("step {step} of {steps}"),
+            other => other.words(steps),
         }
     }
 
@@ -320,7 +335,7 @@ fn table(runs: &[Result<Run, (String, String)>]) -> Table {
                     run.algorithm.to_owned(),
                     before,
                     after,
-                    run.state.words(run.steps),
+                    run.state.brief(run.steps),
                 ]);
             }
             Err((name, error)) => {
@@ -395,6 +410,7 @@ mod tests {
             orchestra: "duo/relay".to_owned(),
             steps: 40,
             state: State::Stopped { step: 3, recorded: 3 },
+            before: None,
             summary: Some(serde_json::from_value(summary).unwrap()),
         };
         let provenance = origin().provenance;

@@ -346,6 +346,20 @@ fn a_number_that_is_too_large_and_a_stop_that_is_empty_are_reported() {
 }
 
 #[test]
+fn a_number_with_a_unit_is_answered_with_the_number_in_the_unit_of_the_key() {
+    for (set, help) in [
+        ("runtime.kv_mib='2GB'", "a number of MiB without a unit: write `kv_mib = 2048`"),
+        (
+            "rollout.timeout_s='5 min'",
+            "a number of seconds without a unit: write `timeout_s = 300`",
+        ),
+    ] {
+        let found = problems(&text("").with(set), &search());
+        assert!(found.contains(help), "{found}");
+    }
+}
+
+#[test]
 fn levels_that_no_task_has_and_facts_outside_of_search_are_warned_of() {
     let plan = plan_of(&text("[task]\nmax_level = 3\nharder_every = 2"));
     for key in ["max_level", "harder_every"] {
