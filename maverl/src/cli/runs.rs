@@ -7,11 +7,10 @@ use serde::Serialize;
 
 use super::{Failure, paths, print, terminal};
 use crate::checkpoint::{Checkpoints, Which};
-use crate::eval::Evaluation;
 use crate::run_dir::disk::{entries, read_json};
 use crate::run_dir::{Difference, MANIFEST, Provenance, RunDir, RunDirError};
 use crate::table::{Table, paragraphs};
-use crate::train::{RunSummary, SplitScore, resume_command};
+use crate::train::{Evaluation, RunSummary, SplitScore, resume_command};
 
 /// Maximum depth at which runs are searched below a directory: sweeps have their own directories.
 const DEPTH: usize = 3;
