@@ -5,16 +5,15 @@
 //! continues the call, or fails it with `EAGAIN`, as the system's limit would. The main filter also applies: calls that
 //! it rejects are not forwarded.
 //!
-//! A granted thread that does not run yet counts as one. A program whose threads all start others at the same moment on
-//! a busy processor may briefly have up to twice the limit.
+//! The system does not tell the parent when a continued call has ended. The parent therefore grants one call at a time,
+//! and answers the next request after the granted call has ended: its thread sleeps outside of it, has used much more
+//! processor time than the call needs or is gone, or the process has more threads. The limit is thus never exceeded,
+//! however slowly the threads run.
 #![allow(unsafe_code)] // `seccomp` with a listener, and its requests
 
-use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::FileExt;
-use std::time::{Duration, Instant};
 
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -23,10 +22,8 @@ use rustix::net::{
 
 /// Maximum number of answered requests; further requests get no thread.
 const REQUESTS: u32 = 1 << 16;
-/// Time after which a granted thread runs, or never will.
-const STARTED: Duration = Duration::from_millis(100);
-/// Number of steps of one millisecond that wait for granted threads near the limit.
-const SETTLING: u32 = 20;
+/// Processor time, in clock ticks of 10 ms, after which a thread has returned from a call that takes microseconds.
+const RETURNED: u64 = 5;
 
 /// The notifying filter in the kernel's form.
 #[derive(Debug)]
@@ -87,10 +84,8 @@ impl Asking {
 pub(super) struct Threads {
     listener: OwnedFd,
     limit: u64,
-    /// Status file of the process, opened at its first request for a thread.
-    stat: Option<File>,
-    /// Threads whose `clone` was granted, with the time.
-    granted: Vec<(u32, Instant)>,
+    /// Thread whose `clone` was granted and may not have ended, as it was when it asked.
+    granted: Option<(u32, Task)>,
     requests: u32,
 }
 
@@ -106,13 +101,20 @@ impl Threads {
             RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
             _ => None,
         });
-        let threads =
-            |listener| Self { listener, limit, stat: None, granted: Vec::new(), requests: 0 };
-        Ok(rights.map(threads))
+        Ok(rights.map(|listener| Self { listener, limit, granted: None, requests: 0 }))
     }
 
-    pub(super) fn listener(&self) -> BorrowedFd<'_> {
-        self.listener.as_fd()
+    /// Returns the listener; `None` while requests wait for the end of a granted call.
+    pub(super) fn listener(&self) -> Option<BorrowedFd<'_>> {
+        self.granted.is_none().then(|| self.listener.as_fd())
+    }
+
+    /// Returns true if no granted call of a process may still start a thread.
+    pub(super) fn settled(&mut self, process: i32) -> bool {
+        self.granted.take_if(|(thread, before)| {
+            Task::of(process, *thread).is_none_or(|now| now.returned_since(before))
+        });
+        self.granted.is_none()
     }
 
     /// Answers the pending request, if there still is one. Returns true if there may be more.
@@ -139,45 +141,49 @@ impl Threads {
         Ok(self.requests < REQUESTS)
     }
 
-    /// Returns true if a thread of a process may start another.
+    /// Returns true if a thread of a process may start another. A thread that the system does not tell of may not.
     fn grants(&mut self, process: i32, thread: u32) -> bool {
-        // A thread that asks again has returned from its last call.
-        self.granted.retain(|(other, at)| *other != thread && at.elapsed() < STARTED);
-        let mut threads = self.count(process);
-        if threads < self.limit && threads + self.granted.len() as u64 >= self.limit {
-            let all = threads + self.granted.len() as u64;
-            for _ in 0..SETTLING {
-                if threads >= all {
-                    break;
-                }
-                std::thread::sleep(Duration::from_millis(1));
-                threads = self.count(process);
-            }
-            self.granted.clear();
-        }
-        let grants = threads + (self.granted.len() as u64) < self.limit;
-        if grants {
-            self.granted.push((thread, Instant::now()));
-        }
-        grants
-    }
-
-    /// Returns the number of threads of a process; unlimited if the system does not tell.
-    fn count(&mut self, process: i32) -> u64 {
-        if self.stat.is_none() {
-            self.stat = File::open(format!("/proc/{process}/stat")).ok();
-        }
-        let mut text = [0; 1024];
-        let length = self.stat.as_ref().and_then(|stat| stat.read_at(&mut text, 0).ok());
-        threads(&text[..length.unwrap_or(0)]).unwrap_or(u64::MAX / 2)
+        let task = Task::of(process, thread).filter(|task| task.threads < self.limit);
+        self.granted = task.map(|task| (thread, task));
+        self.granted.is_some()
     }
 }
 
-/// Parses the number of threads in `/proc/PID/stat`. The process name in it may contain any character.
-fn threads(stat: &[u8]) -> Option<u64> {
-    let end = stat.iter().rposition(|byte| *byte == b')')?;
-    let after = std::str::from_utf8(stat.get(end + 1..)?).ok()?;
-    after.split_whitespace().nth(17)?.parse().ok()
+/// State of a thread in `/proc/PID/task/TID/stat`.
+#[derive(Debug)]
+struct Task {
+    /// True if the thread waits for an event, where a signal would wake it.
+    sleeps: bool,
+    /// Processor time in clock ticks.
+    time: u64,
+    /// Number of threads of its process, of which some may have ended and not been removed.
+    threads: u64,
+}
+
+impl Task {
+    /// Reads the state of a thread of a process; `None` if it is gone or cannot be read.
+    fn of(process: i32, thread: u32) -> Option<Self> {
+        Self::parse(&std::fs::read(format!("/proc/{process}/task/{thread}/stat")).ok()?)
+    }
+
+    /// Parses a line of `stat`. The name in it may contain any character.
+    fn parse(stat: &[u8]) -> Option<Self> {
+        let end = stat.iter().rposition(|byte| *byte == b')')?;
+        let after = std::str::from_utf8(stat.get(end + 1..)?).ok()?;
+        let fields: Vec<&str> = after.split_whitespace().collect();
+        let number = |field: usize| fields.get(field)?.parse::<u64>().ok();
+        Some(Self {
+            // A call of `clone` runs (R) or waits where no signal wakes it (D).
+            sleeps: !["R", "D"].contains(fields.first()?),
+            time: number(11)? + number(12)?,
+            threads: number(17)?,
+        })
+    }
+
+    /// Returns true if a thread has returned from the call that was granted when it was as `before`.
+    fn returned_since(&self, before: &Self) -> bool {
+        self.sleeps || self.threads > before.threads || self.time >= before.time + RETURNED
+    }
 }
 
 /// Interprets a failed request: `Ok(true)` if its sender is gone, else an error.
@@ -186,5 +192,43 @@ fn gone() -> io::Result<bool> {
     match error.raw_os_error() {
         Some(libc::ENOENT | libc::EINTR | libc::EINPROGRESS) => Ok(true),
         _ => Err(error),
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    fn task(state: char, time: u64, threads: u64) -> Task {
+        let stat = format!("7 (a) R) {state} 1 7 7 0 -1 0 0 0 0 0 {time} 2 9 9 20 0 {threads} 0 5");
+        Task::parse(stat.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn a_granted_call_has_ended_when_its_thread_sleeps_elsewhere_or_worked_on_or_there_is_one_more()
+    {
+        let before = task('S', 3, 4);
+        assert_eq!((before.sleeps, before.time, before.threads), (true, 5, 4));
+        for (now, returned) in [
+            (task('R', 3, 4), false), // has not run since
+            (task('D', 7, 4), false),
+            (task('R', 3, 3), false), // another thread ended
+            (task('S', 3, 4), true),
+            (task('t', 3, 4), true),
+            (task('R', 3, 5), true),
+            (task('R', 8, 4), true),
+        ] {
+            assert_eq!(now.returned_since(&before), returned, "{now:?}");
+        }
+    }
+
+    #[test]
+    fn the_state_of_a_thread_is_that_of_the_system_and_none_of_one_that_is_gone() {
+        let (process, thread) = (std::process::id() as i32, rustix::thread::gettid());
+        let own = Task::of(process, thread.as_raw_nonzero().get() as u32).unwrap();
+        assert!(!own.sleeps && own.threads > 0, "{own:?}");
+        assert!(Task::of(process, 0).is_none());
+        assert!(Task::parse(b"7 (cut").is_none());
     }
 }

@@ -15,6 +15,9 @@ use crate::{Ending, Limits, Output};
 /// Size of a read in bytes.
 const CHUNK: usize = 64 << 10;
 
+/// Time between looks at a granted request for a thread.
+const STEP: Duration = Duration::from_millis(1);
+
 /// A process that has not been waited for. Dropping it kills it.
 #[derive(Debug)]
 pub(super) struct Running {
@@ -155,10 +158,16 @@ impl Running {
         let parts = gathers.chain(feeds.rev()).chain(end).map(|(part, descriptor, flags)| {
             (part, PollFd::from_borrowed_fd(descriptor.as_fd(), flags))
         });
-        let threads = self.threads.as_ref().map(|threads| {
-            (Part::Threads, PollFd::from_borrowed_fd(threads.listener(), PollFlags::IN))
-        });
+        let listener = self.threads.as_ref().and_then(Threads::listener);
+        let threads = listener
+            .map(|listener| (Part::Threads, PollFd::from_borrowed_fd(listener, PollFlags::IN)));
         parts.chain(threads)
+    }
+
+    /// Returns true if no granted request for a thread is in progress.
+    fn settled(&mut self) -> bool {
+        let process = self.pid.as_raw_nonzero().get();
+        self.threads.as_mut().is_none_or(|threads| threads.settled(process))
     }
 
     /// Handles a ready descriptor.
@@ -236,6 +245,8 @@ pub(super) fn watch<const N: usize>(
             let others = processes.iter_mut().skip(1);
             others.for_each(|process| process.kill(Ending::Signal(libc::SIGKILL)));
         }
+        let granted = processes.iter_mut().map(Running::settled).filter(|settled| !settled).count();
+        let left = if granted == 0 { left } else { left.min(STEP) };
         for (process, part, ready) in ready(&processes, left)? {
             processes[process].advance(part, ready)?;
         }

@@ -74,7 +74,7 @@ struct Info {
     checkpoints: Vec<u64>,
     /// Number of unchanged files.
     verified: usize,
-    /// What needs attention, as on the overview of `maverl view`; empty without the feature `view`.
+    /// Notices of the overview of `maverl view`; empty without the feature `view`.
     notices: Vec<String>,
 }
 

@@ -144,7 +144,7 @@ async fn log_probs_and_gradients_of_a_device_are_nearly_those_of_the_cpu() {
     assert!(found.logprob < 4e-2 && found.cosine > 0.999, "{found:?}");
 }
 
-/// What a policy computes: its completions, the log-probs of given rows, and its weights after an update on them.
+/// Results of a policy: its completions, the log-probs of given rows, and its weights after an update on them.
 type Computed = (Vec<Completion>, Vec<Vec<f32>>, String);
 
 /// Returns what each policy of a runtime computes of the same rows, by the names of the policies.

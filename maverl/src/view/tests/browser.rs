@@ -1,6 +1,6 @@
 //! A browser without a window, driven over a pipe: messages of JSON, each ended by NUL.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -23,6 +23,10 @@ pub(super) struct Browser {
     next: u64,
     /// Errors of the console, uncaught exceptions, violations of the policy, and foreign requests.
     pub(super) complaints: Vec<String>,
+    /// Requests that are not answered yet.
+    pending: BTreeSet<String>,
+    /// True if the page listens to changes, and has heard of none yet.
+    listens: bool,
     /// Address before whose start no request is foreign.
     home: String,
     _profile: tempfile::TempDir,
@@ -74,6 +78,8 @@ impl Browser {
             session: String::new(),
             next: 0,
             complaints: Vec::new(),
+            pending: BTreeSet::new(),
+            listens: false,
             home: home.to_owned(),
             _profile: profile,
         };
@@ -118,9 +124,21 @@ impl Browser {
         }
     }
 
-    /// Records what must not happen on a page.
+    /// Records what must not happen on a page, and what it waits for.
     fn event(&mut self, event: &Value) {
         let parameters = &event["params"];
+        let request = parameters["requestId"].as_str().unwrap_or_default();
+        match event["method"].as_str() {
+            Some("Network.requestWillBeSent") if parameters["type"] == "EventSource" => {
+                self.listens = true;
+            }
+            Some("Network.requestWillBeSent") => drop(self.pending.insert(request.to_owned())),
+            Some("Network.loadingFinished" | "Network.loadingFailed") => {
+                self.pending.remove(request);
+            }
+            Some("Network.eventSourceMessageReceived") => self.listens = false,
+            _ => {}
+        }
         let complaint = match event["method"].as_str() {
             Some("Runtime.exceptionThrown") => parameters["exceptionDetails"].to_string(),
             Some("Runtime.consoleAPICalled") if parameters["type"] == "error" => {
@@ -156,8 +174,24 @@ impl Browser {
         self.call("Emulation.setEmulatedMedia", features);
     }
 
+    /// Waits until the page has heard what has changed before it was opened, and every request is answered.
+    pub(super) fn rest(&mut self) {
+        let start = Instant::now();
+        let mut quiet = 0;
+        while quiet < 3 {
+            std::thread::sleep(Duration::from_millis(20));
+            self.value("new Promise(requestAnimationFrame)");
+            // A server without a run has nothing to tell.
+            let listens = self.listens && start.elapsed() < Duration::from_secs(3);
+            quiet = if listens || !self.pending.is_empty() { 0 } else { quiet + 1 };
+            assert!(start.elapsed() < PATIENCE, "never answered: {:?}", self.pending);
+        }
+    }
+
     /// Opens an address.
     pub(super) fn visit(&mut self, url: &str) {
+        self.pending.clear();
+        self.listens = false;
         self.call("Page.navigate", json!({ "url": url }));
     }
 

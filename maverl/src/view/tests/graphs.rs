@@ -145,6 +145,28 @@ fn the_key_g_opens_the_group_of_a_row() {
 }
 
 #[test]
+fn a_list_that_grows_keeps_the_focus_on_its_row() {
+    let home = tempfile::tempdir().unwrap();
+    let mut written = Written::new(&home.path().join("a"));
+    written.step(1);
+    let Some(mut at) = Visit::new(home.path(), 1200, 800) else { return };
+    at.go("r/0/episodes?stage=train&sort=-step");
+    at.browser.wait("document.querySelectorAll('tbody tr.row').length === 8");
+    for _ in 0..3 {
+        at.browser.press("j");
+    }
+    let focused = "document.activeElement.getAttribute('href')";
+    let third = at.browser.value(focused);
+    assert!(third.as_str().unwrap().contains("/episode/train/1/"), "{third}");
+    written.step(2);
+    at.browser.wait("document.querySelectorAll('tbody tr.row').length === 16");
+    assert_eq!(at.browser.value(focused), third);
+    at.browser.press("Enter");
+    at.browser.wait(&format!("location.hash === {third}"));
+    at.browser.assert_quiet();
+}
+
+#[test]
 fn notices_are_told_without_a_page_too() {
     let home = home();
     let path = home.path().join("a");

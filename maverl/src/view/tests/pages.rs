@@ -33,6 +33,7 @@ impl Visit {
         self.browser.visit("about:blank");
         self.browser.visit(&format!("{}#/{page}", self.url));
         self.browser.wait("document.querySelector('#main h1, #main .error') !== null");
+        self.browser.rest();
     }
 }
 
@@ -449,7 +450,6 @@ fn pictures(
         let top = format!(
             "[...document.querySelectorAll('h2')].find((h) => {heading:?} && h.textContent.startsWith({heading:?}))?.scrollIntoView()"
         );
-        at.browser.value("new Promise((done) => setTimeout(done, 500))");
         at.browser.value(&top);
         at.browser.value("new Promise((done) => setTimeout(done, 200))");
         at.browser.picture(&out.join(format!("{name}-{theme}{narrow}.{format}")), format);

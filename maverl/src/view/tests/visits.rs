@@ -165,18 +165,15 @@ fn an_address_shows_the_same_in_another_tab() {
     let shown = "document.querySelector('#main').innerText + [...document.querySelectorAll('.token')].map((t) => t.className).join()";
     for (page, action, done) in steps {
         at.go(page);
-        at.browser.value("new Promise((done) => setTimeout(done, 300))");
         at.browser.value(&action);
         at.browser.wait(&done);
-        at.browser.value("new Promise((done) => setTimeout(done, 500))");
+        at.browser.rest();
         let text = at.browser.value(shown);
         let url = at.browser.value("location.href");
         at.browser.visit("about:blank");
         at.browser.visit(url.as_str().unwrap());
         at.browser.wait("document.querySelector('#main h1') !== null");
-        at.browser.value(&format!(
-            "(async () => {{ for (let i = 0; i < 200 && ({shown}) !== {text}; i++) await new Promise((done) => setTimeout(done, 50)); }})()"
-        ));
+        at.browser.rest();
         assert_eq!(at.browser.value(shown), text, "{page}");
     }
     at.browser.assert_quiet();

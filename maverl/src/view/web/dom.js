@@ -55,12 +55,17 @@ function nodes(children) {
 }
 
 /**
- * Replaces the content of an element.
+ * Replaces the content of an element. A link or control with the focus passes it on to its successor: the link to the
+ * same address, or the control in the same place.
  * @param {Element} element
  * @param {...(Child | Child[])} children
  */
 export function fill(element, ...children) {
+  const old = document.activeElement;
+  const alike = () => [...element.querySelectorAll(old?.tagName ?? "a")].filter((other) => other.getAttribute("href") === old?.getAttribute("href"));
+  const place = old && element.contains(old) ? alike().indexOf(old) : -1;
   element.replaceChildren(...nodes(children));
+  if (place >= 0) /** @type {HTMLElement | undefined} */ (alike()[place])?.focus({ preventScroll: true });
 }
 
 // Control characters but tab and line feed, directions, and what is not seen.

@@ -86,7 +86,7 @@ async function render() {
     page = null;
     fill(root, h("div", { class: "error", role: "alert" }, String(/** @type {Error} */ (error).message ?? error)));
   }
-  if (main) fill(main, root);
+  main?.replaceChildren(root);
   const missed = heard ?? [];
   heard = null;
   for (const [kind, data] of missed) page?.heard?.(kind, data);

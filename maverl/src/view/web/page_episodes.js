@@ -43,6 +43,7 @@ export async function page(root, at) {
   const heads = h("tr");
   const pager = h("div", { class: "bar" });
   const message = h("p", { class: "muted", role: "status" });
+  const answer = h("p", { class: "muted", role: "status" });
   let total = 0;
   /** @type {AbortController | null} */
   let searching = null;
@@ -67,6 +68,7 @@ export async function page(root, at) {
   /** @param {Record<string, any>} changes */
   function change(changes) {
     Object.assign(query, { offset: "" }, changes);
+    fill(answer);
     history.replaceState(null, "", to(`r/${r}/episodes`, query));
     load();
   }
@@ -157,9 +159,10 @@ export async function page(root, at) {
     const link = document.activeElement?.closest("tr")?.querySelector("a.open");
     const path = link?.getAttribute("href")?.match(/episode\/(.+)$/)?.[1];
     if (!path) return;
-    const episode = await get(`runs/${r}/episodes/${path}`);
+    const episode = await get(`runs/${r}/episodes/${path}`).catch((error) => void fill(answer, h("span", { class: "bad" }, error.message)));
+    if (!episode) return;
     const id = episode.turns.map((/** @type {any} */ turn) => turn.sample?.record.group).find((/** @type {any} */ of) => of !== undefined);
-    if (id === undefined) fill(message, "This episode is in no group.");
+    if (id === undefined) fill(answer, "This episode is in no group.");
     else location.hash = to(`r/${r}/group/${episode.row.step}/${id}`);
   }
 
@@ -169,14 +172,14 @@ export async function page(root, at) {
     if (query.step) change({ step: Math.max(0, (by < 0 ? steps[0] : steps[steps.length - 1]) + by) });
   }
 
-  fill(root, h("h1", {}, `Episodes of ${run.run.name}`), form, message,
+  fill(root, h("h1", {}, `Episodes of ${run.run.name}`), form, message, answer,
     h("div", { class: "card scroll" }, h("table", {}, h("thead", {}, heads), body)), pager);
   await load();
   return {
     title: `Episodes of ${run.run.name}`,
     keys: { "]": () => step(1), "[": () => step(-1), g: group },
     heard: (/** @type {string} */ kind, /** @type {any} */ data) => {
-      if (String(data.r) === r && kind !== "run" && !query.q && !body.contains(document.activeElement)) load();
+      if (String(data.r) === r && kind !== "run" && !query.q) load();
     },
   };
 }
