@@ -20,6 +20,13 @@ test:
 cuda:
     cargo test -p maverl-kernels --features cuda --lib -- advantage cuda
 
+# The kernels on NEON, under an emulator (needs `rustup target add aarch64-unknown-linux-gnu`, and Debian's packages
+# gcc-aarch64-linux-gnu and qemu-user).
+neon *ARGS:
+    CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
+    CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64 -L /usr/aarch64-linux-gnu" \
+    cargo test -p maverl-kernels --target aarch64-unknown-linux-gnu {{ARGS}}
+
 # The API documentation, warnings are errors.
 doc:
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps

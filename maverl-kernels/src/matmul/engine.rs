@@ -1,9 +1,10 @@
 //! Loops around the kernel: blocking of a product for the caches and for threads.
 //!
-//! A task has some rows and some columns. It processes as many columns at a time as fit the cache, and splits sums into
-//! pieces of at most [`MOST_WORDS`], so that the panels of a piece stay in the L2 cache while all rows of the task
-//! pass, one tile at a time. With few tiles, each panel serves all of them before the next panel is read. The blocking
-//! of rows and columns never changes an element's sum; the pieces of a sum depend on its length alone.
+//! A task has some rows and some columns. It processes some columns at a time, and splits sums into pieces of at most
+//! [`MOST_WORDS`], so that the panels of a piece stay in a cache while all rows of the task pass, one or several tiles
+//! at a time, as the caches of a path's processors demand. With few tiles, each panel serves all of them before the next
+//! panel is read. The blocking of rows and columns never changes an element's sum; the pieces of a sum depend on its
+//! length alone.
 #![allow(unsafe_code)]
 
 use std::{cell::RefCell, marker::PhantomData, ops::Range};
@@ -18,15 +19,13 @@ use crate::par;
 
 /// Words of a sum that are added before they are added to the earlier ones.
 pub(super) const MOST_WORDS: usize = 512;
-/// Words of the panels that are used while they are in the cache: half a megabyte.
-const CACHED: usize = 8 * PANEL * MOST_WORDS;
 /// Rows up to which a right side with consecutive columns is not worth packing.
 const IN_PLACE_ROWS: usize = 128;
-/// Tiles that are packed at once, so that each panel is read once for all of them. With few rows, panels come from a
-/// far cache. With more rows, tiles are processed one after the other.
+/// Tiles that are packed at once at most, so that each panel is read once for all of them. With few rows, panels come
+/// from a far cache. With more rows, the path decides ([`Path::tiles_at_once`]).
 const FEW_TILES: usize = 8;
-/// Tiles that are packed at once where they lie side by side in memory.
-const NEAR_TILES: usize = 4;
+/// Rows that repay packing the columns of a task, where threads suffice.
+const LEAST_ROWS: usize = 256;
 /// Multiplications of words that are worth a task of their own.
 const GRAIN: usize = 1 << 19;
 /// Tasks for each thread, where there is enough work; the last tasks balance the load.
@@ -153,12 +152,13 @@ impl<E: Element> Product<'_, E> {
         if m == 0 || n == 0 {
             return;
         }
-        let (rows, columns) = self.cut();
-        let across = n.div_ceil(columns);
+        let (rows, across) = self.cut();
+        let panels = n.div_ceil(PANEL);
+        let column = |part: usize| n.min(part * panels / across * PANEL);
         let tasks = m.div_ceil(rows) * across;
         let task = |i: usize| {
-            let (row, column) = (i / across * rows, i % across * columns);
-            self.task(row..m.min(row + rows), column..n.min(column + columns));
+            let (row, part) = (i / across * rows, i % across);
+            self.task(row..m.min(row + rows), column(part)..column(part + 1));
         };
         match tasks {
             1 => task(0),
@@ -166,8 +166,9 @@ impl<E: Element> Product<'_, E> {
         }
     }
 
-    /// Returns the rows and columns of a task. Columns are split before rows, because each task packs its own columns.
-    /// A task has at least enough columns to repay reading the rows.
+    /// Returns the rows of a task and the number of parts of the columns. Columns are split before rows, because each
+    /// task packs its own columns. A task has at least enough columns to repay reading the rows and, if every thread has
+    /// a task, enough rows to repay packing or reading the columns.
     fn cut(&self) -> (usize, usize) {
         let (m, n) = (self.a.indices, self.b.columns());
         let panels = n.div_ceil(PANEL);
@@ -178,22 +179,23 @@ impl<E: Element> Product<'_, E> {
         };
         let least_panels = if m <= 4 * self.path.rows::<E>() { 1 } else { 8 };
         let across = tasks.min(panels.div_ceil(least_panels));
-        let down = tasks.div_ceil(across).min(m.div_ceil(self.path.rows::<E>()));
+        let enough = m.div_ceil(LEAST_ROWS).max(par::threads().div_ceil(across));
+        let down = tasks.div_ceil(across).min(enough).min(m.div_ceil(self.path.rows::<E>()));
         let rows = m.div_ceil(down).next_multiple_of(self.path.rows::<E>());
-        (rows, panels.div_ceil(across) * PANEL)
+        (rows, across)
     }
 
-    /// Returns the number of columns whose panels fit the cache, for the longest piece of a sum.
-    fn cached_columns(&self) -> usize {
+    /// Returns the number of columns whose panels are packed at once, for the longest piece of a sum.
+    fn columns_at_once(&self) -> usize {
         let words = self.a.words().clamp(1, MOST_WORDS);
-        CACHED / words / PANEL * PANEL
+        self.path.panels_at_once() * PANEL * MOST_WORDS / words / PANEL * PANEL
     }
 
     /// Computes some rows and columns of the product.
     fn task(&self, rows: Range<usize>, columns: Range<usize>) {
         let mut kernel = Kernel::of(self.path);
         SCRATCH.with_borrow_mut(|Scratch { tile, panels }| {
-            let most = self.cached_columns();
+            let most = self.columns_at_once();
             for start in columns.clone().step_by(most) {
                 let columns = start..columns.end.min(start + most);
                 if self.a.words() == 0 && self.then == Then::Set {
@@ -260,8 +262,9 @@ impl<E: Element> Product<'_, E> {
         let size = rows.len().div_ceil(tiles);
         let at_once = match tiles {
             _ if tiles <= FEW_TILES => size * tiles,
-            _ if self.a.has_tiles_together(self.path) => size * NEAR_TILES,
-            _ => size,
+            _ => {
+                size * self.path.tiles_at_once(self.a.has_tiles_together(self.path)).min(FEW_TILES)
+            }
         };
         let len = words.len() * self.path.tile_words::<E>();
         let room = (self.path.rows::<E>().max(BLOCK) + 1) * (len + GAP).next_multiple_of(BLOCK);

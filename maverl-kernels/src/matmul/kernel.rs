@@ -110,6 +110,10 @@ impl Kernel {
 
     /// Stores the products of the rows of `tile` with `panel` to `out`, which has as many rows, and prefetches the
     /// lines that come next. AMX reads the tile up to a multiple of 16 rows.
+    #[cfg_attr(
+        not(any(test, target_arch = "x86_64")),
+        allow(unused_mut, reason = "`Vectors` takes `out` whole")
+    )]
     pub(super) fn multiply<E: Element>(
         &mut self,
         tile: Tile<'_>,

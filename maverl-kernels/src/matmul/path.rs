@@ -5,7 +5,9 @@ use pulp::x86::V3;
 use pulp::{Arch, Scalar};
 
 use super::layout::Element;
-use super::vectors::{Vectors, Work};
+#[cfg(target_arch = "x86_64")]
+use super::vectors::Vectors;
+use super::vectors::Work;
 use crate::simd;
 
 /// Prefetches a cache line. Any address is allowed.
@@ -77,8 +79,30 @@ impl Path {
         }
     }
 
+    /// Returns the number of tiles that are packed at once and multiplied with a panel before the next panel is read.
+    /// Processors with AVX2 alone have level-2 caches of 256 or 512 KiB, which do not hold the panels of a piece and the
+    /// rows that pass. Eight tiles and a panel fit them. Elsewhere only tiles that lie side by side in memory are packed
+    /// together.
+    pub(super) fn tiles_at_once(self, side_by_side: bool) -> usize {
+        match self.vectors {
+            #[cfg(target_arch = "x86_64")]
+            Arch::V3(_) => 8,
+            _ if side_by_side => 4,
+            _ => 1,
+        }
+    }
+
+    /// Returns the number of panels of the longest piece that are packed at once. Half a megabyte of them fits a
+    /// level-2 cache. Where they are read once for several tiles, the next cache is near enough, and twice as many save
+    /// half of the packing of tiles.
+    pub(super) fn panels_at_once(self) -> usize {
+        if self.tiles_at_once(false) > 1 { 16 } else { 8 }
+    }
+
     /// Returns the number of loops over the words of a panel that a kernel of some rows takes.
     pub(super) fn loops<E: Element>(self, rows: usize) -> usize {
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = rows;
         match self.vectors {
             #[cfg(target_arch = "x86_64")]
             Arch::V3(_) if rows > 3 => 2 * rows.div_ceil(V3::rows::<E>()),

@@ -8,8 +8,6 @@
 #[cfg(feature = "cuda")]
 pub mod parity;
 
-use std::fmt::Debug;
-
 use super::*;
 use crate::advantage::{Baseline, GaeParams, Singleton};
 use crate::sample::uniform;
@@ -25,10 +23,6 @@ const DR_MAS: Relative = Relative {
 };
 
 const TRL: Relative = Relative { eps: 1e-4, singleton: Singleton::Zero, ..DR_MAS };
-
-fn narrow(values: &[f64]) -> Vec<f32> {
-    values.iter().map(|&x| x as f32).collect()
-}
 
 /// Numbers below `most`.
 fn ids(seed: u64, n: usize, most: usize) -> Vec<usize> {

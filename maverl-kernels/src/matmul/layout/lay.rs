@@ -157,13 +157,18 @@ impl<E: Element> Matrix<'_, E> {
         indices: &Range<usize>,
         out: &mut [u32; N],
     ) {
+        let (low, high) = (word * E::TERMS, (word + 1) * E::TERMS - 1);
+        let of = |term: usize| &self.data[term * self.indices..][indices.clone()];
+        // A copy of known length needs no call.
+        if E::TERMS == 1 && indices.len() == N && low < self.terms {
+            *out = *bits(of(low)).first_chunk().expect("a word for each index");
+            return;
+        }
         let (set, rest) = out.split_at_mut(indices.len());
         rest.fill(0);
-        let (low, high) = (word * E::TERMS, (word + 1) * E::TERMS - 1);
         if low >= self.terms {
             return set.fill(0);
         }
-        let of = |term: usize| &self.data[term * self.indices..][indices.clone()];
         if E::TERMS == 1 {
             set.copy_from_slice(bits(of(low)));
         } else if high < self.terms {

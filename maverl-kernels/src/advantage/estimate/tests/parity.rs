@@ -1,5 +1,7 @@
 //! Batches of every form, by another implementation and by the CPU.
 
+use std::fmt::Debug;
+
 use super::*;
 
 #[track_caller]
@@ -132,4 +134,8 @@ fn edges<E: Estimate<Error: Debug>>(of: &E) {
     let got = of.ema(&[1.0, 0.0, 2.0], &Segments::of(&[0, 0, 1]), 0.9, &mut averages).unwrap();
     agree("average", &got, &[1.0, 0.0, 2.0]);
     agree("average", &narrow(&averages), &[0.05, 0.2, 7.0]);
+}
+
+fn narrow(values: &[f64]) -> Vec<f32> {
+    values.iter().map(|&x| x as f32).collect()
 }
