@@ -29,6 +29,7 @@ mod team;
 #[cfg(test)]
 mod tests;
 mod tokens;
+mod trace;
 mod validations;
 
 pub use extract::{ExtractError, Format, Part, extract};
