@@ -17,6 +17,7 @@ mod index;
 mod kept;
 mod notices;
 mod page;
+mod replies;
 mod run;
 mod scan;
 mod search;
