@@ -65,7 +65,7 @@ types:
 view-times RUN OUT="/tmp/large":
     python3 tests/python/view_times.py {{ RUN }} {{ OUT }} --binary target/release/maverl
 
-# Measures what recording the quantities of tokens costs an update.
+# Measures what recording costs: the quantities of tokens in updates, and everything in whole steps.
 columns CONFIG="examples/search_orchestra.toml":
     python3 tests/python/columns.py {{ CONFIG }} --binary target/release/maverl
 

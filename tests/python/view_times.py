@@ -76,9 +76,9 @@ class Pages:
         return time.perf_counter() - began, size
 
     def memory(self):
-        """Resident memory in MiB."""
+        """Resident memory in MiB, and the most that there was."""
         status = Path(f"/proc/{self.server.pid}/status").read_text()
-        return int(re.search(r"VmRSS:\s+(\d+)", status).group(1)) / 1024
+        return [int(re.search(rf"{name}:\s+(\d+)", status).group(1)) / 1024 for name in ["VmRSS", "VmHWM"]]
 
     def assets(self):
         """Bytes of the page and of everything that it loads."""
@@ -103,7 +103,8 @@ def main():
     pages = Pages(args.binary, args.out)
     try:
         bytes_, files = pages.assets()
-        print(f"{steps * each} episodes in {steps} steps; assets: {bytes_} bytes in {files} files")
+        rollouts = sum(path.stat().st_size for path in (args.out / "rollouts").iterdir())
+        print(f"{steps * each} episodes in {steps} steps, {rollouts:,} bytes of rollouts; assets: {bytes_} bytes in {files} files")
         middle = steps // 2
         cases = [
             ("address printed", None),
@@ -115,6 +116,9 @@ def main():
             ("one episode", f"api/runs/0/episodes/train/{middle}/{each // 2}"),
             ("one turn in tokens", f"api/runs/0/episodes/train/{middle}/{each // 2}/turns/0/tokens"),
             ("groups of a step", f"api/runs/0/groups/{middle}"),
+            ("groups of 200 steps", "api/runs/0/groups"),
+            ("seats of the first and last steps", "api/runs/0/team"),
+            ("their replies", "api/runs/0/replies"),
             ("text search in a step", f"api/runs/0/search?q=no+such+words&stage=train&step={middle}"),
             ("text search in all episodes", "api/runs/0/search?q=no+such+words&stage=train"),
         ]
@@ -125,7 +129,8 @@ def main():
         for name, measured in [("text search that finds 500", pages.seconds), ("the first of them", pages.first_line)]:
             seconds, size = measured(words)
             print(f"| {name} | {seconds:.3f} s | {size:,} bytes |", flush=True)
-        print(f"resident memory: {pages.memory():.0f} MiB")
+        now, most = pages.memory()
+        print(f"resident memory: {now:.0f} MiB, at most {most:.0f} MiB")
     finally:
         pages.server.terminate()
 

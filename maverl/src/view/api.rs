@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::http::{Body, Query, Request, Response};
 use super::run::{Held, Run};
 use super::selection::Selection;
-use super::{Viewer, compare, episode, events, group, search, spans, team, tokens};
+use super::{Viewer, compare, episode, events, group, replies, search, spans, team, tokens};
 use crate::run_dir::{Place, read_episode, read_samples};
 use crate::trajectory::Episode;
 
@@ -54,6 +54,7 @@ pub(super) fn answer(viewer: &Viewer, request: &Request<'_>, path: &str) -> Answ
         ["runs", r, "clock", step] => spans::clock(&run(r)?.1, number(step)?),
         ["runs", r, "trace", step] => spans::trace(&run(r)?.1, number(step)?),
         ["runs", r, "team"] => team::answer(&run(r)?.1),
+        ["runs", r, "replies"] => replies::answer(&run(r)?.1),
         ["runs", r, "steps", step] => team::step(&run(r)?.1, number(step)?),
         ["runs", r, "groups"] => group::largest(&run(r)?.1),
         ["runs", r, "groups", step] => group::list(&run(r)?.1, number(step)?),

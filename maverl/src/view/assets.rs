@@ -16,6 +16,7 @@ pub(super) const FILES: &[(&str, &str, &str)] = &[
     ("data.js", JS, include_str!("web/data.js")),
     ("chart.js", JS, include_str!("web/chart.js")),
     ("page_runs.js", JS, include_str!("web/page_runs.js")),
+    ("team.js", JS, include_str!("web/team.js")),
     ("page_overview.js", JS, include_str!("web/page_overview.js")),
     ("page_metrics.js", JS, include_str!("web/page_metrics.js")),
     ("page_step.js", JS, include_str!("web/page_step.js")),

@@ -14,6 +14,7 @@ use serde_json::{Map, Value, json};
 use self::columns::Columns;
 use super::run::Run;
 use super::spans;
+use super::trace::events;
 use crate::run_dir::{
     EpisodeRow, RunDir, RunDirError, SampleRecord, StepSamples, read_rollouts, read_samples,
 };
@@ -273,7 +274,7 @@ fn trace(dir: &Path, out: &Path) -> Result<usize, ExtractError> {
         let turns = turns.map_err(|_| missing("a file in `clock` is damaged"))?;
         steps.push((row, turns.unwrap_or_default()));
     }
-    let events = spans::events(&steps);
+    let events = events(&steps);
     json(&json!({ "traceEvents": events }), out)?;
     Ok(events.len())
 }

@@ -36,6 +36,8 @@ pub(super) struct Index {
     stages: Names,
     seats: Names,
     tasks: Names,
+    /// Length of the source in the name of each task.
+    sources: Vec<usize>,
     /// Texts of rows that were made from files of episodes.
     made: Vec<u8>,
 }
@@ -130,13 +132,15 @@ impl Index {
             });
         }
         let bit = |set: bool, bit: u8| if set { bit } else { 0 };
+        let task = self.tasks.number(&format!("{}/{}", row.source, row.task));
+        self.sources.resize(self.tasks.names.len(), row.source.len());
         self.rows.push(Row {
             offset,
             frame: row.at[0],
             score: row.score.unwrap_or(f64::NAN),
             step: u32::try_from(row.step).unwrap_or(u32::MAX),
             n: u32::try_from(row.n).unwrap_or(u32::MAX),
-            task: self.tasks.number(&format!("{}/{}", row.source, row.task)),
+            task,
             tokens: u32::try_from(row.tokens).unwrap_or(u32::MAX),
             first_cell,
             index: row.index,

@@ -17,6 +17,7 @@ mod index;
 mod kept;
 mod notices;
 mod page;
+mod replies;
 mod run;
 mod scan;
 mod search;
@@ -29,6 +30,7 @@ mod team;
 #[cfg(test)]
 mod tests;
 mod tokens;
+mod trace;
 mod validations;
 
 pub use extract::{ExtractError, Format, Part, extract};

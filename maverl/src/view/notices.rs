@@ -51,6 +51,7 @@ pub(super) fn notices(series: &Series, warnings: &[Value], gain: Option<&Interva
     found.extend(seats(series));
     found.extend(drop(series));
     found.extend(unearned(series));
+    found.extend(verifiers(series));
     found.extend(groups(series));
     found.extend(policies(series));
     found.extend(gain.filter(|gain| gain.low <= 0.0 && gain.high >= 0.0).map(|gain| {
@@ -159,6 +160,23 @@ fn unearned(series: &Series) -> Vec<Notice> {
         rises.then(|| Notice::problem(text, Some(first), Some(link)))
     };
     series.names().filter_map(notice).collect()
+}
+
+/// Returns notices on verifiers whose values do not tell right from wrong answers of this run.
+fn verifiers(series: &Series) -> Vec<Notice> {
+    let names = series.names().filter(|name| name.starts_with("verifier/live_auc/"));
+    let blind = |name: &str| {
+        let values = series.values(name);
+        let (first, last) = (values.first()?, values.last()?);
+        let part = name.strip_prefix("verifier/live_auc/")?;
+        let text = format!(
+            "the verifier of the reward part “{part}” tells right from wrong answers with an AUC of {:.2} in step {} \
+             (chance is 0.5; {:.2} in step {}): its values are no measure of correct answers",
+            last.1, last.0, first.1, first.0
+        );
+        (last.1 < 0.6).then(|| Notice::problem(text, Some(last.0), None))
+    };
+    names.filter_map(blind).collect()
 }
 
 fn groups(series: &Series) -> Vec<Notice> {
@@ -286,11 +304,12 @@ mod tests {
     #[test]
     fn each_rule_fires_on_its_sign_with_its_number_and_not_without() {
         type Sign<'s> = (&'s str, &'s dyn Fn(u64) -> f64, &'s str);
-        let signs: [Sign<'_>; 8] = [
+        let signs: [Sign<'_>; 9] = [
             ("rollout/unscored", &|s| f64::from(u8::from(s == 4)), "1 training episodes"),
             ("rollout/a/b/reply_error_rate", &|s| if s > 20 { 0.4 } else { 0.0 }, "a/b: 40 %"),
             ("rollout/a/b#2/truncated_rate", &|_| 0.2, "a/b#2: 20 %"),
             ("group/zero_std_frac", &|s| if s > 20 { 0.9 } else { 0.1 }, "90 % of the groups"),
+            ("verifier/live_auc/v", &|s| 1.0 - 0.015 * s as f64, "AUC of 0.55 in step 30"),
             ("group/singletons", &|s| if s == 3 { 2.0 } else { 0.0 }, "step 3 has 2 groups"),
             ("policy/p/entropy", &|s| 1.0 / s as f64, "entropy 0.091 in step 11"),
             ("policy/p/clip_frac_high", &|s| s as f64 / 60.0, "32 % of tokens clipped in step 19"),
@@ -301,7 +320,7 @@ mod tests {
             assert!(found.len() == 1 && found[0].contains(expected), "{name}: {found:?}");
             assert_eq!(
                 problems(&series(name, |_| 0.01)).len(),
-                usize::from(name.contains("gleton") || name.contains("unscored")),
+                usize::from(["gleton", "unscored", "auc"].iter().any(|part| name.contains(part))),
                 "{name}"
             );
         }

@@ -164,7 +164,7 @@ impl Viewer {
         run: &Run,
         choice: &PageChoice,
     ) -> Result<(), PageError> {
-        for part in ["", "/config", "/spans", "/team", "/groups"] {
+        for part in ["", "/config", "/spans", "/team", "/replies", "/groups"] {
             self.add(blocks, "all", &run.name, &format!("runs/{r}{part}"))?;
         }
         self.add_series(blocks, r, run)?;

@@ -14,7 +14,7 @@ use super::spans;
 use crate::run_dir::{TRAIN, TurnTime};
 
 /// Number of steps whose sums are shown, at either end of a run.
-const WINDOW: usize = 5;
+pub(super) const WINDOW: usize = 5;
 /// Number of steps before a step that it is compared with.
 const BEFORE: u32 = 10;
 /// Maximum number of tasks of an answer.
@@ -110,10 +110,12 @@ pub(super) fn step(run: &Run, step: u64) -> Answer {
         return Err(missing());
     }
     let before: Vec<u32> = steps.iter().copied().filter(|&earlier| earlier < step).collect();
-    let before = before.len().checked_sub(1).map(|last| {
+    let earlier = before.len().checked_sub(1).map(|last| {
         let first = before.len().saturating_sub(BEFORE as usize);
-        held.index.team(TRAIN, [before[first], before[last]])
+        [before[first], before[last]]
     });
+    let before = earlier.map(|steps| held.index.team(TRAIN, steps));
+    let sources = held.index.sources(TRAIN, step, earlier);
     let tasks = held.index.tasks(TRAIN, step);
     let now = held.index.team(TRAIN, [step; 2]);
     drop(held);
@@ -124,6 +126,7 @@ pub(super) fn step(run: &Run, step: u64) -> Answer {
         "now": now,
         "before": before,
         "known": known(&tasks),
+        "sources": &sources[..sources.len().min(TASKS)],
         "tasks": &tasks[..tasks.len().min(TASKS)],
         "of": tasks.len(),
     }))

@@ -32,6 +32,7 @@ mod lanes;
 mod large;
 mod numbers;
 mod pages;
+mod team;
 mod visits;
 mod words;
 

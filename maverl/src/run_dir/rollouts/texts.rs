@@ -6,6 +6,7 @@ use serde::Deserialize;
 
 use super::super::error::{RunDirError, damaged};
 use super::{Lines, Place};
+use crate::trajectory::Seat;
 
 /// First bytes of the line of an episode. Those of its turns follow it.
 const EPISODE: &[u8] = b"{\"episode\":";
@@ -26,6 +27,8 @@ pub(crate) enum Texts {
     Turn {
         /// Index of the turn in the episode.
         turn: usize,
+        /// Seat that replied.
+        seat: Seat,
         /// Messages of the prompt.
         prompt: Vec<String>,
         /// Reply.
@@ -50,6 +53,7 @@ struct Task {
 
 #[derive(Deserialize)]
 struct Turn {
+    seat: Seat,
     prompt: Vec<Text>,
     reply: String,
     error: Option<String>,
@@ -71,8 +75,8 @@ impl Line {
                 observations: texts(acts.unwrap_or_default()),
                 answer,
             },
-            Self::Turn { turn: Turn { prompt, reply, error } } => {
-                Texts::Turn { turn, prompt: texts(prompt), reply, error }
+            Self::Turn { turn: Turn { seat, prompt, reply, error } } => {
+                Texts::Turn { turn, seat, prompt: texts(prompt), reply, error }
             }
         }
     }

@@ -72,7 +72,7 @@ impl Words {
                 let answered = || hit((4, 0, 0), "answer", None, answer.as_deref()?);
                 hit((0, 0, 0), "question", None, question).or_else(observed).or_else(answered)
             }
-            Texts::Turn { turn, prompt, reply, error } => {
+            Texts::Turn { turn, prompt, reply, error, seat: _ } => {
                 let (i, turn) = (*turn, Some(*turn));
                 let failed = || hit((1, i, 1), "error", turn, error.as_deref()?);
                 let asked = || prompt.iter().find_map(|text| hit((3, i, 0), "prompt", turn, text));

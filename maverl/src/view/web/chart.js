@@ -217,7 +217,7 @@ export class Chart {
     if (event.key === "Escape") return zoomed(null);
     if (!(event.key in moves)) return;
     event.preventDefault();
-    crosshair(steps[Math.min(Math.max(moves[/** @type {keyof moves} */ (event.key)], 0), steps.length - 1)] ?? null);
+    crosshair(steps[Math.min(Math.max(moves[/** @type {keyof typeof moves} */ (event.key)], 0), steps.length - 1)] ?? null);
   }
 
   /**

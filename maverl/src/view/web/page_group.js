@@ -98,8 +98,8 @@ export async function page(root, at) {
  */
 async function list(root, at, run) {
   const r = at.run;
-  const every = at.query.get("step") === "all";
-  const step = every ? run.run.step : Number(at.query.get("step") ?? run.run.step);
+  const every = (at.query.get("step") ?? "all") === "all";
+  const step = every ? run.run.step : Number(at.query.get("step"));
   const sort = at.query.get("sort") ?? "advantages";
   const field = /** @type {HTMLInputElement} */ (h("input", { type: "number", min: 1, max: run.run.step, value: every ? "" : step, onchange: () => go(Number(field.value)) }));
   const go = (/** @type {number} */ to_step) => (location.hash = to(`r/${r}/groups`, { step: Math.min(Math.max(to_step, 1), run.run.step), sort: at.query.get("sort") }));

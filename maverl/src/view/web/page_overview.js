@@ -5,6 +5,7 @@ import { get, joined, seriesOf, to } from "./data.js";
 import { Chart, redraw, spark, view } from "./chart.js";
 import { duration, fixed, percent, plural, short, signed } from "./format.js";
 import { progress, state } from "./page_runs.js";
+import { said, weak } from "./team.js";
 
 /** @typedef {import("./data.js").Series} Series */
 
@@ -158,7 +159,9 @@ function agents(run, series, r) {
   const cell = (/** @type {string} */ name, /** @type {(value: any) => string} */ text) => drawn(series.columns[name], text);
   const seats = run.seats.filter((/** @type {string} */ seat) => series.columns[`rollout/${seat}/turns`]);
   if (seats.length === 0) return null;
-  const heads = ["reward", "malformed", "truncated", "turns", "prompt", "reply", "shortened", "forked"];
+  // Columns that most runs have no use for are left out where they are 0.
+  const rare = ["shortened_chars", "forked"].map((name) => seats.some((/** @type {string} */ seat) => series.columns[`rollout/${seat}/${name}`]?.some(Boolean)));
+  const heads = ["reward", "malformed", "truncated", "turns", "prompt", "reply", rare[0] && "shortened", rare[1] && "forked"].filter(Boolean);
   return h("section", {}, h("h2", {}, "Agents"), h("div", { class: "card scroll" }, h("table", {},
     h("thead", {}, h("tr", {}, h("th", {}, "seat"), heads.map((name) => h("th", { class: "n" }, name)), h("th", {}, "last step"))),
     h("tbody", {}, seats.map((/** @type {string} */ seat, /** @type {number} */ i) => {
@@ -170,58 +173,9 @@ function agents(run, series, r) {
       return h("tr", { class: `lane${i % 6}`, "data-agent": seat }, h("td", {}, h("b", {}, seat)),
         cell(name("reward_mean"), fixed), cell(name("reply_error_rate"), percent), cell(name("truncated_rate"), percent),
         cell(name("turns"), short), cell(name("prompt_tokens_mean"), short), cell(name("completion_tokens_mean"), short),
-        drawn(each(name("shortened_chars")), short), drawn(each(name("forked")), percent),
+        rare[0] && drawn(each(name("shortened_chars")), short), rare[1] && drawn(each(name("forked")), percent),
         h("td", {}, a(filter({ sort: "reward" }), "worst"), " · ", a(filter({ sort: "-tokens" }), "longest")));
     })))), h("p", { class: "muted" }, "Lines are over all steps, numbers of the last one; prompt and reply are mean tokens of a turn; shortened: characters of observations that were cut, per turn; forked: turns whose conversation was rendered again."));
-}
-
-/**
- * Who fails, who is rewarded without a solved task, and who the others wait for.
- * @param {any} team
- * @param {string[]} seats
- * @param {string} r
- */
-function weak(team, seats, r) {
-  const { late, early, times } = team;
-  if (!late || late.episodes === 0) return null;
-  const known = seats.filter((seat) => late.seats[seat]);
-  const share = (/** @type {number} */ part, /** @type {number} */ whole) => (whole > 0 ? part / whole : null);
-  const unsolved = late.episodes - late.solved;
-  const failed = (/** @type {string} */ seat) => share(late.seats[seat].unsolved.failed, unsolved);
-  const busy = (/** @type {string} */ seat) => (times ? share(times.seats[seat]?.alone ?? 0, times.seconds) : null);
-  const most = (/** @type {(seat: string) => number | null} */ of) => known.reduce((/** @type {string | null} */ best, seat) => ((of(seat) ?? 0) > (best === null ? 0 : (of(best) ?? 0)) ? seat : best), null);
-  const mean = (/** @type {any} */ sums, /** @type {string} */ name) => (sums ? share(sums[name], sums.turns) : null);
-  const [worst, slowest] = [most(failed), most(busy)];
-  const tokens = known.reduce((sum, seat) => sum + late.seats[seat].solved.tokens + late.seats[seat].unsolved.tokens, 0);
-  const cell = (/** @type {number | null} */ value, /** @type {(value: any) => string} */ text, strong = false) => h("td", { class: "n" }, strong ? h("b", { class: "bad" }, text(value)) : text(value));
-  const pair = (/** @type {any} */ sums, /** @type {any} */ before, /** @type {string} */ name) =>
-    h("td", { class: "n" }, fixed(mean(sums, name), 2), before && h("span", { class: "muted" }, ` (${fixed(mean(before, name), 2)})`));
-  const rows = known.map((seat) => {
-    const [sums, old] = [late.seats[seat], early?.seats[seat]];
-    return h("tr", { "data-team": seat }, h("td", {}, a(to(`r/${r}/episodes`, { stage: "train", step: late.steps.join(".."), seat, solved: 0, sort: "-reward" }), seat)),
-      cell(failed(seat), percent, seat === worst), pair(sums.solved, old?.solved, "reward"), pair(sums.unsolved, old?.unsolved, "reward"),
-      pair(sums.solved, old?.solved, "parts"), pair(sums.unsolved, old?.unsolved, "parts"),
-      cell(share(sums.solved.tokens + sums.unsolved.tokens, tokens), percent), times && cell(share(times.seats[seat]?.busy ?? 0, times.seconds), percent), times && cell(busy(seat), percent, seat === slowest), times && cell(share(times.seats[seat]?.waited ?? 0, times.seats[seat]?.open ?? 0), percent));
-  });
-  const parts = (/** @type {string} */ seat) => [mean(late.seats[seat].solved, "parts"), mean(late.seats[seat].unsolved, "parts")];
-  const rewarded = known.some((seat) => parts(seat).every((part) => part !== null) && parts(seat).some((part) => part !== 0));
-  const hacked = known.flatMap((seat) => {
-    const [yes, no] = parts(seat);
-    return yes !== null && no !== null && no > 0.05 && no >= yes - 0.02
-      ? [`${seat} may have a hacked reward: it earns as much from reward parts where the task is not solved (${fixed(no, 2)}) as where it is (${fixed(yes, 2)}).`] : [];
-  });
-  const says = [
-    worst && (failed(worst) ?? 0) > 0.05 && `${worst} has a malformed reply in ${percent(failed(worst))} of the ${plural(unsolved, "unsolved episode")}, more than any other.`,
-    times && slowest && `Time: ${slowest} is asked alone in ${percent(busy(slowest))} of the rollout, while all others wait.`,
-    ...hacked,
-    hacked.length === 0 && rewarded && "Reward parts do not suggest a hacked reward: no seat earns more than 0.05 from them where the task is not solved, and as much as where it is.",
-  ].filter(Boolean);
-  return h("section", {}, h("h2", {}, "Where it fails, who is rewarded, who is waited for"), h("div", { class: "card scroll" },
-    says.length > 0 && h("ul", { class: "reasons" }, says.map((text) => h("li", {}, foreign(/** @type {string} */ (text), "plain")))),
-    h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "seat"), ["malformed in unsolved", "reward if solved", "if not", "parts if solved", "if not", "tokens", ...(times ? ["busy", "alone", "waited"] : [])].map((name) => h("th", { class: "n" }, name)))),
-      h("tbody", {}, rows))),
-  h("p", { class: "muted" }, `Steps ${late.steps.join(" to ")}`, early && `, in parentheses steps ${early.steps.join(" to ")}`,
-    ". Parts: rewards besides the score of the episode. Busy: share of the rollout in which a request of the seat is open; alone: only its requests; waited: share of the time of its requests before the engine began with them."));
 }
 
 /**
@@ -253,7 +207,10 @@ export async function page(root, at) {
       h("section", { class: "card" }, h("h3", {}, "Look here first"), notices(run, r)));
     fill(team, agents(run, series, r), sums);
   };
-  const sum = async () => fill(sums, weak(await get(`runs/${r}/team`), run.seats, r));
+  const sum = async () => {
+    const [team, replies] = await Promise.all(["team", "replies"].map((part) => get(`runs/${r}/${part}`)));
+    fill(sums, weak(team, run.seats, r), said(replies, run.seats, r));
+  };
   const build = () => {
     for (const chart of charts.values()) chart.remove();
     charts = new Map();

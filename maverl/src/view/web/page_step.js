@@ -56,6 +56,22 @@ function both(sums, name) {
 }
 
 /**
+ * Sentences on sources of tasks that are new, or of which the step has another share than the steps before.
+ * @param {any} found
+ * @returns {string[]}
+ */
+function mixed({ sources, now, before }) {
+  const mean = (/** @type {any} */ of) => fixed(share(of.score, of.episodes));
+  return sources.flatMap((/** @type {any} */ of) => {
+    const [is, was] = [of.now.episodes / now.episodes, of.before.episodes / Math.max(before.episodes, 1)];
+    if (of.before.episodes === 0) return [`New are tasks of “${of.source}”: ${percent(is)} of the episodes; they score ${mean(of.now)}.`];
+    if (of.now.episodes === 0) return [`Tasks of “${of.source}” are gone: they were ${percent(was)} of the episodes, and scored ${mean(of.before)}.`];
+    if (sources.length === 1 || Math.abs(is - was) < 0.1) return [];
+    return [`Tasks of “${of.source}” are ${percent(is)} of the episodes, ${percent(was)} before; they score ${mean(of.now)}, ${mean(of.before)} before.`];
+  });
+}
+
+/**
  * Sentences on the change of the score, most telling first.
  * @param {any} found
  * @param {any} score
@@ -74,7 +90,9 @@ function reasons(found, score) {
     list.push(Math.abs(worse) > 0.05
       ? `The same ${plural(known.tasks, "task")} scored ${fixed(known.before)} in earlier steps and ${fixed(known.now)} now: the team does ${worse < 0 ? "worse" : "better"} on equal tasks.`
       : `The same ${plural(known.tasks, "task")} scored ${fixed(known.before)} in earlier steps and ${fixed(known.now)} now: the team is about as good on equal tasks.`);
-  } else if (score.change !== null) list.push("No task of this step was in an earlier one: tasks cannot be compared.");
+  }
+  list.push(...mixed(found));
+  if (!known && score.change !== null && list.length === 0) list.push("No task of this step was in an earlier one: tasks cannot be compared.");
   for (const [seat, sums] of Object.entries(now.seats)) {
     const [turns, earlier] = [both(sums, "turns"), both(before.seats[seat], "turns")];
     for (const [name, word] of [["malformed", "malformed"], ["truncated", "truncated"]]) {
@@ -152,6 +170,8 @@ export async function page(root, at) {
   const earlier = /** @type {number[]} */ (scores.slice(Math.max(0, here - BEFORE), Math.max(0, here)).filter((/** @type {number | null} */ of) => of !== null));
   const score = { now: share(found.now.score, found.now.episodes), usual: earlier.length > 0 ? median(earlier) : null, change: /** @type {number | null} */ (null) };
   if (score.now !== null && score.usual !== null) score.change = score.now - score.usual;
+  const last_score = earlier.at(-1);
+  const by_score = (/** @type {any} */ old) => { const by = (score.now ?? 0) - old; return h("b", { class: by < -0.05 ? "bad" : by > 0.05 ? "good" : "" }, signed(by)); };
   const why = reasons(found, score);
   const far = changes(series, step).slice(0, LISTED);
   const row = (/** @type {any} */ of) => {
@@ -162,7 +182,8 @@ export async function page(root, at) {
   };
   fill(root, head,
     h("div", { class: "card" }, h("p", {}, "score ", h("b", { "data-step-score": step }, fixed(score.now)),
-      score.change !== null && [", ", h("b", { class: score.change < -0.05 ? "bad" : score.change > 0.05 ? "good" : "" }, signed(score.change)), ` from ${fixed(score.usual)}, the median of ${plural(earlier.length, "step")} before`],
+      last_score !== undefined && [", ", by_score(last_score), ` from ${fixed(last_score)} in the step before`],
+      earlier.length > 1 && [", ", by_score(score.usual), ` from ${fixed(score.usual)}, the median of ${plural(earlier.length, "step")} before`],
       `; ${count(found.now.solved)} of ${plural(found.now.episodes, "episode")} solved`),
     by && h("p", { class: "muted", "data-estimator": "" }, `Advantages: “${by.estimator}”, computed on ${by.device ?? "the CPU"}${by.kernel ? ` by the kernel ${by.kernel}` : ""}.`),
     why.length > 0 && h("ul", { class: "reasons" }, why.map((text) => h("li", {}, foreign(text, "plain"))))),

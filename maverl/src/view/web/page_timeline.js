@@ -89,24 +89,32 @@ function lanes(step, seconds, x) {
  */
 function requests(turns, start, x, top) {
   const seats = [...new Set(turns.map((turn) => turn[2]))].sort();
+  const counted = (/** @type {number[][]} */ changes) => {
+    let [open, most, busy, last] = [0, 0, 0, 0];
+    const points = changes.sort((a, b) => a[0] - b[0] || a[1] - b[1]).map(([at, change]) => {
+      if (open > 0) busy += at - last;
+      const before = open;
+      [open, last] = [open + change, at];
+      most = Math.max(most, open);
+      return [at, before, open];
+    });
+    return { points, most, busy: busy / 1e3 };
+  };
   const rows = seats.map((seat, i) => {
     const its = turns.filter((turn) => turn[2] === seat);
-    const changes = its.flatMap(([, , , asked, ended]) => [[asked, 1], [ended, -1]]).sort((a, b) => a[0] - b[0] || a[1] - b[1]);
-    let [running, most, busy, last] = [0, 0, 0, 0];
-    const points = changes.map(([at, change]) => {
-      if (running > 0) busy += at - last;
-      const before = running;
-      [running, last] = [running + change, at];
-      most = Math.max(most, running);
-      return [at, before, running];
-    });
-    const base = top + (i + 1) * LANE - 3;
-    const y = (/** @type {number} */ n) => base - (n / Math.max(most, 1)) * (LANE - 8);
-    const path = points.map(([at, before, after]) => `L${x(start + at / 1e3).toFixed(1)} ${y(before).toFixed(1)}V${y(after).toFixed(1)}`).join("");
-    const open = its.reduce((sum, [, , , asked, ended]) => sum + ended - asked, 0);
     const timed = its.filter((turn) => turn[5] !== undefined);
+    const open = counted(its.flatMap(([, , , asked, ended]) => [[asked, 1], [ended, -1]]));
+    const running = counted(timed.flatMap(([, , , , ended, began]) => [[began, 1], [ended, -1]]));
+    const base = top + (i + 1) * LANE - 3;
+    const y = (/** @type {number} */ n) => base - (n / Math.max(open.most, 1)) * (LANE - 8);
+    const area = (/** @type {number[][]} */ points, /** @type {string} */ name) => {
+      const path = points.map(([at, before, after]) => `L${x(start + at / 1e3).toFixed(1)} ${y(before).toFixed(1)}V${y(after).toFixed(1)}`).join("");
+      return svg("path", { class: `${name} c${i % 6}`, d: `M${x(start).toFixed(1)} ${base}${path}V${base}Z` });
+    };
+    const sum = its.reduce((sum, [, , , asked, ended]) => sum + ended - asked, 0);
     const waited = timed.length > 0 ? timed.reduce((sum, [, , , asked, , began]) => sum + began - asked, 0) / timed.length / 1e3 : null;
-    return { seat, turns: its.length, most, busy: busy / 1e3, sum: open / 1e3, waited, drawn: svg("path", { class: `area c${i % 6}`, d: `M${x(start).toFixed(1)} ${base}${path}V${base}Z` }) };
+    const drawn = timed.length === its.length ? [area(open.points, "queue"), area(running.points, "area")] : [area(open.points, "area")];
+    return { seat, turns: its.length, most: open.most, busy: open.busy, sum: sum / 1e3, waited, drawn };
   });
   return { rows, height: seats.length * LANE };
 }
@@ -169,7 +177,7 @@ export async function page(root, at) {
   const height = names.length * LANE + 18;
   const drawn = svg("svg", { class: "timeline", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `parts of step ${step.step}` },
     names.map((name, i) => svg("text", { class: "tick", x: 142, y: i * LANE + 16, "text-anchor": "end" }, name)),
-    ...spans.drawn, flight?.rows.map((row) => row.drawn) ?? [], machines.drawn,
+    ...spans.drawn, flight?.rows.flatMap((row) => row.drawn) ?? [], machines.drawn,
     [0, 0.25, 0.5, 0.75, 1].map((share) => svg("text", { class: "tick", x: x(share * seconds), y: height - 3, "text-anchor": share === 0 ? "start" : share === 1 ? "end" : "middle" }, duration(share * seconds))));
   const trace = h("a", { href: `api/runs/${r}/trace/${step.step}`, download: `step-${step.step}.trace.json` }, "save for Perfetto");
   fill(root,
@@ -188,6 +196,6 @@ export async function page(root, at) {
         h("thead", {}, h("tr", {}, h("th", {}, "seat"), ["turns", "mean s", "waited s", "most at once", "busy"].map((name) => h("th", { class: "n" }, name)))),
         h("tbody", {}, flight.rows.map((row) => h("tr", {}, h("td", {}, foreign(row.seat)), h("td", { class: "n" }, count(row.turns)), h("td", { class: "n" }, fixed(row.sum / row.turns)), h("td", { class: "n" }, fixed(row.waited)), h("td", { class: "n" }, row.most),
           h("td", { class: "n" }, percent(row.busy / (rollout[3] || 1))))))),
-        h("p", { class: "muted" }, "From the moment a seat is asked until its reply is there, on average; waited: of it, until the engine began; busy: the share of the rollout in which a request of the seat runs or waits."))));
+        h("p", { class: "muted" }, "From the moment a seat is asked until its reply is there, on average; waited: of it, until the engine began, above the filled area; busy: the share of the rollout in which a request of the seat runs or waits."))));
   return { title, keys: { "[": () => go(step.step - 1), "]": () => go(step.step + 1) } };
 }

@@ -1,0 +1,155 @@
+//! What the seats of a team reply: the last lines of their replies, by the outcome of the episode. A seat with few of them, such
+//! as a verifier, says something of use only if they differ between solved and unsolved episodes.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::api::{self, Answer};
+use super::http::Response;
+use super::run::Run;
+use super::team::WINDOW;
+use crate::run_dir::{TRAIN, Texts, scan_texts};
+
+/// Maximum number of episodes that are read at either end of a run.
+const EPISODES: usize = 640;
+/// Maximum number of lines of a seat that are told apart.
+const DISTINCT: usize = 4096;
+/// Number of lines of a seat in the answer.
+const LINES: usize = 5;
+/// Number of characters of a line.
+const LENGTH: usize = 80;
+
+/// Number of turns in episodes that solved their task, and in others.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Serialize)]
+struct Turns {
+    solved: u64,
+    unsolved: u64,
+}
+
+impl Turns {
+    fn add(&mut self, solved: bool) {
+        *if solved { &mut self.solved } else { &mut self.unsolved } += 1;
+    }
+
+    fn all(self) -> u64 {
+        self.solved + self.unsolved
+    }
+}
+
+/// Replies of a seat.
+#[derive(Debug, Default)]
+struct Said {
+    turns: Turns,
+    lines: BTreeMap<String, Turns>,
+}
+
+impl Said {
+    fn add(&mut self, reply: &str, solved: bool) {
+        self.turns.add(solved);
+        let line = last_line(reply);
+        if self.lines.len() < DISTINCT || self.lines.contains_key(&line) {
+            self.lines.entry(line).or_default().add(solved);
+        }
+    }
+}
+
+/// Returns the last line of a reply that is not blank; its end, if it is long.
+fn last_line(reply: &str) -> String {
+    let line = reply.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+    let skipped = line.chars().count().saturating_sub(LENGTH);
+    let end: String = line.chars().skip(skipped).collect();
+    if skipped > 0 { format!("… {end}") } else { end }
+}
+
+/// Replies of each seat.
+#[derive(Debug, Default)]
+struct Team {
+    seats: BTreeMap<String, Said>,
+    /// Number of episodes that cannot be read.
+    unreadable: usize,
+}
+
+/// Reads the replies of the scored episodes of steps, at most [`EPISODES`] of them.
+fn read(run: &Run, steps: [u32; 2]) -> Team {
+    let places = run.now().index.outcomes(TRAIN, steps);
+    let mut frames: BTreeMap<(u32, u64), Vec<(u64, bool)>> = BTreeMap::new();
+    for (place, solved) in places.into_iter().take(EPISODES) {
+        frames.entry((place.step, place.frame)).or_default().push((place.at.into(), solved));
+    }
+    let mut team = Team::default();
+    let is_turn = |line: &[u8]| line.starts_with(b"{\"turn\":");
+    for ((step, frame), mut episodes) in frames {
+        episodes.sort_unstable();
+        episodes.dedup_by_key(|(at, _)| *at);
+        let starts: Vec<u64> = episodes.iter().map(|(at, _)| *at).collect();
+        let found = |i: usize, texts: Texts| {
+            if let Texts::Turn { seat, reply, .. } = texts {
+                team.seats.entry(seat.to_string()).or_default().add(&reply, episodes[i].1);
+            }
+        };
+        let file = run.episodes(TRAIN, step.into()).unwrap_or_default();
+        if scan_texts(&file, frame, &starts, is_turn, found).is_err() {
+            team.unreadable += episodes.len();
+        }
+    }
+    team
+}
+
+/// Returns the most frequent last lines of each seat in the last steps, with their numbers in the first ones.
+pub(super) fn answer(run: &Run) -> Answer {
+    let steps = run.now().index.steps(TRAIN);
+    let (Some(first), Some(last)) = (steps.first(), steps.last()) else {
+        return Ok(Response::json(&json!({ "early": null, "late": null, "seats": {} })));
+    };
+    let late = [steps[steps.len().saturating_sub(WINDOW)], *last];
+    let early = [*first, steps[WINDOW.min(steps.len()) - 1]];
+    let early = (early[1] < late[0]).then_some(early);
+    let before = early.map(|steps| read(run, steps)).unwrap_or_default();
+    let now = read(run, late);
+    let seat =
+        |(seat, said): (&String, &Said)| (seat.clone(), of_seat(said, before.seats.get(seat)));
+    let seats: BTreeMap<String, Value> = now.seats.iter().map(seat).collect();
+    let unreadable = before.unreadable + now.unreadable;
+    api::bounded(&json!({ "early": early, "late": late, "seats": seats, "unreadable": unreadable }))
+}
+
+/// Returns the replies of a seat in the last and the first steps.
+fn of_seat(late: &Said, early: Option<&Said>) -> Value {
+    let mut lines: Vec<(&String, &Turns)> = late.lines.iter().collect();
+    lines.sort_by(|(a, x), (b, y)| y.all().cmp(&x.all()).then(a.cmp(b)));
+    let before = |line: &str| early.map(|said| said.lines.get(line).copied().unwrap_or_default());
+    let line = |(line, turns): &(&String, &Turns)| json!({ "text": line, "late": turns, "early": before(line) });
+    json!({
+        "late": late.turns,
+        "early": early.map(|said| said.turns),
+        "distinct": lines.len(),
+        "lines": lines.iter().take(LINES).map(line).collect::<Vec<_>>(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replies_are_counted_by_their_last_line_and_the_outcome() {
+        assert_eq!(last_line("I think.\n\n <verify>yes</verify> \n\n"), "<verify>yes</verify>");
+        assert_eq!(last_line(" \n"), "");
+        let long = last_line(&format!("{}é", "x".repeat(200)));
+        assert_eq!((long.chars().count(), long.ends_with("xé")), (LENGTH + 2, true));
+        let (mut late, mut early) = (Said::default(), Said::default());
+        for (reply, solved) in [("yes", true), ("yes", false), ("yes", false), ("no", false)] {
+            late.add(reply, solved);
+        }
+        early.add("a reason\nno", false);
+        let found = of_seat(&late, Some(&early));
+        assert_eq!(found["late"], json!({ "solved": 1, "unsolved": 3 }));
+        assert_eq!(found["distinct"], 2);
+        let yes = json!({ "text": "yes", "late": { "solved": 1, "unsolved": 2 }, "early": { "solved": 0, "unsolved": 0 } });
+        assert_eq!(found["lines"][0], yes);
+        assert_eq!(found["lines"][1]["early"], json!({ "solved": 0, "unsolved": 1 }));
+        assert_eq!(of_seat(&late, None)["lines"][0]["early"], Value::Null);
+    }
+}

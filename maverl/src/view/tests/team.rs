@@ -1,0 +1,81 @@
+//! What the pages say of a team: what its seats reply, where the tasks of a step are from, and which requests wait.
+
+use super::pages::{Visit, home};
+use super::*;
+
+/// Returns all episodes of the run of the tests.
+fn played() -> Vec<Episode> {
+    (1..=3).flat_map(|step| (0..8).map(move |n| searched(step, n))).collect()
+}
+
+/// Returns the share of the turns of a seat in episodes of an outcome that end with a text, as the pages write it.
+fn share(turn: usize, end: &str, solved: bool) -> String {
+    let of: Vec<Episode> =
+        played().into_iter().filter(|one| one.score().unwrap().solved == solved).collect();
+    let is = of.iter().filter(|one| one.turns[turn].reply.trim_end().ends_with(end)).count();
+    format!("{:.1} %", 100.0 * is as f64 / of.len() as f64)
+}
+
+#[test]
+fn the_replies_of_a_seat_are_counted_by_the_outcome_of_the_episode() {
+    let home = home();
+    let viewer = Viewer::new(vec![home.path().to_owned()]).unwrap();
+    let (status, found) = ask(&viewer, "api/runs/0/replies");
+    assert_eq!((status, &found["late"], &found["early"]), (200, &json!([1, 3]), &Value::Null));
+    let verifier = &found["seats"]["search/verifier"];
+    let solved = played().iter().filter(|one| one.score().unwrap().solved).count();
+    assert_eq!(verifier["late"], json!({ "solved": solved, "unsolved": 24 - solved }));
+    let Some(mut at) = Visit::new(home.path(), 1200, 800) else { return };
+    at.go("r/0");
+    at.browser.wait("document.querySelectorAll('[data-said]').length >= 3");
+    let text = at.browser.text("#main");
+    let expected = "search/verifier replies <verify>these documents are enough</verify> in 100.0 % of its turns where the \
+                    task is not solved, and in 100.0 % where it is: its reply does not tell right from wrong.";
+    assert!(text.contains(expected), "{text}");
+    let row = at.browser.text("[data-said='search/searcher']");
+    for solved in [true, false] {
+        let share = share(0, "<search>capital of Peru</search>", solved);
+        assert!(row.contains(&share), "{share}: {row}");
+    }
+    at.browser.assert_quiet();
+}
+
+#[test]
+fn a_step_tells_which_of_its_tasks_are_of_a_new_source() {
+    let home = tempfile::tempdir().unwrap();
+    let mut written = Written::new(&home.path().join("a"));
+    for step in 1..=5 {
+        let of = |n: u32| {
+            let new = step == 5 && n >= 2;
+            let mut one = episode(&format!("train-{step}-{n}"), 0, !new, 1);
+            one.task.source = if new { "sums/2" } else { "sums/1" }.into();
+            one
+        };
+        written.played(step, &(0..4).map(of).collect::<Vec<Episode>>());
+    }
+    let Some(mut at) = Visit::new(home.path(), 1200, 800) else { return };
+    at.go("r/0/step?step=5");
+    let reasons = at.browser.text(".reasons");
+    for expected in [
+        "Tasks of “sums/1” are 50.0 % of the episodes, 100.0 % before; they score 1.000, 1.000 before.",
+        "New are tasks of “sums/2”: 50.0 % of the episodes; they score 0.000.",
+    ] {
+        assert!(reasons.contains(expected), "{reasons}");
+    }
+    at.browser.assert_quiet();
+}
+
+#[test]
+fn requests_that_wait_are_above_those_that_run_and_all_steps_are_the_first_list_of_groups() {
+    let home = home();
+    let Some(mut at) = Visit::new(home.path(), 1200, 800) else { return };
+    at.go("r/0/timeline");
+    at.browser.wait("document.querySelectorAll('path.queue').length === 3");
+    // Each request of the run waits for 25 ms: fewer run than are open.
+    let higher = "[...document.querySelectorAll('path.queue')].every((of) => of.getBBox().height >= of.nextElementSibling.getBBox().height && \
+        of.getAttribute('d') !== of.nextElementSibling.getAttribute('d'))";
+    assert_eq!(at.browser.value(higher), true);
+    at.go("r/0/groups");
+    at.browser.wait("document.querySelectorAll('tbody tr.row').length === 18");
+    at.browser.assert_quiet();
+}
