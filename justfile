@@ -88,5 +88,5 @@ make-generalist *ARGS:
 # Makes an environment with the clients of the servers, and drives the servers with them.
 clients:
     python3 -m venv tests/python/.venv
-    tests/python/.venv/bin/pip install -r tests/python/requirements-openai.txt -r tests/python/requirements-openenv.txt -r tests/python/requirements-grpc.txt
-    cargo test --workspace --test serve -- --nocapture clients openenv grpc
+    tests/python/.venv/bin/pip install -r tests/python/requirements-openai.txt -r tests/python/requirements-openenv.txt -r tests/python/requirements-grpc.txt -r tests/python/requirements-programs.txt -r tests/python/requirements-lm-eval.txt
+    cargo test --workspace --test serve -- --nocapture clients openenv grpc harness frameworks

@@ -62,8 +62,40 @@ def with_openai():
     assert old.choices[0].logprobs.token_logprobs[0] is None
     tools = client.chat.completions.create(model="tiny", messages=ASK, tools=[TOOL], max_tokens=16, seed=1)
     assert tools.choices[0].finish_reason in ("stop", "length", "tool_calls")
+    structured(client)
     errors(client)
     asyncio.run(leaves())
+
+
+def structured(client):
+    """Replies of a form, which the server enforces."""
+    from openai import pydantic_function_tool
+
+    form = answer_form()
+    create = {"model": "tiny", "messages": ASK, "max_tokens": 300, "seed": 1}
+    parsed = client.chat.completions.parse(**create, response_format=form).choices[0].message.parsed
+    assert isinstance(parsed, form) and 1 <= parsed.score <= 5, parsed
+    forced = client.chat.completions.parse(**create, tools=[pydantic_function_tool(form)], tool_choice="required")
+    assert forced.choices[0].finish_reason == "tool_calls", forced
+    assert isinstance(forced.choices[0].message.tool_calls[0].function.parsed_arguments, form)
+    response = client.responses.parse(model="tiny", input="Who wrote Magdor?", max_output_tokens=300, text_format=form)
+    assert isinstance(response.output_parsed, form), response
+
+
+def answer_form():
+    """A form whose texts are short: a model that knows no words does not end long ones."""
+    from typing import Literal
+
+    from pydantic import BaseModel, Field
+
+    class Answer(BaseModel):
+        """An answer."""
+
+        text: str = Field(max_length=12)
+        score: int = Field(ge=1, le=5)
+        kind: Literal["fact", "guess"]
+
+    return Answer
 
 
 def errors(client):
@@ -120,6 +152,11 @@ def with_langchain():
     assert isinstance(bound.tool_calls, list)
     scored = chat.bind(logprobs=True, top_logprobs=1).invoke("Hello")
     assert scored.response_metadata["logprobs"]["content"]
+    form = answer_form()
+    for method in ("json_schema", "function_calling"):
+        longer = ChatOpenAI(model="tiny", max_tokens=300, seed=3)
+        found = longer.with_structured_output(form, method=method).invoke("Who wrote Magdor?")
+        assert isinstance(found, form), (method, found)
 
 
 def with_litellm():
@@ -138,6 +175,9 @@ def with_litellm():
             pass
         else:
             raise AssertionError("no ContextWindowExceededError")
+        form = answer_form()
+        held = litellm.completion(**{**args, "max_tokens": 300}, seed=3, response_format=form)
+        form.model_validate_json(held.choices[0].message.content)
 
 
 def with_agents():
@@ -162,6 +202,13 @@ def with_agents():
             pass
         assert isinstance(running.final_output, str)
 
+    form = answer_form()
+
+    async def of_a_form():
+        settings = agents.ModelSettings(max_tokens=300, extra_body={"seed": 1})
+        agent = agents.Agent(name="a", model="tiny", model_settings=settings, output_type=form)
+        assert isinstance((await agents.Runner.run(agent, ASK[0]["content"])).final_output, form)
+
     # A client of asyncio belongs to one loop.
     for api in ["responses", "chat_completions"]:
         agents.set_default_openai_api(api)
@@ -174,6 +221,8 @@ def with_agents():
                 assert "max_output_tokens" in str(error), error
         else:
             raise AssertionError("no reply ends by itself")
+        agents.set_default_openai_client(openai.AsyncOpenAI(), use_for_tracing=False)
+        asyncio.run(of_a_form())
 
 
 def metrics():

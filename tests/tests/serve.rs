@@ -1,8 +1,12 @@
 //! `maverl serve` as a process: its first line, its signals, the policies of a run, and the clients of others.
 #![allow(clippy::unwrap_used)]
 
+#[path = "serve/grammar.rs"]
+mod grammar;
 #[path = "serve/models.rs"]
 mod models;
+#[path = "serve/programs.rs"]
+mod programs;
 #[path = "serve/rewards.rs"]
 mod rewards;
 
@@ -281,6 +285,24 @@ fn clients_of_others_drive_a_served_model() {
     let output = Command::new(&python).args(["-c", &example]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(!output.stdout.is_empty());
+    assert_eq!(server.stop(), Some(0));
+    without_key(&lab.path(""));
+}
+
+#[test]
+fn an_evaluation_harness_drives_a_served_model() {
+    let Some(python) = python("lm_eval", "lm-eval") else { return };
+    let lab = lab();
+    let server = Server::start(&lab, &["model", "--model", "builtin:tiny"]);
+    let output = Command::new(&python)
+        .arg(script("lm_eval_client.py"))
+        .env("OPENAI_BASE_URL", format!("http://{}/v1", server.address))
+        .env("OPENAI_API_KEY", KEY)
+        .env("NO_PROXY", "127.0.0.1")
+        .output()
+        .unwrap();
+    println!("{}", String::from_utf8_lossy(&output.stdout));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(server.stop(), Some(0));
     without_key(&lab.path(""));
 }
@@ -761,38 +783,4 @@ fn a_team_is_trained_in_an_environment_of_openenv_s_own_server() {
     }
     let acts: usize = episodes.iter().map(|episode| episode.acts.len()).sum();
     println!("{} episodes with {acts} actions", episodes.len());
-}
-
-#[test]
-fn programs_of_frameworks_continue_their_conversations_with_what_was_sampled() {
-    for (package, arguments) in [
-        ("agents", &["program_agents.py", "chat_completions"][..]),
-        ("agents", &["program_agents.py", "responses"]),
-        ("langchain_openai", &["program_langchain.py"]),
-    ] {
-        let Some(python) = python(package, "openai") else { continue };
-        let lab = lab();
-        let path = script(arguments[0]).display().to_string();
-        let command = [&[python.as_str(), path.as_str()], &arguments[1..]].concat();
-        let config = format!(
-            "seed = 3\nsteps = 1\n[task]\ndata = \"builtin:arithmetic\"\ntasks_per_step = 2\ngroup_size = 3\n\
-             [environment]\nname = \"reported\"\n[orchestra]\nname = \"program/run\"\ncommand = {command:?}\n\
-             models = [\"solver\"]\n[sampling]\nmax_tokens = 64\n[models.tiny]\npath = \"builtin:generalist\"\n\
-             [eval]\nbefore_and_after = false\nevery = 0\n"
-        );
-        lab.write("program.toml", &config);
-        lab.run(&["train", "program.toml", "--out", "program"]).succeeded();
-        let run = Run(lab.path("program"));
-        let row = &run.steps()[0];
-        let value = |name: &str| row.get(name).cloned().unwrap_or(Value::Null);
-        println!(
-            "{arguments:?}: {} calls of an episode, prefix reuse {}, rewritten {}",
-            value("gateway/calls_mean"),
-            value("gateway/prefix_reuse"),
-            value("gateway/rewritten")
-        );
-        assert_eq!(value("rollout/unscored"), 0.0, "{row}");
-        assert_eq!(value("gateway/prefix_reuse"), 1.0, "{row}");
-        assert_eq!(value("mismatch/tiny/logp_abs_max"), 0.0, "{row}");
-    }
 }

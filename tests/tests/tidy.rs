@@ -644,10 +644,10 @@ const ENGINE_API: &[(&str, &str)] = &[
     ),
     (
         "runtime/mod.rs",
-        "AdapterSpec Batch Completion CriticSpec CustomSurrogate DeviceChoice EngineStats Finish Host KvBlocks LoraSpec Normalize \
-         Objective OptimOptions PairStats Policy PolicySpec Request Row Runtime RuntimeError RuntimeOptions Sampling Scale \
-         Scores Step TokenColumns Trunk UpdateStats ValueBatch ValueRow ValueStats ValueTarget ValueText Watch WorkerDevice WorkerSpec complete \
-         score",
+        "AdapterSpec Batch Completion CriticSpec CustomSurrogate DeviceChoice EngineStats Finish Grammar GrammarState Host KvBlocks \
+         LoraSpec Normalize Objective OptimOptions PairStats Policy PolicySpec Request Row Runtime RuntimeError RuntimeOptions \
+         Sampling Scale Scores Step TokenColumns Trunk UpdateStats ValueBatch ValueRow ValueStats ValueTarget ValueText Watch \
+         WorkerDevice WorkerSpec complete score",
     ),
 ];
 

@@ -81,6 +81,12 @@ pub enum RuntimeError {
         /// Tokens that fit.
         capacity: usize,
     },
+    /// The grammar of a request allows no token, or takes too long.
+    #[error("the grammar of the request: {problem}")]
+    Grammar {
+        /// Description of the problem.
+        problem: String,
+    },
     /// A generator in the place of a worker group gave no completion.
     #[error("policy `{policy}`: {problem}")]
     Generator {

@@ -13,6 +13,7 @@ mod direct;
 mod engine;
 mod error;
 mod generator;
+mod grammar;
 mod host;
 mod memory;
 mod optimizer;
@@ -42,6 +43,7 @@ pub use direct::{Scores, complete, score};
 pub use error::RuntimeError;
 #[doc(hidden)]
 pub use generator::{Generating, Generator};
+pub use grammar::{Grammar, GrammarState};
 pub use host::{Host, KvBlocks};
 #[cfg(feature = "cuda")]
 #[doc(hidden)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::message::Finish;
-use crate::runtime::Watch;
+use crate::runtime::{Grammar, Watch};
 
 /// A request for a completion.
 #[derive(Debug, Clone)]
@@ -18,12 +18,14 @@ pub struct Request {
     pub seed: u64,
     /// Receiver of its steps while it runs. The completion is the same with and without.
     pub watch: Option<Watch>,
+    /// Form that the completion must have.
+    pub grammar: Option<Arc<dyn Grammar>>,
 }
 
 impl Request {
-    /// Creates a request that nobody watches.
+    /// Creates a request that nobody watches, for a completion of any form.
     pub fn new(prompt: Vec<u32>, sampling: Arc<Sampling>, seed: u64) -> Self {
-        Self { prompt, sampling, seed, watch: None }
+        Self { prompt, sampling, seed, watch: None, grammar: None }
     }
 }
 

@@ -4,6 +4,7 @@ pub mod arithmetic;
 pub mod code;
 pub mod facts;
 pub mod nli;
+pub mod resets;
 pub mod tools;
 
 use serde::{Deserialize, Serialize};

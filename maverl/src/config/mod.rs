@@ -160,7 +160,7 @@ pub struct Named {
 #[serde(default, deny_unknown_fields)]
 #[settings(level = "team")]
 pub struct TaskConfig {
-    /// `builtin:facts`, `builtin:arithmetic`, `builtin:nli`, `builtin:code`, `builtin:tools`, or the path of a file.
+    /// `builtin:facts`, `builtin:arithmetic`, `builtin:nli`, `builtin:code`, `builtin:tools`, `builtin:resets`, or the path of a file.
     #[setting(default = "builtin:facts")]
     pub data: String,
     /// Format of the file; `auto` detects it from the content.

@@ -44,7 +44,7 @@ use crate::task::Task;
 pub const ALL: &str = "all";
 
 /// Built-in data: valid values of NAME in `data = "builtin:NAME"`.
-pub const BUILT_IN: [&str; 5] = ["arithmetic", "code", "facts", "nli", "tools"];
+pub const BUILT_IN: [&str; 6] = ["arithmetic", "code", "facts", "nli", "resets", "tools"];
 
 /// Reason that data could not be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -140,7 +140,7 @@ pub enum DataError {
     },
     /// The name of built-in data that does not exist.
     #[error(
-        "`{0}` is not a built-in dataset; there is `builtin:facts`, `builtin:arithmetic`, `builtin:nli`, `builtin:code` and `builtin:tools`, or name a file"
+        "`{0}` is not a built-in dataset; there is `builtin:facts`, `builtin:arithmetic`, `builtin:nli`, `builtin:code`, `builtin:tools` and `builtin:resets`, or name a file"
     )]
     UnknownWorld(String),
 }
@@ -243,7 +243,7 @@ pub fn task(row: Map<String, Value>, number: usize) -> Result<Task, String> {
 pub fn corpus(name: &str, base: &Path, bounds: Bounds) -> Result<Vec<Document>, DataError> {
     match builtin_dataset(name)? {
         Some(Builtin::Facts) => return Ok(facts::corpus()),
-        Some(Builtin::Arithmetic | Builtin::Nli | Builtin::Code | Builtin::Tools) => {
+        Some(_) => {
             let wanted = "name `builtin:facts` or a file";
             return Err(DataError::Empty { place: name.to_owned(), what: "documents", wanted });
         }
@@ -278,6 +278,7 @@ enum Builtin {
     Arithmetic,
     Nli,
     Code,
+    Resets,
     Tools,
 }
 
@@ -288,6 +289,7 @@ fn builtin_dataset(name: &str) -> Result<Option<Builtin>, DataError> {
         arithmetic::NAME => Ok(Some(Builtin::Arithmetic)),
         builtin::nli::NAME => Ok(Some(Builtin::Nli)),
         code::NAME => Ok(Some(Builtin::Code)),
+        builtin::resets::NAME => Ok(Some(Builtin::Resets)),
         builtin::tools::NAME => Ok(Some(Builtin::Tools)),
         _ if name.starts_with("builtin:") => Err(DataError::UnknownWorld(name.to_owned())),
         _ => Ok(None),
@@ -305,6 +307,7 @@ impl Builtin {
             Self::Arithmetic => arithmetic::problems(),
             Self::Nli => builtin::nli::questions(),
             Self::Code => code::problems(),
+            Self::Resets => builtin::resets::tasks(),
             Self::Tools => builtin::tools::errands(),
         };
         let tasks = splits.into_iter().flat_map(|(split, tasks): (&str, Vec<Task>)| {

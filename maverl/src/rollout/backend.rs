@@ -45,7 +45,8 @@ impl ModelBackend {
         };
         conversation.tools = conversation.tools_with(&ask.prompt).to_vec();
         let watch = timed::begin().map(Watch::of_begin);
-        let request = Request { prompt: next.ids.clone(), sampling, seed: ask.seed, watch };
+        let request =
+            Request { prompt: next.ids.clone(), sampling, seed: ask.seed, watch, grammar: None };
         let completion = self.policy.generate(request).await.map_err(fault)?;
         let reply = tokenizer.decode(spoken(&completion.ids, &self.stop_ids));
         Ok(self.said(conversation, next, completion, reply, ask.seed))
@@ -57,7 +58,8 @@ impl ModelBackend {
         sampling.max_tokens = recorded.completion.len().max(1);
         sampling.temperature = recorded.temperature;
         let (prompt, seed) = (recorded.prompt.clone(), recorded.seed);
-        let request = Request { prompt, sampling: Arc::new(sampling), seed, watch: None };
+        let request =
+            Request { prompt, sampling: Arc::new(sampling), seed, watch: None, grammar: None };
         let completion = self.policy.generate(request).await.map_err(fault)?;
         Ok(Tokens {
             completion: completion.ids,

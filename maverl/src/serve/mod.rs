@@ -35,6 +35,7 @@ pub use guard::{Client, Guard, is_loopback};
 pub use key::Keys;
 pub use listener::{Limits, Listener};
 pub use metrics::{Family, Kind, Metrics};
+pub use openai::Structured;
 pub use refusal::Refusal;
 pub use retriever::{retriever, serve_retriever};
 #[cfg(feature = "tls")]

@@ -38,6 +38,7 @@ async fn likeliest(
         sampling: Arc::new(sampling),
         seed: 0,
         watch: Some(watch),
+        grammar: None,
     };
     policy.generate(request).await?;
     let mut found = Vec::new();

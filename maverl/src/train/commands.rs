@@ -36,8 +36,10 @@ pub(crate) const COMMANDS: [&str; 25] = [
 ];
 
 /// Cargo features of the program, and whether it has them.
-pub(crate) const FEATURES: [(&str, bool); 9] = [
+pub(crate) const FEATURES: [(&str, bool); 11] = [
     ("cuda", cfg!(feature = "cuda")),
+    ("grammar", cfg!(feature = "grammar")),
+    ("grpc", cfg!(feature = "grpc")),
     ("hub", cfg!(feature = "hub")),
     ("mcp", cfg!(feature = "mcp")),
     ("openenv", cfg!(feature = "openenv")),

@@ -269,6 +269,40 @@ fn workers_that_are_killed_while_they_play_cost_their_episodes_and_change_no_oth
 }
 
 #[test]
+fn the_programs_of_a_run_that_is_killed_are_killed_too() {
+    if without_python("programs of a killed run") {
+        return;
+    }
+    let lab = lab();
+    // The program, and a child of it, which outlives a parent that is killed.
+    let program = "import os, subprocess, time\nchild = subprocess.Popen(['sleep', '600'])\n\
+                   name = f'{os.getpid()}-{child.pid}'\nopen('new', 'w').close()\nos.rename('new', 'pids/' + name)\ntime.sleep(600)\n";
+    lab.write("sleeps.py", program);
+    std::fs::create_dir(lab.path("pids")).unwrap();
+    let config = "steps = 1\n[task]\ndata = \"builtin:arithmetic\"\ntasks_per_step = 1\ngroup_size = 2\n\
+                  [environment]\nname = \"math\"\n[orchestra]\nname = \"program/run\"\n\
+                  command = [\"python3\", \"sleeps.py\"]\nmodels = [\"a\"]\n[models.tiny]\npath = \"builtin:tiny\"\n\
+                  [eval]\nbefore_and_after = false\nevery = 0\n";
+    lab.write("sleeps.toml", config);
+    let mut command = lab.command(&["train", "sleeps.toml", "--out", "killed"]);
+    let mut run = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let started = || std::fs::read_dir(lab.path("pids")).unwrap().map(|entry| entry.unwrap());
+    wait_until("the programs", || started().count() == 2);
+    run.kill().unwrap();
+    run.wait().unwrap();
+    let names = started().map(|entry| entry.file_name().into_string().unwrap());
+    let pids: Vec<String> =
+        names.flat_map(|name| name.split('-').map(str::to_owned).collect::<Vec<_>>()).collect();
+    assert_eq!(pids.len(), 4);
+    // A process that was killed may wait for its new parent to notice.
+    let lives = |pid: &String| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        !status.is_empty() && !status.contains(") Z")
+    };
+    wait_until("the end of the programs", || !pids.iter().any(lives));
+}
+
+#[test]
 fn a_resumed_run_of_a_program_has_the_same_end() {
     if without_python("a resumed run of a program") {
         return;

@@ -76,6 +76,11 @@ impl<'a> Detokenizer<'a> {
 }
 
 impl Tokenizer {
+    /// Returns true for a special token, which is not part of a reply's text.
+    pub fn is_special(&self, id: u32) -> bool {
+        self.has(id) && self.token(id, false).is_none()
+    }
+
     /// Returns the bytes of a token, special tokens included; none for an id that is no token.
     pub fn token_bytes(&self, id: u32) -> Vec<u8> {
         let Some(token) = self.token(id, true) else { return Vec::new() };

@@ -61,7 +61,7 @@ impl Tokenizer {
             .map(|&id| {
                 let text = decoder.push(id);
                 let bytes = if text.is_empty() { self.token_bytes(id) } else { Vec::new() };
-                let special = self.has(id) && self.token(id, false).is_none();
+                let special = self.is_special(id);
                 Piece { text, bytes, special }
             })
             .collect();

@@ -162,6 +162,12 @@ impl<O: Backend> Engine<O> {
         }
         let mut at = 0;
         while at < self.slots.len() {
+            if let Some(error) = self.slots[at].take_error() {
+                let mut slot = self.slots.remove(at);
+                self.cache.drop_blocks(&mut slot.table);
+                drop(slot.reply.send(Err(error)));
+                continue;
+            }
             match self.slots[at].finish(&self.tokenizer) {
                 None => at += 1,
                 Some(finish) => {

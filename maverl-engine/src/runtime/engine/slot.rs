@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
-use maverl_kernels::sample::{BadLogits, Draw, Filter, Sampled, sample_fresh, uniform};
+use maverl_kernels::sample::{BadLogits, Draw, Filter, Sampled, likelihood, sample_fresh, uniform};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::Reply;
 use super::cache::BlockTable;
 use crate::model::ops::Choice;
 use crate::model::{ModelError, ModelErrorKind, Tokenizer};
-use crate::runtime::{Completion, Finish, Request, Sampling, Watch};
+use crate::runtime::{
+    Completion, Finish, Grammar, GrammarState, Request, RuntimeError, Sampling, Watch,
+};
 
 /// A request in the engine. A preempted request differs from a new one only in its tokens: keys and values of all but
 /// the last are computed, then the last one gives the next token.
@@ -27,6 +29,11 @@ pub(super) struct Slot {
     pub(super) sampling: Arc<Sampling>,
     pub(super) seed: u64,
     pub(super) watch: Option<Watch>,
+    grammar: Option<Arc<dyn Grammar>>,
+    /// Place in the grammar, from the first sampled token on.
+    place: Option<Box<dyn GrammarState>>,
+    /// Reason why the grammar cannot go on.
+    stuck: Option<String>,
     /// Position of the last token of the prompt whose log-prob was sent.
     pub(super) echoed: usize,
     pub(super) logprobs: Vec<f32>,
@@ -45,7 +52,7 @@ impl Slot {
         reply: Reply<Completion>,
         permit: OwnedSemaphorePermit,
     ) -> Self {
-        let Request { prompt: mut tokens, sampling, seed, watch } = request;
+        let Request { prompt: mut tokens, sampling, seed, watch, grammar } = request;
         tokens.reserve_exact(max_new_tokens);
         Self {
             policy,
@@ -57,6 +64,9 @@ impl Slot {
             sampling,
             seed,
             watch,
+            grammar,
+            place: None,
+            stuck: None,
             echoed: 0,
             logprobs: Vec::with_capacity(max_new_tokens),
             max_new_tokens,
@@ -102,6 +112,12 @@ impl Slot {
         (self.sampled() >= self.max_new_tokens).then_some(Finish::Length)
     }
 
+    /// Takes the error of a request whose grammar cannot go on.
+    pub(super) fn take_error(&mut self) -> Option<RuntimeError> {
+        let problem = self.stuck.take()?;
+        Some(RuntimeError::Grammar { problem })
+    }
+
     /// Sends the completion. The send fails only if the caller dropped the request.
     pub(super) fn answer(mut self, finish: Finish) {
         let ids = self.tokens.split_off(self.tokens.len() - self.sampled());
@@ -125,7 +141,18 @@ impl Slot {
         Filter { temperature, top_k: top_k as usize, top_p, min_p }
     }
 
+    /// Returns the logits that the grammar leaves, if there is one.
+    fn masked(&mut self, logits: &[f32]) -> Option<Result<Vec<f32>, String>> {
+        let grammar = self.grammar.as_ref()?;
+        let place = self.place.get_or_insert_with(|| grammar.begin());
+        let mut masked = logits.to_vec();
+        Some(place.mask(&mut masked).map(|()| masked))
+    }
+
     fn push(&mut self, sampled: Sampled) {
+        if let Some(Err(problem)) = self.place.as_mut().map(|place| place.push(sampled.id)) {
+            self.stuck = Some(problem);
+        }
         self.tokens.push(sampled.id);
         self.logprobs.push(sampled.logprob);
     }
@@ -142,13 +169,25 @@ impl Choice for Slot {
         let plain = self.filter() == unfiltered && self.sampling.repetition_penalty == 1.0;
         let draw = Draw { temperature, seed: self.seed, counter: self.sampled() as u64 };
         let watched = self.watch.as_ref().is_some_and(Watch::sends_steps);
-        (plain && !watched).then_some(draw)
+        (plain && !watched && self.grammar.is_none()).then_some(draw)
     }
 
     fn choose(&mut self, logits: &[f32]) -> Result<(), ModelError> {
         let u = uniform(self.seed, self.sampled() as u64);
         let (filter, penalty) = (self.filter(), self.sampling.repetition_penalty);
-        let sampled = sample_fresh(logits, &self.tokens, penalty, &filter, u).map_err(blown_up)?;
+        let sampled = match self.masked(logits) {
+            None => sample_fresh(logits, &self.tokens, penalty, &filter, u).map_err(blown_up)?,
+            Some(Ok(masked)) => {
+                let sampled = sample_fresh(&masked, &self.tokens, penalty, &filter, u);
+                let Sampled { id, entropy, .. } = sampled.map_err(blown_up)?;
+                let of_model = likelihood(logits, filter.temperature, id, 0).map_err(blown_up)?;
+                Sampled { id, logprob: of_model.logprob, entropy }
+            }
+            Some(Err(problem)) => {
+                self.stuck = Some(problem);
+                return Ok(());
+            }
+        };
         if let Some(watch) = &self.watch {
             watch.sampled(sampled.id, sampled.logprob, logits, filter.temperature);
         }

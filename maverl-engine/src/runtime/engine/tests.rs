@@ -9,6 +9,8 @@ use crate::model::tests::counting;
 use crate::model::{ModelFiles, ModelSource};
 use crate::runtime::{Sampling, Step, Watch};
 
+mod grammar;
+
 type Steps = tokio::sync::mpsc::UnboundedReceiver<Step>;
 type Answer = oneshot::Receiver<Result<Completion, RuntimeError>>;
 
@@ -92,7 +94,7 @@ fn work(engine: &Engine) -> EngineStats {
 
 fn request(prompt: Vec<u32>, max_tokens: usize, seed: u64) -> Request {
     let sampling = Sampling { max_tokens, temperature: 1.5, ..Sampling::default() };
-    Request { prompt, sampling: Arc::new(sampling), seed, watch: None }
+    Request { prompt, sampling: Arc::new(sampling), seed, watch: None, grammar: None }
 }
 
 /// Returns one of many requests, some of which share a prefix.

@@ -115,8 +115,13 @@ impl Call {
     }
 
     async fn reply(&self, policy: &Policy, prompt: Vec<u32>) -> Result<Vec<u32>, RuntimeError> {
-        let request =
-            Request { prompt, sampling: Arc::clone(&self.sampling), seed: self.seed, watch: None };
+        let request = Request {
+            prompt,
+            sampling: Arc::clone(&self.sampling),
+            seed: self.seed,
+            watch: None,
+            grammar: None,
+        };
         Ok(policy.generate(request).await?.ids)
     }
 }

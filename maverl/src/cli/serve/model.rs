@@ -18,8 +18,8 @@ use crate::cli::{Failure, block_on, models, number, paths};
 use crate::config::{Dtype, RuntimeConfig};
 use crate::model::{Model, ModelFiles, Tokenizer};
 use crate::runtime::Host;
-use crate::serve::Limits;
 use crate::serve::model::{Catalog, Entry, ModelServer, ModelSettings};
+use crate::serve::{Limits, Structured};
 use crate::train::Interrupt;
 
 #[derive(Args)]
@@ -79,10 +79,10 @@ pub(super) struct RequestArgs {
     /// Refuse fields of requests that are unknown, instead of logging their names once.
     #[arg(long)]
     strict: bool,
-    /// Requests for a form of the reply (`response_format`, a forced call): refuse them, or describe the form to the model in
-    /// words without enforcing it.
-    #[arg(long, value_name = "HOW", default_value = "refuse")]
-    structured: StructuredArg,
+    /// Requests for a form of the reply (`response_format`, a forced call): enforce it, describe the form to the model in words
+    /// without enforcing it, or refuse them. [default: grammar, or refuse if the binary lacks the feature `grammar`]
+    #[arg(long, value_name = "HOW")]
+    structured: Option<StructuredArg>,
     /// MiB of keys and values. [default: that of `runtime.kv_mib`]
     #[arg(long, value_name = "N", value_parser = number::from_1)]
     kv_mib: Option<NonZeroUsize>,
@@ -103,22 +103,44 @@ enum Precision {
 /// Treatment of requests for a form of the reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum StructuredArg {
-    /// Answer 400.
-    Refuse,
+    /// Sample only tokens that the form allows.
+    Grammar,
     /// Describe the form in the system section.
     Prompt,
+    /// Answer 400.
+    Refuse,
+}
+
+impl StructuredArg {
+    /// Returns the treatment, or an error if this binary cannot enforce forms.
+    fn treatment(given: Option<Self>) -> Result<Structured, Failure> {
+        match given {
+            #[cfg(feature = "grammar")]
+            None | Some(Self::Grammar) => Ok(Structured::Grammar),
+            #[cfg(not(feature = "grammar"))]
+            Some(Self::Grammar) => Err(Failure(
+                "`--structured grammar` needs a binary with the feature `grammar`: `cargo build --release --bin maverl \
+                 --features full,grammar`"
+                    .to_owned(),
+            )),
+            #[cfg(not(feature = "grammar"))]
+            None => Ok(Structured::Refuse),
+            Some(Self::Prompt) => Ok(Structured::Prompt),
+            Some(Self::Refuse) => Ok(Structured::Refuse),
+        }
+    }
 }
 
 impl RequestArgs {
-    pub(super) fn settings(&self) -> ModelSettings {
-        ModelSettings {
+    pub(super) fn settings(&self) -> Result<ModelSettings, Failure> {
+        Ok(ModelSettings {
             strict: self.strict,
-            structured_prompt: self.structured == StructuredArg::Prompt,
+            structured: StructuredArg::treatment(self.structured)?,
             max_body: self.max_body_mib.max(1) << 20,
             timeout: Duration::from_secs(self.timeout_s),
             allow_adapters: None,
             queue: self.queue.limits(self.max_requests),
-        }
+        })
     }
 
     /// Returns the settings of the engine, given those of the configuration.
@@ -139,7 +161,7 @@ pub(super) fn serve(args: &ModelArgs) -> Result<ExitCode, Failure> {
         let listening = args.listen.open(Limits::default()).await?;
         let settings = ModelSettings {
             allow_adapters: args.allow_adapters.clone(),
-            ..args.requests.settings()
+            ..args.requests.settings()?
         };
         let url = listening.url.clone();
         let server = ModelServer::new(settings, listening.health.clone());

@@ -26,6 +26,7 @@ impl Told {
                 thinking: rendered.trim_end().ends_with("<think>"),
                 thoughts: true,
                 calls: if call.tools.declared.is_empty() { 0 } else { call.tools.most },
+                tagged: false,
             },
         };
         let (content, reasoning, calls) = Default::default();

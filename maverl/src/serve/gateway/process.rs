@@ -1,5 +1,8 @@
 //! The process of an episode's program, in a group of its own.
 
+#[cfg(unix)]
+mod warden;
+
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -163,7 +166,10 @@ struct Group(Option<u32>);
 impl Group {
     /// Returns the group that a child leads.
     fn of(child: &Child) -> Self {
-        Self(child.id())
+        let id = child.id();
+        #[cfg(unix)]
+        id.into_iter().for_each(warden::watch);
+        Self(id)
     }
 
     /// Asks every member to end.
@@ -185,7 +191,10 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         #[cfg(unix)]
-        self.signal(rustix::process::Signal::KILL);
+        {
+            self.signal(rustix::process::Signal::KILL);
+            self.0.into_iter().for_each(warden::forget);
+        }
     }
 }
 

@@ -10,6 +10,8 @@ use tokio::sync::mpsc;
 
 use super::answer::{Header, Whole, finish_reason, ids, usage, whole};
 use super::choice::{Batch, Echo, Job, News};
+#[cfg(feature = "grammar")]
+use super::grammar::Style;
 use super::queue::Admitted;
 use super::stream::{Events, attended, events};
 use super::{Asked, Entry, ModelServer};
@@ -71,7 +73,7 @@ impl Chat {
         let fields = &mut fields;
         let messages = messages(fields)?;
         let tools = Tools::read(fields)?;
-        let wanted = Wanted::read(fields, &tools.choice, server.structured())?;
+        let wanted = Wanted::read(fields, &tools.choice, server.settings.structured)?;
         let Common { sampling } = Common::read(fields, entry.vocabulary())?;
         let limit = MaxTokens::read(fields, &["max_completion_tokens", "max_tokens"], 1)?;
         let choices = Choices::read(fields)?;
@@ -88,16 +90,30 @@ impl Chat {
             thinking: rendered.text().trim_end().ends_with("<think>"),
             thoughts: true,
             calls: if tools.declared.is_empty() { 0 } else { tools.most },
+            tagged: false,
         };
         let prompt: Arc<[u32]> = prompt.into();
+        #[cfg(feature = "grammar")]
+        let (grammar, shape) = match &wanted.enforced {
+            None => (None, shape),
+            Some(form) => {
+                let style = Style::of(rendered.text(), shape.thinking);
+                let grammar = server.grammars.compile(&entry, form, &tools, style)?;
+                (Some(grammar), Shape { tagged: style.tagged, ..shape })
+            }
+        };
+        #[cfg(not(feature = "grammar"))]
+        let grammar = None;
         let job = |i| Job {
             prompt: Arc::clone(&prompt),
             sampling: Arc::clone(&sampling),
             seed: choices.seed_of(i),
             echo: Echo::No,
+            grammar: grammar.clone(),
         };
         let jobs = (0..choices.n).map(job).collect();
-        let batch = Batch { entry, shape, reported, jobs, cached: 0.into() };
+        let eager = streaming.stream;
+        let batch = Batch { entry, shape, reported, jobs, eager, cached: 0.into() };
         Ok(Self { batch, choices, streaming })
     }
 

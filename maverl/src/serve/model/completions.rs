@@ -87,6 +87,7 @@ impl Text {
                 sampling: Arc::clone(&sampling),
                 seed: choices.seed_of(i),
                 echo,
+                grammar: None,
             }));
         }
         // Steps of a prompt are needed for its log-probs alone.
@@ -95,7 +96,8 @@ impl Text {
                 .filter(|job| job.echo == Echo::Prompt)
                 .for_each(|job| job.echo = Echo::No);
         }
-        let batch = Batch { entry, shape: Shape::default(), reported, jobs, cached: 0.into() };
+        let (shape, eager) = (Shape::default(), streaming.stream);
+        let batch = Batch { entry, shape, reported, jobs, eager, cached: 0.into() };
         Ok(Self { batch, choices, streaming, prompts: texts, echo })
     }
 

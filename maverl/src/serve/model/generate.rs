@@ -64,9 +64,11 @@ fn read(strict: bool, entry: Arc<Entry>, fields: &mut Fields) -> Result<(Batch, 
         sampling: Arc::clone(&sampling),
         seed: choices.seed_of(i),
         echo: Echo::No,
+        grammar: None,
     };
     let jobs = (0..choices.n).map(job).collect();
-    Ok((Batch { entry, shape: Shape::default(), reported, jobs, cached: 0.into() }, choices))
+    let (shape, eager) = (Shape::default(), false);
+    Ok((Batch { entry, shape, reported, jobs, eager, cached: 0.into() }, choices))
 }
 
 async fn generated(

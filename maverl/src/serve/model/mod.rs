@@ -7,6 +7,8 @@ mod chat;
 mod choice;
 mod completions;
 mod generate;
+#[cfg(feature = "grammar")]
+mod grammar;
 mod list;
 pub(super) mod queue;
 mod responses;
@@ -23,8 +25,8 @@ use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 
-use super::openai::{Fields, Structured};
-use super::{Client, Family, Health, Kind, Metrics, Refusal, body};
+use super::openai::Fields;
+use super::{Client, Family, Health, Kind, Metrics, Refusal, Structured, body};
 
 pub use catalog::{Catalog, Entry};
 use queue::Queue;
@@ -35,8 +37,8 @@ pub use queue::QueueLimits;
 pub struct ModelSettings {
     /// Refuse fields that this server does not know, instead of logging them.
     pub strict: bool,
-    /// Describe a requested form of the reply to the model in words, instead of refusing it.
-    pub structured_prompt: bool,
+    /// Treatment of requests for a form of the reply.
+    pub structured: Structured,
     /// Maximum size of a request in bytes.
     pub max_body: usize,
     /// Maximum time of a request.
@@ -51,7 +53,7 @@ impl Default for ModelSettings {
     fn default() -> Self {
         Self {
             strict: false,
-            structured_prompt: false,
+            structured: Structured::default(),
             max_body: 16 << 20,
             timeout: Duration::from_secs(600),
             allow_adapters: None,
@@ -114,6 +116,8 @@ pub struct ModelServer {
     queue: Queue,
     metrics: Metrics,
     health: Health,
+    #[cfg(feature = "grammar")]
+    grammars: grammar::Grammars,
 }
 
 impl ModelServer {
@@ -121,7 +125,15 @@ impl ModelServer {
     pub fn new(settings: ModelSettings, health: Health) -> Arc<Self> {
         let metrics = Metrics::new(&FAMILIES);
         let queue = Queue::new(settings.queue, metrics.clone());
-        let server = Self { catalog: OnceLock::new(), settings, queue, metrics, health };
+        let server = Self {
+            catalog: OnceLock::new(),
+            settings,
+            queue,
+            metrics,
+            health,
+            #[cfg(feature = "grammar")]
+            grammars: grammar::Grammars::default(),
+        };
         let server = Arc::new(server);
         let of = Arc::downgrade(&server);
         server.metrics.gauge("maverl_requests_active", move || {
@@ -159,6 +171,7 @@ impl ModelServer {
             .route("/v1/responses", post(responses::route))
             .route("/tokenize", post(tokenize::tokenize))
             .route("/detokenize", post(tokenize::detokenize))
+            .route("/tokenizer_info", get(tokenize::info))
             .route("/inference/v1/generate", post(generate::route))
             .route("/v1/load_lora_adapter", post(adapters::load))
             .route("/v1/unload_lora_adapter", post(adapters::unload))
@@ -171,13 +184,6 @@ impl ModelServer {
         self.health.check()?;
         let loading = || Refusal::unavailable("loading", "the server is still loading");
         self.catalog.get().ok_or_else(loading)
-    }
-
-    fn structured(&self) -> Structured {
-        match self.settings.structured_prompt {
-            true => Structured::Prompt,
-            false => Structured::Refuse,
-        }
     }
 
     /// Reads the fields of a request.
@@ -258,7 +264,8 @@ async fn other_path(State(server): State<Arc<ModelServer>>, uri: Uri) -> Respons
 
 async fn other_method(State(server): State<Arc<ModelServer>>, request: Request) -> Response {
     let path = request.uri().path();
-    let allow = if path.starts_with("/v1/models") { "GET" } else { "POST" };
+    let read = path.starts_with("/v1/models") || path == "/tokenizer_info";
+    let allow = if read { "GET" } else { "POST" };
     let message = format!("`{path}` takes {allow}, not {}", request.method());
     let refusal = Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message);
     Outcome::refused(Refusal { allow: Some(allow), ..refusal }).counted(&server, "other")

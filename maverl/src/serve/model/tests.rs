@@ -3,6 +3,8 @@
 mod chat;
 mod completions;
 mod fields;
+#[cfg(feature = "grammar")]
+mod grammar;
 mod limits;
 
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! `POST /tokenize` and `/detokenize`.
+//! `POST /tokenize`, `/detokenize` and `GET /tokenizer_info`.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use axum::response::Response;
 use serde_json::{Map, Value, json};
 
 use super::chat::{render, unrendered};
-use super::{Asked, Entry, ModelServer};
+use super::{Asked, Entry, ModelServer, Outcome};
 use crate::serve::Refusal;
 use crate::serve::openai::{Fields, TokenForm, Tools, messages, token_text};
 use crate::serve::refusal::json_response;
@@ -22,6 +22,22 @@ pub(super) async fn detokenize(
     request: Request,
 ) -> Response {
     server.answer("detokenize", request, |asked| answer(&server, asked, text)).await
+}
+
+/// Returns the named tokens of the only model, such as `eos_token`: evaluation harnesses then need no files of the tokenizer.
+pub(super) async fn info(State(server): State<Arc<ModelServer>>) -> Response {
+    let found = server.catalog().and_then(|catalog| catalog.find(None));
+    let answer = found.map(|entry| {
+        let named = entry.tokenizer().named_tokens();
+        let mut told: Map<String, Value> = ["bos_token", "eos_token", "pad_token", "unk_token"]
+            .map(|name| (name.to_owned(), Value::Null))
+            .into_iter()
+            .collect();
+        told.extend(named.map(|(name, token)| (name.to_owned(), token.into())));
+        told.insert("model_max_length".to_owned(), entry.context().into());
+        json_response(StatusCode::OK, &told.into())
+    });
+    Outcome { model: String::new(), answer }.counted(&server, "tokenizer_info")
 }
 
 async fn answer(

@@ -15,7 +15,10 @@ pub(in crate::serve) use fields::{Fields, token_ids};
 pub(in crate::serve) use ids::{draw_seed, new_id, now};
 pub(in crate::serve) use messages::{flat, messages};
 pub(in crate::serve) use options::{Choices, Common, MaxTokens, Reported, Streaming};
-pub(in crate::serve) use structured::{Structured, Wanted, with_system};
+#[cfg(feature = "grammar")]
+pub(in crate::serve) use structured::Form;
+pub use structured::Structured;
+pub(in crate::serve) use structured::{Wanted, with_system};
 pub(in crate::serve) use text::{Part, ReplyText, Shape};
 pub(in crate::serve) use tokens::{TokenForm, chat_logprobs, text_logprobs, token_text};
 

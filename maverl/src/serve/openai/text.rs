@@ -52,6 +52,8 @@ pub(in crate::serve) struct Shape {
     pub(in crate::serve) thoughts: bool,
     /// Maximum number of calls; 0 reads none.
     pub(in crate::serve) calls: usize,
+    /// Calls have tags: a reply that begins as one without a tag is an answer in JSON.
+    pub(in crate::serve) tagged: bool,
 }
 
 /// Stage of a reply.
@@ -219,11 +221,12 @@ impl<'a> ReplyText<'a> {
             self.stage = Stage::Thoughts;
             return true;
         }
-        if self.shape.calls > 0 && BARE.iter().any(|start| said.starts_with(start)) {
+        let bare = self.shape.calls > 0 && !self.shape.tagged;
+        if bare && BARE.iter().any(|start| said.starts_with(start)) {
             self.stage = Stage::BareCall;
             return true;
         }
-        let tags = BARE.iter().filter(|_| self.shape.calls > 0);
+        let tags = BARE.iter().filter(|_| bare);
         let tags = tags.chain([&THINK].into_iter().filter(|_| self.shape.thoughts));
         let undecided = tags.into_iter().any(|tag| tag.starts_with(said));
         if undecided && !end {

@@ -123,6 +123,12 @@ async fn tokens_of_a_text_and_the_text_of_tokens() {
     assert_eq!(json["token_strs"].as_array().unwrap().len(), expected.len());
     let back = ask(address, "/detokenize", Some(&json!({"tokens": expected}))).await.json();
     assert_eq!(back["prompt"], "Who wrote é?");
+    let told = ask(address, "/tokenizer_info", None).await.json();
+    let end = told["eos_token"].as_str().unwrap();
+    let plain = json!({"prompt": end, "add_special_tokens": false});
+    let json = ask(address, "/tokenize", Some(&plain)).await.json();
+    assert_eq!(json["tokens"], json!([served.host.tokenizer().token_id(end).unwrap()]));
+    assert_eq!(told["model_max_length"], served.host.context());
     let messages = json!([{"role": "user", "content": "Who wrote Magdor?"}]);
     let json = ask(address, "/tokenize", Some(&json!({"messages": messages}))).await.json();
     let chat = served.chat(json!({"max_tokens": 1, "return_token_ids": true})).await.json();

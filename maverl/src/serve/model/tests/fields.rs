@@ -111,7 +111,7 @@ async fn effects_that_there_are_not_are_refused_and_their_neutral_values_accepte
         refused(&served, json!({"max_tokens": 1, "response_format": {"type": "text"}})).await.0,
         200
     );
-    let asks = ModelSettings { structured_prompt: true, ..ModelSettings::default() };
+    let asks = ModelSettings { structured: Structured::Prompt, ..ModelSettings::default() };
     let served = Served::start(asks).await;
     let counted = async |fields: Value| {
         let answer = served.chat(fields).await;

@@ -190,6 +190,7 @@ async fn sixty_four_clients_get_what_the_engine_computes() {
         sampling: Arc::clone(&sampling),
         seed,
         watch: None,
+        grammar: None,
     };
     let engine = async || {
         let begin = Instant::now();

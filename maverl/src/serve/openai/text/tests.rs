@@ -43,7 +43,7 @@ fn call(name: &str, arguments: &serde_json::Value) -> Part {
     Part::Call(Call { name: name.to_owned(), arguments: arguments.as_object().unwrap().clone() })
 }
 
-const CHAT: Shape = Shape { thinking: false, thoughts: true, calls: usize::MAX };
+const CHAT: Shape = Shape { thinking: false, thoughts: true, calls: usize::MAX, tagged: false };
 
 #[test]
 fn a_reply_is_told_apart_into_thoughts_answer_and_calls() {
@@ -148,11 +148,12 @@ proptest! {
         thinking in any::<bool>(),
         thoughts in any::<bool>(),
         calls in prop::sample::select(vec![0, 1, usize::MAX]),
+        tagged in any::<bool>(),
         stops in prop::sample::subsequence(vec!["STOP".to_owned(), "\n\n".to_owned(), "k>\n".to_owned(), "語a".to_owned()], 0..4),
     ) {
         let tokenizer = tokenizer_once();
         let text = fragments.concat();
-        let shape = Shape { thinking, thoughts, calls };
+        let shape = Shape { thinking, thoughts, calls, tagged };
         let places: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
         let mut cuts: Vec<usize> = match places.is_empty() {
             true => Vec::new(),

@@ -1,0 +1,171 @@
+use super::*;
+
+async fn enforcing() -> Served {
+    Served::start(ModelSettings { structured: Structured::Grammar, ..ModelSettings::default() })
+        .await
+}
+
+fn of(schema: &Value) -> Value {
+    json!({"type": "json_schema", "json_schema": {"name": "x", "schema": schema, "strict": true}})
+}
+
+/// Returns the JSON that a reply is.
+fn content(choice: &Value) -> Value {
+    let text = choice["message"]["content"].as_str().unwrap();
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+fn city() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "name": {"type": "string", "maxLength": 12},
+            "size": {"$ref": "#/$defs/size"},
+            "tags": {"type": "array", "items": {"enum": ["old", "new"]}, "maxItems": 3},
+        },
+        "required": ["name", "size", "tags"],
+        "additionalProperties": false,
+        "$defs": {"size": {"type": "integer", "minimum": 1, "maximum": 999}},
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reply_has_the_form_of_its_schema_whole_and_streamed() {
+    let served = enforcing().await;
+    for seed in 0..6 {
+        let fields = json!({
+            "seed": seed, "temperature": 2.0, "max_tokens": 200, "response_format": of(&city()), "n": 2,
+            "return_token_ids": true,
+        });
+        let whole = served.chat(fields.clone()).await;
+        assert_eq!(whole.status, 200, "{}", whole.body);
+        let whole = whole.json();
+        for choice in whole["choices"].as_array().unwrap() {
+            assert_eq!(choice["finish_reason"], "stop");
+            let city = content(choice);
+            assert!((1..=999).contains(&city["size"].as_i64().unwrap()), "{city}");
+            assert!(city["name"].is_string() && city["tags"].as_array().unwrap().len() <= 3);
+            assert_eq!(city.as_object().unwrap().len(), 3);
+        }
+        let mut streamed = fields;
+        merge(&mut streamed, json!({"stream": true, "n": 1}));
+        let events = served.chat(streamed).await.events();
+        let chunks = events.iter().filter_map(|event| serde_json::from_str::<Value>(event).ok());
+        let text: String = chunks
+            .filter_map(|chunk| Some(chunk["choices"][0]["delta"]["content"].as_str()?.to_owned()))
+            .collect();
+        assert_eq!(text, whole["choices"][0]["message"]["content"]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_object_is_one_and_requests_beside_it_are_as_they_are_alone() {
+    let served = enforcing().await;
+    let free =
+        |seed: u64| json!({"seed": seed, "max_tokens": 24, "temperature": 1.5, "logprobs": true});
+    let object = |seed: u64| {
+        let format = json!({"type": "json_object"});
+        json!({"seed": seed, "max_tokens": 60, "temperature": 1.5, "logprobs": true, "response_format": format})
+    };
+    let mut alone = Vec::new();
+    for seed in 0..4 {
+        alone.push(served.chat(free(seed)).await.json()["choices"].clone());
+        alone.push(served.chat(object(seed)).await.json()["choices"].clone());
+    }
+    let both = (0..4).flat_map(|seed| [free(seed), object(seed)]).map(|fields| served.chat(fields));
+    let together = futures::future::join_all(both).await;
+    for (answer, alone) in together.iter().zip(&alone) {
+        assert_eq!(answer.json()["choices"], *alone);
+    }
+    for choices in alone.iter().skip(1).step_by(2) {
+        let text = choices[0]["message"]["content"].as_str().unwrap();
+        assert!(text.starts_with('{'), "{text}");
+        if choices[0]["finish_reason"] == "stop" {
+            assert!(content(&choices[0]).is_object());
+        }
+        // Tokens that are sampled here need not be likely: their log-probs are those of the model.
+        let entries = choices[0]["logprobs"]["content"].as_array().unwrap();
+        assert!(entries.iter().all(|entry| entry["logprob"].as_f64().unwrap() <= 0.0));
+    }
+}
+
+fn tool(name: &str, parameters: &Value) -> Value {
+    json!({"type": "function", "function": {"name": name, "description": "d", "parameters": parameters}})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_demanded_call_is_made_with_arguments_of_its_schema() {
+    let served = enforcing().await;
+    let nothing = json!({"type": "object", "properties": {}, "additionalProperties": false});
+    let tools = json!([tool("weigh", &city()), tool("stop", &nothing)]);
+    let ask = async |choice: Value, seed: u64| {
+        let fields = json!({
+            "tools": tools, "tool_choice": choice, "seed": seed, "max_tokens": 300, "temperature": 100.0,
+        });
+        let answer = served.chat(fields).await;
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        answer.json()["choices"][0].clone()
+    };
+    let mut names = std::collections::BTreeSet::new();
+    for seed in 0..8 {
+        let named = json!({"type": "function", "function": {"name": "weigh"}});
+        for (choice, name) in [(named, Some("weigh")), (json!("required"), None)] {
+            let choice = ask(choice, seed).await;
+            assert_eq!(choice["finish_reason"], "tool_calls", "{choice}");
+            let calls = choice["message"]["tool_calls"].as_array().unwrap();
+            assert_eq!(calls.len(), 1, "{choice}");
+            for call in calls {
+                let function = &call["function"];
+                assert!(name.is_none_or(|name| function["name"] == name), "{call}");
+                let arguments: Value =
+                    serde_json::from_str(function["arguments"].as_str().unwrap()).unwrap();
+                assert_eq!(arguments["size"].is_i64(), function["name"] == "weigh", "{call}");
+                names.insert(function["name"].as_str().unwrap().to_owned());
+            }
+        }
+    }
+    assert_eq!(names.len(), 2, "{names:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_tools_a_reply_is_an_answer_of_the_form_or_a_call() {
+    let served = enforcing().await;
+    let nothing = json!({"type": "object", "properties": {}, "additionalProperties": false});
+    // An answer with the field `name` is no call. The temperature is so high that the reply begins in any way.
+    let mut kinds = [0, 0];
+    for seed in 0..24 {
+        let fields = json!({
+            "tools": [tool("stop", &nothing)], "response_format": of(&city()), "seed": seed, "max_tokens": 300,
+            "temperature": 100.0,
+        });
+        let choice = served.chat(fields).await.json()["choices"][0].clone();
+        match choice["message"]["tool_calls"].as_array() {
+            Some(calls) => {
+                kinds[0] += 1;
+                assert_eq!(calls[0]["function"]["name"], "stop");
+            }
+            None => {
+                kinds[1] += 1;
+                assert!(content(&choice)["size"].is_i64(), "{choice}");
+            }
+        }
+    }
+    assert!(kinds[1] > 0, "{kinds:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_schema_that_cannot_be_enforced_is_refused_with_the_reason() {
+    let served = enforcing().await;
+    for (schema, part) in [
+        (json!({"type": "objekt"}), "objekt"),
+        (json!({"$ref": "http://example.com/schema"}), "ref"),
+        (json!({"type": "string", "minLength": 3, "maxLength": 2}), ""),
+        (json!(7), ""),
+    ] {
+        let answer = served.chat(json!({"response_format": of(&schema), "max_tokens": 4})).await;
+        assert_eq!(answer.status, 400, "{schema}: {}", answer.body);
+        assert_eq!(answer.json()["error"]["param"], "response_format");
+        assert!(answer.message().contains("cannot be enforced"), "{}", answer.body);
+        assert!(answer.message().contains(part), "{}", answer.body);
+    }
+}

@@ -1,0 +1,99 @@
+//! Programs of frameworks, trained in runs. Each is skipped without its package.
+
+use std::path::Path;
+
+use maverl_tests::lab::Run;
+use serde_json::Value;
+
+use super::{lab, python, script};
+
+/// An environment whose rewards are those of the program, which differ.
+const REPORTED: &str = "name = \"reported\"";
+
+/// A program, and the run that trains it.
+struct Framework {
+    /// Package that it needs, and the list of packages that has it.
+    package: [&'static str; 2],
+    /// Its file and arguments.
+    program: Vec<String>,
+    models: &'static str,
+    environment: &'static str,
+    data: &'static str,
+    /// Number of calls of an episode that shows that conversations are continued.
+    calls: f64,
+}
+
+fn example(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/programs").join(name);
+    path.display().to_string()
+}
+
+fn frameworks() -> Vec<Framework> {
+    let twice = |package, name: &str, argument: Option<&str>| {
+        let path = script(name).display().to_string();
+        Framework {
+            package: [package, "openai"],
+            program: std::iter::once(path).chain(argument.map(str::to_owned)).collect(),
+            models: "\"solver\"",
+            environment: REPORTED,
+            data: "builtin:arithmetic",
+            calls: 1.5,
+        }
+    };
+    vec![
+        twice("agents", "program_agents.py", Some("chat_completions")),
+        twice("agents", "program_agents.py", Some("responses")),
+        twice("langchain_openai", "program_langchain.py", None),
+        Framework {
+            package: ["langgraph", "programs"],
+            program: vec![example("langgraph_react.py")],
+            models: "\"agent\"",
+            environment: "name = \"tools\"\ntools = [\"calculator\"]",
+            data: "builtin:arithmetic",
+            calls: 1.0,
+        },
+        Framework {
+            package: ["ag2", "programs"],
+            program: vec![example("ag2_pair.py")],
+            models: "\"solver\", \"critic\"",
+            environment: "name = \"math\"",
+            data: "builtin:arithmetic",
+            calls: 3.0,
+        },
+    ]
+}
+
+#[test]
+fn programs_of_frameworks_continue_their_conversations_with_what_was_sampled() {
+    for framework in frameworks() {
+        let Framework { package: [package, list], program, models, environment, data, calls } =
+            framework;
+        let Some(python) = python(package, list) else { continue };
+        let lab = lab();
+        let command = [&[python][..], &program].concat();
+        let config = format!(
+            "seed = 3\nsteps = 1\n[task]\ndata = {data:?}\ntasks_per_step = 2\ngroup_size = 3\n\
+             [environment]\n{environment}\n[orchestra]\nname = \"program/run\"\ncommand = {command:?}\n\
+             models = [{models}]\n[sampling]\nmax_tokens = 64\n[models.tiny]\npath = \"builtin:generalist\"\n\
+             [eval]\nbefore_and_after = false\nevery = 0\n"
+        );
+        lab.write("program.toml", &config);
+        lab.run(&["train", "program.toml", "--out", "program"]).succeeded();
+        let run = Run(lab.path("program"));
+        let row = &run.steps()[0];
+        let value = |name: &str| row.get(name).cloned().unwrap_or(Value::Null);
+        println!(
+            "{program:?}: {} calls of an episode, prefix reuse {}, rewritten {}",
+            value("gateway/calls_mean"),
+            value("gateway/prefix_reuse"),
+            value("gateway/rewritten")
+        );
+        assert_eq!(value("rollout/unscored"), 0.0, "{row}");
+        assert!(value("gateway/calls_mean").as_f64().unwrap() >= calls, "{row}");
+        // An episode of one call continues nothing, and one whose rewards are equal teaches nothing.
+        let reuse = value("gateway/prefix_reuse");
+        assert!(reuse == 1.0 || calls == 1.0 && reuse.is_null(), "{row}");
+        let mismatch = value("mismatch/tiny/logp_abs_max");
+        assert!(mismatch == 0.0 || environment != REPORTED && mismatch.is_null(), "{row}");
+    }
+}
