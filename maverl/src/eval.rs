@@ -107,12 +107,20 @@ pub struct EvalSpec {
     pub samples: u32,
     /// Temperature of every agent; `None` keeps their own.
     pub temperature: Option<f32>,
+    /// Instruction at the end of every prompt (`maverl collect --ask`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ask: Option<String>,
 }
 
 impl EvalSpec {
     /// Returns the specification of a split by `[eval]`.
     pub fn new(eval: &EvalConfig, split: &str) -> Self {
-        Self { split: split.to_owned(), samples: eval.samples.get(), temperature: eval.temperature }
+        Self {
+            split: split.to_owned(),
+            samples: eval.samples.get(),
+            temperature: eval.temperature,
+            ask: None,
+        }
     }
 }
 
@@ -461,7 +469,7 @@ mod tests {
         episodes[4].task.source = "squad".into();
         episodes[5].task.source = "squad".into();
         episodes[5].outcome = Outcome::Unscored(Fault::new(FaultKind::Timeout, "600 s"));
-        let spec = EvalSpec { split: "test".into(), samples: 2, temperature: None };
+        let spec = EvalSpec { split: "test".into(), samples: 2, temperature: None, ask: None };
         let report = EvalReport::of(&spec, &episodes).unwrap();
         assert_eq!(report.unscored, 1);
         let left_out =
@@ -480,7 +488,7 @@ mod tests {
 
     #[test]
     fn nothing_scored_is_no_report() {
-        let spec = EvalSpec { split: "test".into(), samples: 1, temperature: None };
+        let spec = EvalSpec { split: "test".into(), samples: 1, temperature: None, ask: None };
         assert_eq!(EvalReport::of(&spec, &[]), None);
     }
 }

@@ -1,8 +1,9 @@
 //! `maverl collect`: data sets from the episodes of a run, or from episodes that are played for them.
 
-use std::collections::BTreeMap;
+mod episodes;
+
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -24,7 +25,8 @@ use crate::registry::Registry;
 use crate::run_dir::disk::name;
 use crate::run_dir::{FileHash, read_rollouts};
 use crate::train::{self, Weights};
-use crate::trajectory::{Episode, Seat};
+use crate::trajectory::Seat;
+use episodes::{collected, has_part, of, of_config};
 
 #[derive(Args)]
 #[command(group = ArgGroup::new("recorded").args(["from"]).conflicts_with_all(["file", "named", "run"]))]
@@ -55,6 +57,10 @@ pub(super) struct CollectArgs {
     /// Temperatures, each of which every seat has once. [default: those of the seats]
     #[arg(long, value_name = "T,..", value_delimiter = ',', value_parser = number::decimal, conflicts_with = "from")]
     temperature: Vec<f32>,
+    /// Play as many more episodes with this line at the end of every prompt, such as to give a wrong answer; can be repeated.
+    /// Rows have the prompt without it, are marked `asked`, and are never in the test split.
+    #[arg(long, value_name = "TEXT", conflicts_with = "from")]
+    ask: Vec<String>,
     /// Data sets to write.
     #[arg(long = "as", value_name = "KIND,..", value_delimiter = ',', required = true)]
     kinds: Vec<KindArg>,
@@ -111,6 +117,10 @@ struct ChoiceArgs {
     /// `verifier`: at most so many rows of a task with each label.
     #[arg(long, value_name = "N", value_parser = number::from_1)]
     balance: Option<NonZeroUsize>,
+    /// `verifier`: label a turn as right if its part of the reward of this name is above 0, such as `own` of a debate. [default:
+    /// the episode is solved]
+    #[arg(long, value_name = "PART")]
+    label: Option<String>,
     /// `preference`: minimum difference of the rewards of a pair.
     #[arg(long, value_name = "R", default_value_t = 0.5, value_parser = number::seconds)]
     margin: f64,
@@ -170,6 +180,9 @@ pub(super) fn collect(args: &CollectArgs) -> Result<ExitCode, Failure> {
     writable(&args.out)?;
     let options = args.options();
     let (episodes, sources) = if args.from.is_empty() { args.play()? } else { args.recorded()? };
+    if let Some(part) = &options.label {
+        has_part(part, &episodes)?;
+    }
     let collection = rows(episodes, &options);
     let counts = collection.sets.iter().map(|(kind, set)| {
         format!("{} rows of `{}`", set.train.len() + set.test.len(), kind.name())
@@ -219,6 +232,7 @@ impl CollectArgs {
                 DedupArg::Near => Dedup::Near,
             },
             balance: choice.balance.map(NonZeroUsize::get),
+            label: choice.label.clone(),
             margin: choice.margin,
             pairs: choice.pairs.get(),
             test_share: f64::from(choice.test_share),
@@ -283,10 +297,14 @@ impl CollectArgs {
         if temperatures.is_empty() {
             temperatures.push(None);
         }
+        let asks: Vec<Option<String>> =
+            std::iter::once(None).chain(self.ask.iter().cloned().map(Some)).collect();
         let (mut all, mut sources) = Gathered::default();
         for weights in &weights {
-            for &temperature in &temperatures {
-                let spec = EvalSpec { split: split.clone(), samples, temperature };
+            let each = temperatures.iter().flat_map(|t| asks.iter().map(move |ask| (*t, ask)));
+            for (temperature, ask) in each {
+                let (split, ask) = (split.clone(), ask.clone());
+                let spec = EvalSpec { split, samples, temperature, ask };
                 // Equal seeds would give similar replies at different temperatures.
                 let seed = match sources.len() {
                     0 => plan.seed,
@@ -327,47 +345,14 @@ impl CollectArgs {
             "checkpoint": step,
             "samples": spec.samples,
             "temperature": spec.temperature,
+            "ask": spec.ask,
             "seed": plan.seed.to_string(),
         }));
         let weights = source.provenance.as_ref().map(|it| it.weights.clone());
         let weights = Arc::new(weights.unwrap_or_default());
-        let all = collected(&source, 0, &weights, episodes).collect();
+        let ask: Option<Arc<str>> = spec.ask.as_deref().map(Arc::from);
+        let all = collected(&source, 0, &weights, episodes);
+        let all = all.map(|collected| Collected { asked: ask.clone(), ..collected }).collect();
         Ok((source, all))
     }
-}
-
-/// Returns the source of a run.
-fn of(dir: &Path, stage: &str) -> Result<Source, Failure> {
-    let provenance = Some(paths::run(dir)?.origin()?.provenance);
-    let absolute = std::path::absolute(dir)?;
-    Ok(Source { provenance, ..source(name(&absolute), stage) })
-}
-
-/// Returns the source of a configuration that was not trained.
-fn of_config(config: &ConfigArgs, stage: &str) -> Source {
-    let path = config.path().map(|path| path.file_stem().unwrap_or_default().to_string_lossy());
-    source(path.map_or_else(|| "maverl".to_owned(), std::borrow::Cow::into_owned), stage)
-}
-
-fn source(run: String, stage: &str) -> Source {
-    let (steps, files) = (BTreeMap::new(), BTreeMap::new());
-    Source { run, stage: stage.to_owned(), steps, files, provenance: None, played: None }
-}
-
-fn collected(
-    source: &Source,
-    step: u64,
-    weights: &Arc<BTreeMap<String, String>>,
-    episodes: Vec<Episode>,
-) -> impl Iterator<Item = Collected> + use<> {
-    let (run, stage): (Arc<str>, Arc<str>) =
-        (source.run.as_str().into(), source.stage.as_str().into());
-    let weights = Arc::clone(weights);
-    episodes.into_iter().map(move |episode| Collected {
-        run: Arc::clone(&run),
-        stage: Arc::clone(&stage),
-        step,
-        weights: Arc::clone(&weights),
-        episode,
-    })
 }

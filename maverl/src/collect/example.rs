@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::TaskKey;
 use crate::task::question_key;
-use crate::trajectory::{Episode, Turn};
+use crate::trajectory::{Episode, Message, RewardOf, Role, Turn};
 
 /// An episode with its origin.
 #[derive(Debug, Clone)]
@@ -20,6 +20,8 @@ pub struct Collected {
     pub step: u64,
     /// Fingerprint of the starting weights of each policy, as far as it is known.
     pub weights: Arc<BTreeMap<String, String>>,
+    /// Instruction that every prompt of the episode ended with (`--ask`).
+    pub asked: Option<Arc<str>>,
     /// The episode.
     pub episode: Episode,
 }
@@ -36,6 +38,8 @@ impl Collected {
 pub(super) struct Example<'e> {
     pub(super) of: &'e Collected,
     pub(super) turn: &'e Turn,
+    /// Index of the turn in its episode.
+    pub(super) index: usize,
     pub(super) reward: f64,
     pub(super) solved: bool,
     /// Key of the question.
@@ -51,7 +55,8 @@ pub(super) fn examples(episodes: &[Collected]) -> Vec<Example<'_>> {
         for (index, turn) in of.episode.turns.iter().enumerate() {
             let Some(reward) = of.episode.turn_reward(index) else { continue };
             let question = question.clone();
-            examples.push(Example { of, turn, reward, solved: score.solved, question });
+            let solved = score.solved;
+            examples.push(Example { of, turn, index, reward, solved, question });
         }
     }
     examples
@@ -63,11 +68,27 @@ impl Example<'_> {
         (task.source.clone(), task.id.clone())
     }
 
+    /// Returns the prompt, without an instruction that was added for this collection.
+    pub(super) fn prompt(&self) -> Vec<Message> {
+        let prompt = self.turn.prompt.clone();
+        match &self.of.asked {
+            None => prompt,
+            Some(instruction) => without(prompt, instruction),
+        }
+    }
+
+    /// Returns the part of the reward of this turn with a name; 0 without one.
+    pub(super) fn part(&self, name: &str) -> f64 {
+        let here = RewardOf::Turn(self.index);
+        let parts = self.of.episode.rewards.iter();
+        parts.filter(|part| part.name == name && part.of == here).map(|part| part.value).sum()
+    }
+
     /// Returns the origin of a row.
     pub(super) fn origin(&self) -> Value {
         let Self { of, turn, reward, solved, .. } = self;
         let tokens = turn.tokens.as_ref();
-        json!({
+        let mut origin = json!({
             "run": &*of.run,
             "step": of.step,
             "stage": &*of.stage,
@@ -85,6 +106,21 @@ impl Example<'_> {
             "seed": tokens.map(|tokens| tokens.seed.to_string()),
             "reward": reward,
             "solved": solved,
-        })
+        });
+        if let Some(asked) = &of.asked {
+            origin["asked"] = json!(&**asked);
+        }
+        origin
     }
+}
+
+/// Returns messages without the instruction that was added to those of the user.
+fn without(mut messages: Vec<Message>, instruction: &str) -> Vec<Message> {
+    for message in messages.iter_mut().filter(|message| message.role == Role::User) {
+        let plain = message.content.strip_suffix(instruction).and_then(|it| it.strip_suffix('\n'));
+        if let Some(plain) = plain.map(str::to_owned) {
+            message.content = plain;
+        }
+    }
+    messages
 }

@@ -105,6 +105,8 @@ pub struct CollectOptions {
     pub dedup: Dedup,
     /// Maximum number of verifier rows of a task with each label.
     pub balance: Option<usize>,
+    /// Part of the reward of a turn whose sign is the label of a verifier row; the outcome of the episode without one.
+    pub label: Option<String>,
     /// Minimum difference of the rewards of a preference pair.
     pub margin: f64,
     /// Maximum number of preference pairs of a prompt.
@@ -136,6 +138,8 @@ pub struct Row {
     task: TaskKey,
     seat: String,
     label: Option<bool>,
+    /// True if the reply was asked for by a further instruction.
+    asked: bool,
     /// Key of the question, which decides the split.
     question: String,
 }
@@ -179,7 +183,9 @@ fn set(kind: Kind, examples: &[Example<'_>], options: &CollectOptions) -> DataSe
         .collect();
     let mut rows: Vec<Row> = match kind {
         Kind::Sft => kept.into_iter().map(sft).collect(),
-        Kind::Verifier => kept.into_iter().map(verifier).collect(),
+        Kind::Verifier => {
+            kept.into_iter().map(|example| verifier(example, options.label.as_deref())).collect()
+        }
         Kind::Preference => pairs::pairs(&kept, options.margin, options.pairs),
         Kind::Steps => steps::steps(&kept, examples),
     };
@@ -199,6 +205,11 @@ fn set(kind: Kind, examples: &[Example<'_>], options: &CollectOptions) -> DataSe
     let tested = |row: &mut Row| split::is_test(&row.question, options.test_share);
     set.test = rows.extract_if(.., tested).collect();
     set.train = rows;
+    // Rows of the same question cannot be trained on either.
+    let asked = set.test.extract_if(.., |row| row.asked).count() as u64;
+    if asked > 0 {
+        set.removed.insert("asked", asked);
+    }
     set
 }
 

@@ -61,7 +61,7 @@ pub(super) fn pairs(examples: &[&Example<'_>], margin: f64, most: usize) -> Vec<
 fn pair(best: &Reply<'_>, worst: &Reply<'_>) -> Row {
     let (chosen, rejected) = (&best.first.turn.reply, &worst.first.turn.reply);
     let columns = json!({
-        "prompt": best.first.turn.prompt,
+        "prompt": best.first.prompt(),
         "chosen": [reply(chosen)],
         "rejected": [reply(rejected)],
         "score_chosen": best.reward(),
@@ -69,6 +69,7 @@ fn pair(best: &Reply<'_>, worst: &Reply<'_>) -> Row {
     });
     let mut row = row(best.first, columns, format!("{chosen}\n{rejected}"), None);
     row.columns["maverl"]["rejected"] = worst.first.origin();
+    row.asked |= worst.first.of.asked.is_some();
     row
 }
 
@@ -81,7 +82,7 @@ fn prompt(example: &Example<'_>) -> Prompt {
     };
     let turn = example.turn;
     let text = |message: &Message| (role(message.role), message.content.trim().to_owned());
-    let messages = turn.prompt.iter().map(text).collect();
+    let messages = example.prompt().iter().map(text).collect();
     let tools = serde_json::Value::from(turn.tools.clone()).to_string();
     (example.task(), turn.seat.to_string(), messages, tools)
 }

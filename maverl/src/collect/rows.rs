@@ -28,6 +28,7 @@ pub(super) fn row(
         task: example.task(),
         seat: example.turn.seat.to_string(),
         label,
+        asked: example.of.asked.is_some(),
         question: example.question.clone(),
     }
 }
@@ -35,19 +36,21 @@ pub(super) fn row(
 /// Returns the row for supervised training.
 pub(super) fn sft(example: &Example<'_>) -> Row {
     let turn = example.turn;
-    let mut messages = turn.prompt.clone();
+    let mut messages = example.prompt();
     messages.push(reply(&turn.reply));
     row(example, json!({"messages": messages}), turn.reply.clone(), None)
 }
 
-/// Returns the row for the training of a verifier.
-pub(super) fn verifier(example: &Example<'_>) -> Row {
+/// Returns the row for the training of a verifier. The label is that of the episode, or is true if the turn's part of the reward
+/// of a given name is above 0.
+pub(super) fn verifier(example: &Example<'_>, part: Option<&str>) -> Row {
     let turn = example.turn;
+    let label = part.map_or(example.solved, |part| example.part(part) > 0.0);
     let columns = json!({
-        "prompt": turn.prompt,
+        "prompt": example.prompt(),
         "completion": [reply(&turn.reply)],
-        "label": example.solved,
+        "label": label,
         "score": example.reward,
     });
-    row(example, columns, turn.reply.clone(), Some(example.solved))
+    row(example, columns, turn.reply.clone(), Some(label))
 }

@@ -15,6 +15,7 @@ fn options(kind: Kind) -> CollectOptions {
         filters: Filters::default(),
         dedup: Dedup::Exact,
         balance: None,
+        label: None,
         margin: 0.5,
         pairs: 4,
         test_share: 0.0,
@@ -34,7 +35,14 @@ fn one(task: &str, index: u32, reply: &str, solved: bool) -> Collected {
 
 fn of(episode: crate::trajectory::Episode) -> Collected {
     let weights = Arc::new([("small".to_owned(), "b".repeat(64))].into());
-    Collected { run: "search-1".into(), stage: "train".into(), step: 3, weights, episode }
+    Collected {
+        run: "search-1".into(),
+        stage: "train".into(),
+        step: 3,
+        weights,
+        asked: None,
+        episode,
+    }
 }
 
 fn texts(rows: &[Row], pointer: &str) -> Vec<String> {
@@ -125,6 +133,21 @@ fn a_reward_of_a_turn_is_that_of_its_row() {
 }
 
 #[test]
+fn the_sign_of_a_part_of_the_reward_is_the_label_of_a_turn() {
+    let label = |part: &str, value: f64, solved: bool| {
+        let mut one = one("a", 0, "x", solved);
+        let of = RewardOf::Turn(0);
+        one.episode.rewards.push(RewardPart { name: "own".into(), value, of });
+        let options = CollectOptions { label: Some(part.to_owned()), ..options(Kind::Verifier) };
+        let set = collect(vec![one], &options).sets.remove(&Kind::Verifier).unwrap();
+        set.train[0].columns["label"].as_bool()
+    };
+    assert_eq!(label("own", 0.5, false), Some(true));
+    assert_eq!(label("own", 0.0, true), Some(false));
+    assert_eq!(label("other", 0.5, true), Some(false));
+}
+
+#[test]
 fn labels_are_balanced_by_task_and_splits_are_by_question() {
     let episodes: Vec<Collected> = (0..40)
         .flat_map(|task| {
@@ -142,6 +165,27 @@ fn labels_are_balanced_by_task_and_splits_are_by_question() {
     let (train, test) = (tasks(&set.train), tasks(&set.test));
     assert!(train.is_disjoint(&test) && (4..=17).contains(&test.len()), "{}", test.len());
     assert_eq!(question_key("What is  it?"), question_key("what is it"));
+}
+
+#[test]
+fn replies_that_were_asked_for_have_the_plain_prompt_and_are_not_in_the_test_split() {
+    let asked = |task: usize| {
+        let mut one = one(&format!("t{task}"), 1, "wrong", false);
+        one.episode.turns[0].prompt[0].content.push_str("\nBe wrong.");
+        Collected { asked: Some("Be wrong.".into()), ..one }
+    };
+    let episodes: Vec<Collected> = (0..40)
+        .flat_map(|task| [one(&format!("t{task}"), 0, "right", true), asked(task)])
+        .collect();
+    let options = CollectOptions { test_share: 0.25, ..options(Kind::Verifier) };
+    let set = collect(episodes, &options).sets.remove(&Kind::Verifier).unwrap();
+    let of = |rows: &[Row]| rows.iter().filter(|row| row.asked).count();
+    assert_eq!((of(&set.test), of(&set.train)), (0, 40 - set.test.len()));
+    assert_eq!(set.removed["asked"], set.test.len() as u64);
+    let row = set.train.iter().find(|row| row.asked).unwrap();
+    assert_eq!(row.columns["maverl"]["asked"], "Be wrong.");
+    let prompt = row.columns["prompt"][0]["content"].as_str().unwrap();
+    assert!(prompt.ends_with('?'), "{prompt}");
 }
 
 #[cfg(feature = "parquet")]

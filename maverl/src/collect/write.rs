@@ -91,8 +91,8 @@ fn jsonl(rows: &[Row]) -> std::io::Result<Vec<u8>> {
 
 /// Returns the options for the provenance.
 fn told(options: &CollectOptions) -> Value {
-    let CollectOptions { kinds, filters, dedup, balance, margin, pairs, test_share, format } =
-        options;
+    let CollectOptions { kinds, filters, dedup, balance, label, .. } = options;
+    let CollectOptions { margin, pairs, test_share, format, .. } = options;
     let texts = |patterns: &[super::Pattern]| -> Vec<String> {
         patterns.iter().map(ToString::to_string).collect()
     };
@@ -108,6 +108,7 @@ fn told(options: &CollectOptions) -> Value {
         "no_match": texts(&filters.no_matches),
         "dedup": dedup.name(),
         "balance": balance,
+        "label": label,
         "margin": margin,
         "pairs": pairs,
         "test_share": test_share,

@@ -14,7 +14,8 @@ use crate::settings::Settings;
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Settings)]
 #[settings(partial = "VerifierConfig", level = "team")]
 pub struct VerifierPlan {
-    /// Tokens whose logits are trained: only the last token of the row, which gives the score, or every token of the reply too.
+    /// Loss: of the last token of a row, which gives the score, of every token of the reply too, of pairs of a right and a wrong
+    /// reply, or of the steps of an episode.
     pub loss: VerifierLoss,
     /// Targets: right or wrong, or the recorded score as a probability.
     pub labels: VerifierLabels,
@@ -44,15 +45,19 @@ pub struct VerifierPlan {
     pub allow_near: bool,
 }
 
-/// Tokens of a row whose logits are trained.
+/// Loss of a verifier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum VerifierLoss {
-    /// The scored one.
+    /// Cross-entropy at the scored token.
     #[default]
     Last,
-    /// Every token from the first of the reply to the scored one, each with the same weight (MAPoRL).
+    /// Cross-entropy at every token from the first of the reply to the scored one, each with the same weight (MAPoRL).
     Span,
+    /// Bradley-Terry: cross-entropy of the difference between a right and a wrong reply to one prompt.
+    Pairs,
+    /// Cross-entropy after each step of a row of `maverl collect --as steps`, each with the same weight.
+    Steps,
 }
 
 /// Targets of a verifier.

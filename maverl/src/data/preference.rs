@@ -43,7 +43,8 @@ pub fn preferences(path: &Path, bounds: Bounds) -> Result<Vec<PreferencePair>, D
     Ok(pairs)
 }
 
-fn pair(object: &Map<String, Value>) -> Result<PreferencePair, String> {
+/// Reads a pair.
+pub(super) fn pair(object: &Map<String, Value>) -> Result<PreferencePair, String> {
     let (Some(chosen), Some(rejected)) = (object.get("chosen"), object.get("rejected")) else {
         let keys: Vec<&str> = object.keys().map(String::as_str).collect();
         return Err(format!("no `chosen` and `rejected` among {keys:?}"));

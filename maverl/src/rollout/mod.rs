@@ -6,6 +6,7 @@
 //! - Results do not depend on the order in which episodes or requests end: seeds come from [`episode_seed`] and turn
 //!   paths, and results are in the order of the requests.
 
+mod asked;
 mod backend;
 mod endpoint;
 mod error;
@@ -165,6 +166,18 @@ impl Rollout {
             if let Some(member) = members.get_mut(&seat.seat) {
                 member.backend = backend(seat);
             }
+        }
+        self.with_members(members)
+    }
+
+    /// Returns the same team, with an instruction as the last line of every prompt.
+    #[must_use]
+    pub fn asked(&self, instruction: &str) -> Self {
+        let instruction: Arc<str> = instruction.into();
+        let mut members = (*self.runner.members).clone();
+        for member in members.values_mut() {
+            let (inner, instruction) = (Arc::clone(&member.backend), Arc::clone(&instruction));
+            member.backend = Arc::new(asked::AskedBackend { inner, instruction });
         }
         self.with_members(members)
     }

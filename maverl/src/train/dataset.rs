@@ -56,7 +56,7 @@ impl Dataset {
             Self::Tasks(tasks) => Sampler::new(&plan.task, plan.seed, tasks),
             Self::Demonstrations(rows) => Sampler::plain(&plan.task, plan.seed, rows.len()),
             Self::Preferences(pairs) => Sampler::plain(&plan.task, plan.seed, pairs.len()),
-            Self::Labeled(data) => Sampler::plain(&plan.task, plan.seed, data.train.len()),
+            Self::Labeled(data) => Sampler::plain(&plan.task, plan.seed, data.units.len()),
         }
     }
 

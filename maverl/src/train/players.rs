@@ -243,6 +243,10 @@ impl Players {
             None => self.rollout.clone(),
             Some(temperature) => self.at_temperature(plan, temperature),
         };
+        let rollout = match &spec.ask {
+            None => rollout,
+            Some(instruction) => rollout.asked(instruction),
+        };
         let tasks = self.held_out.get(&spec.split).map(Vec::as_slice).unwrap_or_default();
         let name = format!("eval/{}", spec.split);
         let stage = Stage { name: &name, step: 0 };

@@ -106,7 +106,7 @@ mod tests {
     fn where_no_episode_is_scored_the_cause_is_shown_whatever_share_is_allowed() {
         let episodes = [timed_out(episode("a", 0, true, 1)), timed_out(episode("b", 0, true, 1))];
         assert!(check(&episodes, 1.0).is_ok());
-        let spec = EvalSpec { split: "test".to_owned(), samples: 1, temperature: None };
+        let spec = EvalSpec { split: "test".to_owned(), samples: 1, temperature: None, ask: None };
         let text = report(&spec, &episodes).map_err(|e| e.to_string()).expect_err("no score");
         let expected =
             "not one of 2 episodes on `test` could be scored (timeout: 2):\n  timeout: too late";

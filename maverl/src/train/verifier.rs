@@ -1,14 +1,14 @@
 //! One step of the training of a verifier, and its evaluation on tasks that it was not trained on.
 
+mod units;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use crate::algo::loss::cross_entropy;
 use crate::algo::lr;
 use crate::config::{VerifierLabels, VerifierLoss};
 use crate::data::{self, Bounds, LabeledReply};
 use crate::metrics::Metrics;
-use crate::model::{TokenizerError, scored_ids};
 use crate::plan::Plan;
 use crate::rng::SplitMix64;
 use crate::run_dir::disk::hash_bytes;
@@ -21,10 +21,10 @@ use crate::train::players::Players;
 use crate::train::spans::Span;
 use crate::train::state::VerifierRecord;
 use crate::train::trainable::Stepped;
-use crate::trajectory::Message;
 use crate::verifier::{
     Leaks, Probed, auc_interval, leaks, probability, probes, statistics, temperature,
 };
+use units::{Unit, text, unit, units};
 
 /// Salt of the split of the tasks.
 const VALIDATION: u64 = 0x0076_616c_6964;
@@ -36,7 +36,9 @@ const MARGIN: f64 = 0.05;
 /// Rows of a verifier's run by split. No task is in two of them.
 pub(super) struct VerifierData {
     /// Rows that are trained on.
-    pub(super) train: Vec<LabeledReply>,
+    train: Vec<LabeledReply>,
+    /// Units of the loss, as indices of those rows. A step takes some of them.
+    pub(super) units: Vec<Vec<usize>>,
     /// Rows that the temperature is fitted to.
     validation: Vec<LabeledReply>,
     /// Held-out rows; empty without `eval.data`.
@@ -59,7 +61,8 @@ impl VerifierData {
         let held_out: BTreeSet<String> = held_out.into_iter().collect();
         let (validation, train): (Vec<_>, Vec<_>) =
             all.into_iter().partition(|row| held_out.contains(&row.task));
-        let mut data = Self { train, validation, test, warning: None };
+        let units = units(&train, plan.algorithm.verifier.loss);
+        let mut data = Self { train, units, validation, test, warning: None };
         data.warning = data.check(plan)?;
         Ok(data)
     }
@@ -81,6 +84,11 @@ impl VerifierData {
         let one = |rows: &[LabeledReply]| rows.iter().all(|row| row.label == rows[0].label);
         if self.train.is_empty() || one(&self.train) {
             let message = "the rows that are trained on have one label: a verifier needs right and wrong replies";
+            return Err(problem(message.to_owned()));
+        }
+        if self.units.is_empty() {
+            let message = "no prompt has a right and a wrong reply, which `algorithm.verifier.loss = \"pairs\"` compares; \
+                           collect more samples of each task, or take another loss";
             return Err(problem(message.to_owned()));
         }
         if plan.algorithm.verifier.labels == VerifierLabels::Soft {
@@ -128,7 +136,7 @@ fn tasks_of(rows: &[LabeledReply]) -> Vec<String> {
     tasks.into_iter().cloned().collect()
 }
 
-/// Runs a step on `task.tasks_per_step` rows.
+/// Runs a step on `task.tasks_per_step` units of the loss: rows, or pairs.
 pub(super) async fn verify(
     at: &StepPlan<'_>,
     players: &Players,
@@ -139,8 +147,9 @@ pub(super) async fn verify(
     let meter = Meter::start(&[], BTreeMap::new());
     players.progress().work(&format!("step {}: learning", step + 1));
     let policy = policy(plan, learner)?;
-    let rows: Vec<&LabeledReply> =
-        players.sampler.step(step).into_iter().map(|row| &data.train[row]).collect();
+    let row = |i: &usize| &data.train[*i];
+    let of = |unit: usize| data.units[unit].iter().map(row).collect();
+    let rows: Vec<Vec<&LabeledReply>> = players.sampler.step(step).into_iter().map(of).collect();
     let began = Instant::now();
     let mut metrics = learn(at, &policy, &rows).await?;
     let mut spans = vec![Span::since("update", began).of_policy(policy.name())];
@@ -176,44 +185,42 @@ fn policy(plan: &Plan, learner: &Learner) -> Result<Policy, TrainError> {
     }
 }
 
-/// Trains on rows: `algorithm.epochs` passes in `algorithm.minibatches` optimizer steps.
+/// Trains on units of rows: `algorithm.epochs` passes in `algorithm.minibatches` optimizer steps.
 async fn learn(
     at: &StepPlan<'_>,
     policy: &Policy,
-    rows: &[&LabeledReply],
+    rows: &[Vec<&LabeledReply>],
 ) -> Result<Metrics, TrainError> {
     let StepPlan { plan, step, .. } = *at;
     let settings = &plan.algorithm.verifier;
-    let text = |row: &&LabeledReply| -> Result<(ValueText, f64), TrainError> {
-        let target = match settings.labels {
-            VerifierLabels::Hard => f64::from(u8::from(row.label)),
-            VerifierLabels::Soft => row.score.unwrap_or_default(),
-        };
-        Ok((text(policy, row, settings.loss)?, target))
-    };
-    let rows: Vec<(ValueText, f64)> = rows.iter().map(text).collect::<Result<_, _>>()?;
+    let units = rows.iter().map(|rows| unit(policy, rows, settings));
+    let units: Vec<Unit> = units.collect::<Result<_, _>>()?;
     let rate = at.rates.and_then(|rates| rates.get("verifier/lr"));
     let rate = rate.unwrap_or_else(|| lr(step, plan.steps, &settings.optim()));
-    let (mut loss, mut hits, mut norm, mut steps) = (0.0, 0_usize, 0.0, 0.0);
+    let (mut loss, mut judged, mut norm, mut steps) = (0.0, (0, 0), 0.0, 0.0);
     for epoch in 0..plan.algorithm.epochs {
         for part in 0..plan.algorithm.minibatches {
-            let part = rows.iter().skip(part).step_by(plan.algorithm.minibatches);
-            let (texts, targets): (Vec<ValueText>, Vec<f64>) = part.cloned().unzip();
-            if texts.is_empty() {
+            let part = units.iter().skip(part).step_by(plan.algorithm.minibatches);
+            let units: Vec<&Unit> = part.collect();
+            if units.is_empty() {
                 continue;
             }
-            let logits = policy.values(texts.clone()).await?;
-            let n = texts.len() as f64;
+            let texts: Vec<ValueText> =
+                units.iter().flat_map(|unit| unit.texts.iter().cloned()).collect();
+            let mut logits = policy.values(texts).await?.into_iter();
+            let weight = 1.0 / units.len() as f64;
             let mut batch = Vec::new();
-            for ((text, target), logits) in texts.into_iter().zip(targets).zip(logits) {
-                let weight = 1.0 / (n * logits.len() as f64);
-                let terms = logits.iter().map(|&logit| cross_entropy(f64::from(logit), target));
-                let terms: Vec<_> = terms.collect();
-                loss += terms.iter().map(|term| weight * term.value).sum::<f64>();
-                let last = logits.last().is_some_and(|logit| (*logit > 0.0) == (target >= 0.5));
-                hits += usize::from(epoch == 0 && last);
-                let slopes = terms.iter().map(|term| (weight * term.grad) as f32).collect();
-                batch.push(ValueRow { text, aim: ValueTarget::Slopes(slopes) });
+            for unit in units {
+                let logits: Vec<Vec<f32>> = logits.by_ref().take(unit.texts.len()).collect();
+                let found = unit.loss(&logits);
+                loss += weight * found.value;
+                if epoch == 0 {
+                    judged = (judged.0 + found.judged.0, judged.1 + found.judged.1);
+                }
+                for (text, slopes) in unit.texts.iter().zip(found.slopes) {
+                    let slopes = slopes.iter().map(|slope| (weight * slope) as f32).collect();
+                    batch.push(ValueRow { text: text.clone(), aim: ValueTarget::Slopes(slopes) });
+                }
             }
             let batch = ValueBatch { rows: batch, minibatches: 1, epochs: 1, lr: rate };
             norm += policy.update_critic(batch).await?.grad_norm;
@@ -223,34 +230,10 @@ async fn learn(
     let mut metrics = Metrics::default();
     metrics.set("verifier/lr", rate);
     metrics.set("verifier/loss", loss / f64::max(steps, 1.0));
-    metrics.set("verifier/accuracy", hits as f64 / rows.len().max(1) as f64);
+    metrics.set("verifier/accuracy", judged.1 as f64 / judged.0.max(1) as f64);
     metrics.set("verifier/grad_norm", norm / f64::max(steps, 1.0));
-    metrics.set("verifier/rows", rows.len() as f64);
+    metrics.set("verifier/rows", rows.iter().map(Vec::len).sum::<usize>() as f64);
     Ok(metrics)
-}
-
-/// Returns the text of a row. The reply of a row that fills the context may be cut, too.
-fn text(policy: &Policy, row: &LabeledReply, loss: VerifierLoss) -> Result<ValueText, TrainError> {
-    let refused = |source: TokenizerError| TrainError::Verifier {
-        data: row.task.clone(),
-        problem: format!("the chat template refuses a conversation: {source}"),
-    };
-    let ids = |messages: &[Message]| {
-        scored_ids(policy.tokenizer(), messages, usize::MAX).map_err(refused)
-    };
-    let mut whole = ids(&row.conversation())?;
-    let places = match loss {
-        VerifierLoss::Last => 1,
-        // The prompt ends with the header of the reply, which is the same in both.
-        VerifierLoss::Span => {
-            let prompt = ids(&row.prompt)?;
-            let same = prompt.iter().zip(&whole).take_while(|(a, b)| a == b).count();
-            (whole.len() - same).max(1)
-        }
-    };
-    let whole = whole.split_off(whole.len().saturating_sub(policy.context()));
-    let places = places.min(whole.len());
-    Ok(ValueText { ids: whole, places })
 }
 
 /// Computes the logit of each row at its scored token.

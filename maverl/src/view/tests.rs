@@ -96,7 +96,7 @@ impl Written {
     /// Writes an evaluation with these episodes.
     pub(super) fn evaluated(&mut self, name: &str, step: u64, episodes: &[Episode]) {
         use crate::eval::{EvalReport, EvalSpec};
-        let spec = EvalSpec { split: "test".into(), samples: 1, temperature: None };
+        let spec = EvalSpec { split: "test".into(), samples: 1, temperature: None, ask: None };
         let report = EvalReport::of(&spec, episodes).unwrap();
         let both = crate::train::Evaluation { sampled: report.clone(), greedy: report };
         let places = self.dir.write_evaluation_episodes(name, episodes).unwrap();

@@ -118,6 +118,19 @@ fn episodes_are_played_for_a_data_set_with_a_checkpoint_and_split_by_task() {
     let seeds: std::collections::BTreeSet<String> =
         provenance["sources"].as_array().unwrap().iter().map(played).collect();
     assert_eq!(seeds.len(), 4);
+    // Replies that are asked for are trained on alone.
+    let mut asked = args.clone();
+    let at = asked.iter().position(|arg| *arg == "more").unwrap();
+    asked[at] = "asked";
+    asked.extend(["--ask", "Give a wrong answer."]);
+    lab.run(&asked).succeeded();
+    let all = ["train", "test"].map(|split| rows(&lab, &format!("asked/verifier-{split}.jsonl")));
+    let [train, test] = all.map(|rows| {
+        let asked = |row: &&Value| row["maverl"]["asked"] == "Give a wrong answer.";
+        assert!(rows.iter().all(|row| !row["prompt"].to_string().contains("wrong answer")));
+        (rows.iter().filter(asked).count(), rows.len())
+    });
+    assert!(train.0 > 0 && train.0 < train.1 && test.0 == 0 && test.1 > 0, "{train:?} {test:?}");
     let card = fs::read_to_string(lab.path("data/card.md")).unwrap();
     assert!(card.contains("path: verifier-test.jsonl") && card.contains("label `false`"), "{card}");
 }

@@ -101,6 +101,41 @@ fn a_verifier_is_trained_exported_and_rewards_another_run() {
 }
 
 #[test]
+fn a_verifier_is_trained_on_pairs_and_on_the_steps_of_episodes() {
+    let lab = prepared();
+    let rows = |name: &str, set: &[&str]| {
+        let run = lab.train(name, &with(&[&["steps=2"][..], set].concat()));
+        let row = last(&run);
+        assert!(row["verifier/loss"].as_f64().is_some_and(f64::is_finite), "{row}");
+        row["verifier/rows"].as_f64()
+    };
+    // A step has 8 pairs of the replies to equal prompts, or 8 episodes of 2 steps.
+    let pairs = "algorithm.verifier.loss=\"pairs\"";
+    assert_eq!(rows("pairs", &[pairs]), Some(16.0));
+    let write = |name: &str, row: fn(usize) -> Value| {
+        let rows = (100..140).map(|n| format!("{}\n", row(n)));
+        lab.write(name, &rows.collect::<String>());
+    };
+    write("preference.jsonl", |n| {
+        let (chosen, rejected) = if n.is_multiple_of(2) { ("yes", "no") } else { ("no", "yes") };
+        json!({"prompt": format!("is number {n} even?"), "chosen": chosen, "rejected": rejected})
+    });
+    assert_eq!(rows("preference", &[pairs, "task.data=\"preference.jsonl\""]), Some(16.0));
+    write("steps.jsonl", |n| {
+        let right = n.is_multiple_of(2);
+        json!({"prompt": format!("is number {n} even?"), "completions": ["it is", "yes"], "labels": [right, right]})
+    });
+    let steps = ["algorithm.verifier.loss=\"steps\"", "task.data=\"steps.jsonl\""];
+    assert_eq!(rows("steps", &steps), Some(16.0));
+    write(
+        "alone.jsonl",
+        |n| json!({"prompt": format!("is number {n} even?"), "completion": "yes", "label": n.is_multiple_of(2)}),
+    );
+    let alone = with(&["steps=2", pairs, "task.data=\"alone.jsonl\""]);
+    lab.fails("alone", &alone).says(&["no prompt has a right and a wrong reply"]);
+}
+
+#[test]
 fn rows_that_a_verifier_cannot_be_trained_on_are_refused() {
     let lab = prepared();
     let refused = |more: &[&str], parts: &[&str]| lab.fails("refused", &with(more)).says(parts);

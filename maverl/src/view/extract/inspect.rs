@@ -28,7 +28,7 @@ pub(super) fn log(run: &RunDir, name: &str) -> Result<(Value, usize), ExtractErr
     }
     let episodes = read_rollouts(&path)?;
     let samples = episodes.iter().map(|episode| episode.index + 1).max().unwrap_or(1);
-    let spec = EvalSpec { split: name.to_owned(), samples, temperature: None };
+    let spec = EvalSpec { split: name.to_owned(), samples, temperature: None, ask: None };
     let report = EvalReport::of(&spec, &episodes);
     let summary: Value = read_json(&run.path().join("summary.json")).unwrap_or_default();
     let measure = summary["measure"].as_str().unwrap_or("solved").to_owned();

@@ -60,7 +60,7 @@ fn the_plan_leads_from_seats_to_policies_and_worker_groups() {
 fn evaluations_are_marked_on_the_chart_of_solved_tasks() {
     let home = home();
     let path = home.path().join("a");
-    let spec = EvalSpec { split: "validation".into(), samples: 1, temperature: None };
+    let spec = EvalSpec { split: "validation".into(), samples: 1, temperature: None, ask: None };
     let of = |i: u32| episode(&format!("valid-{i}"), 0, i < 3, 1);
     let report = EvalReport::of(&spec, &(0..8).map(of).collect::<Vec<Episode>>()).unwrap();
     let mut dir = RunDir::open(&path).unwrap();
