@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::diagnostic::{Problems, key, path};
 use super::team::Member;
 use super::{Config, Plan, worker};
-use crate::config::{Device, Dtype, RuntimeConfig};
+use crate::config::{Device, Dtype, RuntimeConfig, Transport};
 use crate::model::{HfConfig, ModelFiles};
 use crate::plan::{DeviceMemory, bytes};
 use crate::runtime::{DeviceChoice, RuntimeOptions, WorkerSpec};
@@ -44,6 +44,14 @@ pub(super) fn check(plan: &Plan, problems: &mut Problems<'_>) {
         if let Some(device) = spec.device {
             usable(&path(["worker_groups", &spec.name, "device"]), device, &[spec], problems);
         }
+    }
+    let device = |spec: &WorkerSpec| spec.device.unwrap_or(plan.runtime.device.0);
+    let may_be_gpu =
+        |spec| matches!(device(spec), DeviceChoice::Cuda(_) | DeviceChoice::Auto);
+    if plan.config.dist.transport == Transport::Nccl && !specs.iter().any(may_be_gpu) {
+        let message = "`dist.transport` is \"nccl\", which connects GPUs, and no worker group is on one";
+        let help = "write `dist.transport = \"tcp\"`, or `runtime.device = \"cuda\"`";
+        problems.value(&path(["dist", "transport"]), message.to_owned(), help.to_owned());
     }
 }
 

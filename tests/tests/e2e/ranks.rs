@@ -143,6 +143,33 @@ fn equal_ranks_write_equal_files_once_and_resume_to_the_same_end() {
 }
 
 #[test]
+fn divided_moments_change_no_file_and_are_resumed_on_one_and_four_ranks() {
+    const LAST: &str = "checkpoints/step-000003/policies/tiny";
+    let lab = lab();
+    let whole = [&set(&FULL)[..], &["eval.before_and_after=false"]].concat();
+    let sharded = [&whole[..], &["dist.shard_optimizer=true"]].concat();
+    let runs = [train(&lab, "whole", 2, &whole), train(&lab, "sharded", 2, &sharded)];
+    let files = ["metrics.jsonl".to_owned()].into_iter().chain(
+        ["model", "optimizer"].map(|file| format!("{LAST}/{file}.safetensors")),
+    );
+    for file in files {
+        assert!(runs[0].bytes(&file) == runs[1].bytes(&file), "{file}");
+    }
+    train(&lab, "parted", 2, &[&sharded[..], &["steps=2"]].concat());
+    for ranks in [1, 4] {
+        let out = format!("on-{ranks}");
+        let mut copy = Command::new("cp");
+        copy.arg("-r").args([lab.path("parted"), lab.path(&out)]);
+        assert!(copy.status().unwrap().success());
+        let resume = ["train", "--resume", &out, "--steps", "3"];
+        for ended in Launched::start(&lab, ranks, &resume, |_, _| ()).end() {
+            ended.succeeded();
+        }
+        alike(&runs[0], &Run(lab.path(&out)));
+    }
+}
+
+#[test]
 fn supervised_runs_and_mixers_are_dealt_too() {
     let lab = lab();
     let line =
