@@ -16,7 +16,7 @@ pub(crate) use channel::parts;
 pub use error::RankError;
 pub use launch::Launch;
 #[cfg(feature = "cuda")]
-pub use nccl::{NcclOptions, nccl_version};
+pub use nccl::NcclOptions;
 #[cfg(feature = "cuda")]
 pub(crate) use nccl::{Nccl, Span};
 

@@ -8,7 +8,7 @@
 
 mod table;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::ptr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -216,15 +216,6 @@ impl Drop for Nccl {
 
 fn failure(reason: String) -> RankError {
     RankError::Devices { reason }
-}
-
-/// Returns the version of a library of NCCL, such as 2.27.3.
-///
-/// # Errors
-///
-/// If there is none, or it lacks a function.
-pub fn nccl_version(library: Option<&Path>) -> Result<String, String> {
-    Table::open(library)?.version()
 }
 
 #[cfg(test)]

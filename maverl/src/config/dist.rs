@@ -8,7 +8,7 @@ use crate::settings::Settings;
 /// Largest number of seconds: a week.
 const WEEK: f64 = 604_800.0;
 
-/// Ways of arrays between ranks.
+/// Transports of gradients and weights between ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Transport {
@@ -34,7 +34,7 @@ pub struct DistConfig {
     /// Seconds within which all ranks must have started.
     #[setting(default = 300.0, range = 0.5..=WEEK)]
     pub join_s: f64,
-    /// Way of arrays between ranks.
+    /// Transport of gradients and weights between ranks.
     pub transport: Transport,
     /// Divide the moments of the optimizers among the ranks (ZeRO-1).
     #[setting(default = false)]

@@ -93,7 +93,11 @@ impl Table {
         for path in &paths {
             // SAFETY: opening a library runs its initializers; those of NCCL touch no memory of this program.
             match unsafe { Library::new(path) } {
-                Ok(library) => return Self::of(library).map_err(|e| format!("{}: {e}", path.display())),
+                Ok(library) => {
+                    let table = Self::of(library);
+                    let usable = table.and_then(|table| table.check_version().map(|()| table));
+                    return usable.map_err(|reason| format!("{}: {reason}", path.display()));
+                }
                 Err(error) => reasons.push(error.to_string()),
             }
         }
@@ -138,13 +142,17 @@ impl Table {
         Err(format!("{call}: {} (code {code})", text.to_string_lossy()))
     }
 
-    /// Returns the version, such as 2.27.3.
-    pub(super) fn version(&self) -> Result<String, String> {
+    /// Returns the reason if the library is older than [`VERSION`].
+    fn check_version(&self) -> Result<(), String> {
         let mut version = 0;
         // SAFETY: the number is as long as NCCL writes.
         let code = unsafe { (self.get_version)(&raw mut version) };
         self.check("ncclGetVersion", code)?;
-        Ok(format!("{}.{}.{}", version / 10_000, version / 100 % 100, version % 100))
+        if version >= VERSION as c_int {
+            return Ok(());
+        }
+        let (major, minor) = (version / 10_000, version / 100 % 100);
+        Err(format!("it is NCCL {major}.{minor}; install 2.14 or newer"))
     }
 }
 
