@@ -82,9 +82,7 @@ impl Nccl {
         let (size, rank) = (nccl.channel.size() as i32, nccl.channel.rank() as i32);
         let mut config = Config::new();
         // SAFETY: the handle and the configuration live during the call, which does not keep them.
-        let code = unsafe {
-            (nccl.table.init)(&raw mut handle, size, id, rank, &raw mut config)
-        };
+        let code = unsafe { (nccl.table.init)(&raw mut handle, size, id, rank, &raw mut config) };
         *comm = (!handle.is_null()).then_some(Comm(handle));
         nccl.begun(&mut comm, "ncclCommInitRankConfig", code)?;
         nccl.wait(&mut comm, "ncclCommInitRankConfig", &mut || Ok(true))?;
@@ -118,15 +116,17 @@ impl Nccl {
             let (Span { at, bytes }, peer) = (sends[to], to as i32);
             if bytes > 0 {
                 // SAFETY: the caller's promise on the memory; the communicator was not aborted.
-                let code =
-                    unsafe { (self.table.send)(at as *const _, bytes, BYTES, peer, handle, stream) };
+                let code = unsafe {
+                    (self.table.send)(at as *const _, bytes, BYTES, peer, handle, stream)
+                };
                 self.begun(&mut comm, "ncclSend", code)?;
             }
             let (Span { at, bytes }, peer) = (receives[from], from as i32);
             if bytes > 0 {
                 // SAFETY: as above.
-                let code =
-                    unsafe { (self.table.receive)(at as *mut _, bytes, BYTES, peer, handle, stream) };
+                let code = unsafe {
+                    (self.table.receive)(at as *mut _, bytes, BYTES, peer, handle, stream)
+                };
                 self.begun(&mut comm, "ncclRecv", code)?;
             }
         }
@@ -158,7 +158,9 @@ impl Nccl {
     ) -> Result<(), RankError> {
         let start = Instant::now();
         loop {
-            let Some(Comm(handle)) = *comm else { return Err(failure("it was aborted".to_owned())) };
+            let Some(Comm(handle)) = *comm else {
+                return Err(failure("it was aborted".to_owned()));
+            };
             if let Some(lost) = self.channel.failure() {
                 self.abort(comm, String::new());
                 return Err(lost);
@@ -204,9 +206,7 @@ impl Drop for Nccl {
         // SAFETY: the communicator was not aborted.
         let code = unsafe { (self.table.finalize)(handle) };
         let begun = self.begun(&mut comm, "ncclCommFinalize", code);
-        let ended = begun.and_then(|()| {
-            self.wait(&mut comm, "ncclCommFinalize", &mut || Ok(true))
-        });
+        let ended = begun.and_then(|()| self.wait(&mut comm, "ncclCommFinalize", &mut || Ok(true)));
         if let (Ok(()), Some(Comm(handle))) = (ended, comm.take()) {
             // SAFETY: the communicator is finalized, and no longer used.
             unsafe { (self.table.destroy)(handle) };

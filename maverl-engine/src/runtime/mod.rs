@@ -357,11 +357,7 @@ impl Policy {
         self.on_model(move |member| member.save(&dir)).await
     }
 
-    /// Takes part in [`Policy::save`] of rank 0, which every other rank calls meanwhile.
-    ///
-    /// # Errors
-    ///
-    /// See [`RuntimeError`].
+    /// Takes part in [`Policy::save`] of rank 0; every other rank calls this meanwhile.
     #[doc(hidden)]
     pub async fn share(&self) -> Result<(), RuntimeError> {
         self.on_model(|member| member.share()).await

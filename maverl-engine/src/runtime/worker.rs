@@ -281,7 +281,8 @@ impl Worker {
         peers: &Peers,
     ) -> Result<(Self, JoinHandle<()>), RuntimeError> {
         let peers = peers.connect(device, options);
-        let peers = peers.map_err(|source| RuntimeError::Model { worker: worker.name.clone(), source })?;
+        let peers =
+            peers.map_err(|source| RuntimeError::Model { worker: worker.name.clone(), source })?;
         let (worker, thread) = Self::on(device, worker, options, &peers)?;
         Ok((Self { usage: Some(Arc::clone(device.kernels().usage())), ..worker }, thread))
     }

@@ -46,10 +46,10 @@ pub(super) fn check(plan: &Plan, problems: &mut Problems<'_>) {
         }
     }
     let device = |spec: &WorkerSpec| spec.device.unwrap_or(plan.runtime.device.0);
-    let may_be_gpu =
-        |spec| matches!(device(spec), DeviceChoice::Cuda(_) | DeviceChoice::Auto);
+    let may_be_gpu = |spec| matches!(device(spec), DeviceChoice::Cuda(_) | DeviceChoice::Auto);
     if plan.config.dist.transport == Transport::Nccl && !specs.iter().any(may_be_gpu) {
-        let message = "`dist.transport` is \"nccl\", which connects GPUs, and no worker group is on one";
+        let message =
+            "`dist.transport` is \"nccl\", which connects GPUs, and no worker group is on one";
         let help = "write `dist.transport = \"tcp\"`, or `runtime.device = \"cuda\"`";
         problems.value(&path(["dist", "transport"]), message.to_owned(), help.to_owned());
     }
@@ -161,11 +161,7 @@ fn predicted(_: &WorkerSpec, _: DeviceChoice, _: &RuntimeOptions) -> Option<Devi
 
 /// Returns a warning about a plan that fits the memory of a device if ranks divide its moments; `None` if they do not, or no
 /// number of ranks is enough.
-fn divided(
-    plan: &Plan,
-    [peak, moments, memory]: [u64; 3],
-    device: DeviceChoice,
-) -> Option<String> {
+fn divided(plan: &Plan, [peak, moments, memory]: [u64; 3], device: DeviceChoice) -> Option<String> {
     let left = memory.checked_sub(peak.saturating_sub(moments)).filter(|&left| left > 0)?;
     plan.config.dist.shard_optimizer.then(|| {
         format!(

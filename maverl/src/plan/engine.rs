@@ -19,12 +19,12 @@ use super::{
     AdapterPlan, AlgorithmPlan, CriticPlan, LoraConfig, LossPlan, OptimPlan, Plan, PreferencePlan,
     Sampling, WorkerPlan,
 };
+#[cfg(feature = "cuda")]
+use crate::config::Transport;
 use crate::config::{
     Aggregation, CispoPlan, ClipPlan, CorrectionPlan, CpgdPlan, Kl, KlIn, LoraPlan, Normalize,
     PairLoss, Preset, Ratio, RuntimeConfig, SapoPlan, SurrogatePlan, TargetModules, Trunk,
 };
-#[cfg(feature = "cuda")]
-use crate::config::Transport;
 use crate::credit::Surrogate;
 use crate::model::HeadKind;
 

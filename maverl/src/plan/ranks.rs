@@ -127,8 +127,8 @@ impl RanksSummary {
         let others = ranks.saturating_sub(1);
         let episode_bytes = tokens_per_rank.saturating_mul(TOKEN).saturating_mul(others);
         // Gradients are as large as one of the two moments. Ranks that shard the moments send weights in place of the sums.
-        let once = (u128::from(all_moments / 2) * 2 * u128::from(others)
-            / u128::from(ranks.max(1))) as u64;
+        let once = (u128::from(all_moments / 2) * 2 * u128::from(others) / u128::from(ranks.max(1)))
+            as u64;
         let sum_bytes = once.saturating_mul(summary.step.optimizer_steps);
         let bandwidth = bandwidth.or(device.map(|device| device.network)).unwrap_or(1.25 * GB);
         let largest = numbers(|worker| worker.parameters).max().unwrap_or(0);

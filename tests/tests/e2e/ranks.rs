@@ -149,9 +149,9 @@ fn divided_moments_change_no_file_and_are_resumed_on_one_and_four_ranks() {
     let whole = [&set(&FULL)[..], &["eval.before_and_after=false"]].concat();
     let sharded = [&whole[..], &["dist.shard_optimizer=true"]].concat();
     let runs = [train(&lab, "whole", 2, &whole), train(&lab, "sharded", 2, &sharded)];
-    let files = ["metrics.jsonl".to_owned()].into_iter().chain(
-        ["model", "optimizer"].map(|file| format!("{LAST}/{file}.safetensors")),
-    );
+    let files = ["metrics.jsonl".to_owned()]
+        .into_iter()
+        .chain(["model", "optimizer"].map(|file| format!("{LAST}/{file}.safetensors")));
     for file in files {
         assert!(runs[0].bytes(&file) == runs[1].bytes(&file), "{file}");
     }

@@ -64,7 +64,8 @@ pub(super) struct Table {
     get_version: unsafe extern "C" fn(*mut c_int) -> Code,
     error_string: unsafe extern "C" fn(Code) -> *const c_char,
     pub(super) get_unique_id: unsafe extern "C" fn(*mut UniqueId) -> Code,
-    pub(super) init: unsafe extern "C" fn(*mut CommHandle, c_int, UniqueId, c_int, *mut Config) -> Code,
+    pub(super) init:
+        unsafe extern "C" fn(*mut CommHandle, c_int, UniqueId, c_int, *mut Config) -> Code,
     pub(super) async_error: unsafe extern "C" fn(CommHandle, *mut Code) -> Code,
     pub(super) finalize: OfComm,
     pub(super) destroy: OfComm,

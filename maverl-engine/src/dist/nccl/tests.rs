@@ -38,7 +38,11 @@ impl Fake {
     fn mode(&self, name: &str) {
         let name = CString::new(name).unwrap();
         // SAFETY: the type is that of the source.
-        unsafe { self.library.get::<unsafe extern "C" fn(*const c_char)>(b"fake_mode").unwrap()(name.as_ptr()) };
+        unsafe {
+            self.library.get::<unsafe extern "C" fn(*const c_char)>(b"fake_mode").unwrap()(
+                name.as_ptr(),
+            )
+        };
     }
 
     /// Returns the calls of a rank so far.
@@ -51,7 +55,10 @@ impl Fake {
         }
         let end = text.iter().position(|&byte| byte == 0).unwrap();
         let text = std::str::from_utf8(&text[..end]).unwrap();
-        text.lines().filter_map(|line| line.strip_prefix(&format!("{rank} "))).map(str::to_owned).collect()
+        text.lines()
+            .filter_map(|line| line.strip_prefix(&format!("{rank} ")))
+            .map(str::to_owned)
+            .collect()
     }
 }
 
@@ -74,8 +81,7 @@ fn build() -> Option<Vec<u8>> {
 /// Sends `10 sender + receiver` to each other rank, as many bytes as the sum of both ranks and one, and returns what arrived.
 fn exchange(nccl: &Nccl, rank: usize, size: usize) -> Result<Vec<Vec<u8>>, RankError> {
     let count = |other: usize| if other == rank { 0 } else { rank + other + 1 };
-    let sent: Vec<Vec<u8>> =
-        (0..size).map(|to| vec![(10 * rank + to) as u8; count(to)]).collect();
+    let sent: Vec<Vec<u8>> = (0..size).map(|to| vec![(10 * rank + to) as u8; count(to)]).collect();
     let mut received: Vec<Vec<u8>> = (0..size).map(|from| vec![0; count(from)]).collect();
     let span = |bytes: &[u8]| Span { at: bytes.as_ptr() as u64, bytes: bytes.len() };
     let sends: Vec<Span> = sent.iter().map(|bytes| span(bytes)).collect();

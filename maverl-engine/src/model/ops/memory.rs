@@ -112,12 +112,7 @@ pub trait Memory: Clone + Debug + Send + Sync + Sized + 'static {
     ///
     /// If the device or the transfer fails, or this is host memory.
     #[cfg(feature = "cuda")]
-    fn reduce(
-        &self,
-        _: &dyn Transfer,
-        _of: &mut Self::Sums,
-        _ranges: &[Range<usize>],
-    ) -> Done<()> {
+    fn reduce(&self, _: &dyn Transfer, _of: &mut Self::Sums, _ranges: &[Range<usize>]) -> Done<()> {
         Err(in_host_memory())
     }
 
