@@ -66,6 +66,9 @@ pub(crate) trait Operations {
     /// Writes policy and critic into a directory.
     fn save(&self, dir: &Path) -> Result<(), ModelError>;
 
+    /// Sends the moments of this rank to rank 0, which saves policy and critic.
+    fn share(&self) -> Result<(), ModelError>;
+
     /// Writes weights of the policy alone into a directory.
     fn publish(&self, dir: &Path, weights: Published) -> Result<(), ModelError>;
 
@@ -173,6 +176,11 @@ impl<O: Backend> Operations for Owned<O> {
         self.critic.as_ref().map_or(Ok(()), |critic| critic.save(dir))
     }
 
+    fn share(&self) -> Result<(), ModelError> {
+        self.trainer.share()?;
+        self.critic.as_ref().map_or(Ok(()), Critic::share)
+    }
+
     fn publish(&self, dir: &Path, weights: Published) -> Result<(), ModelError> {
         self.model.decoder.ops().host(&self.model)?.save(dir)?;
         match weights {
@@ -272,7 +280,10 @@ impl Worker {
         options: &RuntimeOptions,
         peers: &Peers,
     ) -> Result<(Self, JoinHandle<()>), RuntimeError> {
-        let (worker, thread) = Self::on(device, worker, options, peers)?;
+        let peers = peers.connect(device, options);
+        let peers =
+            peers.map_err(|source| RuntimeError::Model { worker: worker.name.clone(), source })?;
+        let (worker, thread) = Self::on(device, worker, options, &peers)?;
         Ok((Self { usage: Some(Arc::clone(device.kernels().usage())), ..worker }, thread))
     }
 
