@@ -258,9 +258,9 @@ impl Worker {
                 Self::on(&Cpu { precision: worker.precision }, worker, options, peers)
             }
             #[cfg(feature = "cuda")]
-            OpenDevice::Emulated(device) => Self::on_device(&device.fork(), worker, options, peers),
+            OpenDevice::Emulated(device) => Self::on_device(device, worker, options, peers),
             #[cfg(feature = "cuda")]
-            OpenDevice::Cuda(device) => Self::on_device(&device.fork(), worker, options, peers),
+            OpenDevice::Cuda(device) => Self::on_device(device, worker, options, peers),
         }
     }
 
@@ -272,6 +272,7 @@ impl Worker {
         options: &RuntimeOptions,
         peers: &Peers,
     ) -> Result<(Self, JoinHandle<()>), RuntimeError> {
+        let device = &device.fork().with_graphs(options.graphs);
         let (worker, thread) = Self::on(device, worker, options, peers)?;
         Ok((Self { usage: Some(Arc::clone(device.kernels().usage())), ..worker }, thread))
     }

@@ -53,7 +53,16 @@ impl<M: Runner> Memory for Device<M> {
     }
 
     fn assign(&self, to: &mut Halves<M>, values: &[f32]) -> Done<()> {
-        *to = self.weights(values, to.low.is_some())?;
+        // In place: recorded passes have the address.
+        let Halves { high, low } = to;
+        for (at, half) in [Some(high), low.as_mut()].into_iter().enumerate() {
+            let Some(half) = half.and_then(|half| half.0.as_mut()) else { continue };
+            if half.len() != values.len() {
+                return Err(super::misused("as many parameters are overwritten as there are"));
+            }
+            let bits: Vec<u16> = values.iter().map(|&value| Master::split(value)[at]).collect();
+            self.kernels.write(half, &bits).map_err(failed)?;
+        }
         Ok(())
     }
 
