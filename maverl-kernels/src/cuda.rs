@@ -43,16 +43,19 @@ mod array;
 mod code;
 mod counted;
 pub mod cubins;
+mod cublaslt;
 mod driver;
 mod emulated;
 mod estimate;
 mod estimator;
+mod folders;
 mod found;
 mod gpu;
 mod kernels;
 mod machine;
 mod model;
 pub mod nvrtc;
+mod recording;
 mod resident;
 #[doc(hidden)]
 pub mod speed;
@@ -60,19 +63,21 @@ mod usage;
 
 pub use array::{DeviceArray, Slice, SliceMut, from_bf16, to_bf16};
 pub use counted::{Counted, NoArray};
-pub use driver::{CudaError, Driver, Gpu};
+pub use cublaslt::{CublasLt, CublasLtError, Gradient, LibraryProduct};
+pub use driver::{CudaError, Driver, DriverGraph, Gpu};
 pub use emulated::{Emulated, HostArray};
 pub use estimator::StepKernel;
 pub use found::{GpuInfo, LibraryInfo, gpus, libraries};
 pub use kernels::Kernels;
-pub use machine::{BLOCK, Element, Launch, Machine, Module};
+pub use machine::{BLOCK, Element, Launch, Machine, Module, Recorded};
 #[doc(hidden)]
 pub use model::tests as checks;
 pub use model::{
-    AdapterTerms, AttentionLayout, BackwardLayout, BlockTables, Destination, EmbeddingLayout,
-    HeadInput, HeadNorm, KvShape, LinearOutput, LogProbabilities, MODEL, Master, Positions,
-    RopeTables, RowSources, SoftmaxRows, pieces,
+    AdapterTerms, AttentionLayout, BackwardLayout, BlockTables, DecodingPass, Destination,
+    EmbeddingLayout, HeadInput, HeadNorm, KvShape, LinearOutput, LogProbabilities, MODEL, Master,
+    Positions, RopeTables, RowSources, SoftmaxRows, pieces,
 };
+pub use recording::Recording;
 pub use resident::{GroupingOn, PlacesOn, SegmentsOn};
 pub use usage::Usage;
 

@@ -44,6 +44,22 @@ pub struct Decoder<O: Ops = Cpu> {
     norm: Param<O>,
     head: Linear<O>,
     rope: Angles<O>,
+    passes: Passes<O>,
+}
+
+/// Passes that the device has recorded, with the weights of this decoder. A clone has none, as it may get others.
+struct Passes<O: Ops>(O::Passes);
+
+impl<O: Ops> Default for Passes<O> {
+    fn default() -> Self {
+        Self(O::Passes::default())
+    }
+}
+
+impl<O: Ops> Clone for Passes<O> {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
 }
 
 /// Angles of rotary positions that clones share.
@@ -167,12 +183,19 @@ impl<O: Ops> Decoder<O> {
         let inv_freq = config.rope.inv_freq(config.head_dim);
         let rope = ops.rope(&inv_freq, config.max_position_embeddings)?;
         let (config, head) = (Arc::clone(config), Linear::new(head, None));
-        Ok(Self { ops, config, embed, layers, norm, head, rope: Angles(Arc::new(rope)) })
+        let (rope, passes) = (Angles(Arc::new(rope)), Passes::default());
+        Ok(Self { ops, config, embed, layers, norm, head, rope, passes })
     }
 
     /// Returns the device.
     pub fn ops(&self) -> &O {
         &self.ops
+    }
+
+    /// Returns the passes that the device has recorded.
+    #[cfg(all(test, feature = "cuda"))]
+    pub(super) fn passes(&self) -> &O::Passes {
+        &self.passes.0
     }
 
     /// Returns the decoder with all weights frozen.
@@ -188,6 +211,7 @@ impl<O: Ops> Decoder<O> {
     /// Iterates over the adapter slots of the linear maps, by the map's name (`model.layers.0.self_attn.q_proj`), in a
     /// fixed order.
     pub(super) fn loras(&mut self) -> impl Iterator<Item = (String, &mut Option<Lora<O>>)> {
+        self.passes = Passes::default();
         self.layers.iter_mut().enumerate().flat_map(|(index, layer)| {
             let named = layer.linears().into_iter();
             named.map(move |(name, linear)| {

@@ -92,6 +92,8 @@ pub trait Ops: Memory {
     type Spare: Debug + Default + Send;
     /// Tokens of a pass, where the device reads them.
     type Placed<'a>: Sync;
+    /// Passes of a decoder that the device has recorded.
+    type Passes: Debug + Default + Send + Sync;
 
     /// Returns activations to the pool.
     fn give(spare: &mut Self::Spare, buffers: impl IntoIterator<Item = Self::Act>);
@@ -124,6 +126,23 @@ pub trait Ops: Memory {
         positions: &'a [u32],
         segments: &'a [Segment<'a>],
     ) -> Done<Self::Placed<'a>>;
+
+    /// Computes the hidden states of new tokens from a recorded pass, if the device has or records one: `run` computes a
+    /// pass with other operations, keys and values, which record it.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    fn decode(
+        &self,
+        _passes: &Self::Passes,
+        _ids_and_positions: [&[u32]; 2],
+        _kv: &mut Self::Kv,
+        _segments: &[Segment<'_>],
+        _run: impl FnOnce(&Self, &Self::Placed<'_>, &Self::Kv) -> Done<Self::Act>,
+    ) -> Done<Option<Self::Act>> {
+        Ok(None)
+    }
 
     /// Returns some of the new tokens of cached sequences: one of the parts of [`Ops::parts`].
     fn part<'p>(&self, all: &'p Self::Placed<'_>, tokens: Range<usize>) -> Self::Placed<'p>;

@@ -12,6 +12,8 @@ mod alike;
 mod autograd;
 mod contract;
 pub(crate) mod counting;
+#[cfg(feature = "cuda")]
+mod decoding;
 pub(super) mod mutation;
 mod reference;
 mod slow;

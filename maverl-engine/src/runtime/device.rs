@@ -172,7 +172,8 @@ impl OpenDevice {
         };
         let failed = |error: maverl_kernels::cuda::CudaError| error.to_string();
         let gpu = Gpu::with_modules(number, &MODEL).map_err(failed)?;
-        let name = format!("{choice} ({})", gpu.name().map_err(failed)?);
+        let by = gpu.library().map_or_else(|_| String::new(), |of| format!(", cuBLASLt {of}"));
+        let name = format!("{choice} ({}{by})", gpu.name().map_err(failed)?);
         Ok((DeviceKernels::Cuda(gpu), name))
     }
 

@@ -22,6 +22,8 @@ use crate::model::{HfConfig, Model, ModelError, Tokenizer};
 
 /// Longest row of [`Workload::largest`].
 const ROW: usize = 1024;
+/// Largest number of sequences whose pass is recorded.
+const MOST_ROWS: usize = 1024;
 
 /// Work whose memory is predicted.
 #[derive(Debug, Clone, Default)]
@@ -64,7 +66,8 @@ impl MemoryPlan {
 }
 
 impl Workload {
-    /// Creates an update by a micro-batch that is as large as the options allow, and one completion.
+    /// Creates an update by a micro-batch that is as large as the options allow, a prompt that is as long as they allow, and
+    /// as many completions at once.
     pub fn largest(worker: &WorkerSpec, config: &HfConfig, options: &RuntimeOptions) -> Self {
         let ids =
             |n: usize| -> Vec<u32> { (0..n).map(|i| (i % config.vocab_size) as u32).collect() };
@@ -100,7 +103,11 @@ impl Workload {
             .min(config.max_position_embeddings.saturating_sub(2))
             .max(1));
         let batch = Batch { longest: length, rows, ..Batch::default() };
-        Self { prompts: vec![prompt], reply: 2, batch, values }
+        // As many other sequences as are decoded together.
+        let others = options.max_requests.get().min(MOST_ROWS) - 1;
+        let other = |i: usize| vec![(i % config.vocab_size) as u32];
+        let prompts = std::iter::once(prompt).chain((0..others).map(other)).collect();
+        Self { prompts, reply: 2, batch, values }
     }
 }
 
@@ -117,7 +124,7 @@ pub fn predict(
     workload: &Workload,
 ) -> Result<MemoryPlan, RuntimeError> {
     let failed = |source: ModelError| RuntimeError::Model { worker: worker.name.clone(), source };
-    let ops = Device::new(Kernels::new(Counted));
+    let ops = Device::new(Kernels::new(Counted)).with_graphs(options.graphs);
     let usage = Arc::clone(ops.kernels().usage());
     let loaded = Model::shaped(config.clone()).map_err(failed)?;
     let base = base(&ops, worker, &loaded).map_err(failed)?;

@@ -32,6 +32,8 @@ pub struct RuntimeOptions {
     pub kv_mib: NonZeroUsize,
     /// True to compute common prefixes of prompts once.
     pub prefix_cache: bool,
+    /// True to record passes of decoding on a device, and to replay them as graphs.
+    pub graphs: bool,
     /// Maximum number of tokens of a training micro-batch.
     pub micro_batch_tokens: NonZeroUsize,
     /// True to divide the moments of the optimizers among ranks (ZeRO-1).
@@ -51,6 +53,7 @@ impl Default for RuntimeOptions {
             prefill_tokens: NonZeroUsize::MIN.saturating_add(4095),
             kv_mib: NonZeroUsize::MIN.saturating_add(4095),
             prefix_cache: true,
+            graphs: true,
             micro_batch_tokens: NonZeroUsize::MIN.saturating_add(4095),
             shard_optimizer: false,
             #[cfg(feature = "cuda")]

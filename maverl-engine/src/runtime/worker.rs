@@ -266,9 +266,9 @@ impl Worker {
                 Self::on(&Cpu { precision: worker.precision }, worker, options, peers)
             }
             #[cfg(feature = "cuda")]
-            OpenDevice::Emulated(device) => Self::on_device(&device.fork(), worker, options, peers),
+            OpenDevice::Emulated(device) => Self::on_device(device, worker, options, peers),
             #[cfg(feature = "cuda")]
-            OpenDevice::Cuda(device) => Self::on_device(&device.fork(), worker, options, peers),
+            OpenDevice::Cuda(device) => Self::on_device(device, worker, options, peers),
         }
     }
 
@@ -283,6 +283,7 @@ impl Worker {
         let peers = peers.connect(device, options);
         let peers =
             peers.map_err(|source| RuntimeError::Model { worker: worker.name.clone(), source })?;
+        let device = &device.fork().with_graphs(options.graphs);
         let (worker, thread) = Self::on(device, worker, options, &peers)?;
         Ok((Self { usage: Some(Arc::clone(device.kernels().usage())), ..worker }, thread))
     }

@@ -4,15 +4,23 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Range;
 
+use super::recording::Lease;
 use super::usage::Held;
 use super::{Element, Kernels, Machine};
 
 /// Array in a machine's memory.
 pub struct DeviceArray<M: Machine, T: Element> {
-    array: M::Array<T>,
+    room: Room<M, T>,
     at: u64,
     len: usize,
-    _held: Held,
+}
+
+/// Memory of an array.
+enum Room<M: Machine, T: Element> {
+    /// An allocation of the machine.
+    Own(M::Array<T>, #[expect(dead_code, reason = "counts until it is dropped")] Held),
+    /// A place in the workspace of a recording.
+    Recorded(#[expect(dead_code, reason = "is free when it is dropped")] Option<Lease>),
 }
 
 /// Numbers in a machine's memory that a kernel reads.
@@ -31,13 +39,21 @@ pub struct SliceMut<'a, T> {
     of: PhantomData<&'a mut T>,
 }
 
+/// Message of an array without memory.
+const RECORDED: &str = "a place of a recording holds no numbers";
+
 impl<M: Machine> Kernels<M> {
     /// Copies numbers to the machine.
     ///
     /// # Errors
     ///
     /// If the device's memory is full, or the device fails.
+    ///
+    /// # Panics
+    ///
+    /// If launches are recorded.
     pub fn array_of<T: Element>(&self, host: &[T]) -> Result<DeviceArray<M, T>, M::Error> {
+        assert!(self.recorder.is_none(), "a copy from the host cannot be recorded");
         let array = self.machine.upload(host)?;
         Ok(self.counted(array, host.len()))
     }
@@ -48,6 +64,10 @@ impl<M: Machine> Kernels<M> {
     ///
     /// If the device's memory is full, or the device fails.
     pub fn array<T: Element>(&self, len: usize) -> Result<DeviceArray<M, T>, M::Error> {
+        if let Some(recorder) = &self.recorder {
+            let lease = recorder.lease((len * size_of::<T>()) as u64);
+            return Ok(DeviceArray { at: lease.at(), len, room: Room::Recorded(Some(lease)) });
+        }
         let array = self.machine.space(len.max(1))?;
         Ok(self.counted(array, len))
     }
@@ -57,14 +77,41 @@ impl<M: Machine> Kernels<M> {
     /// # Errors
     ///
     /// If the device's memory is full, or the device fails.
+    ///
+    /// # Panics
+    ///
+    /// If launches are recorded.
     pub fn zeros<T: Element>(&self, len: usize) -> Result<DeviceArray<M, T>, M::Error> {
+        assert!(self.recorder.is_none(), "an array of zeros cannot be recorded");
         let array = self.machine.zeros(len.max(1))?;
         Ok(self.counted(array, len))
     }
 
     fn counted<T: Element>(&self, array: M::Array<T>, len: usize) -> DeviceArray<M, T> {
         let at = self.machine.address(&array);
-        DeviceArray { array, at, len, _held: self.usage.hold(len * size_of::<T>()) }
+        let held = self.usage.hold(len * size_of::<T>());
+        DeviceArray { room: Room::Own(array, held), at, len }
+    }
+
+    /// Overwrites the front of an array by numbers of the host, after everything launched before has finished.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    ///
+    /// # Panics
+    ///
+    /// If the array is shorter, or a place of a recording.
+    pub fn write<T: Element>(
+        &self,
+        to: &mut DeviceArray<M, T>,
+        host: &[T],
+    ) -> Result<(), M::Error> {
+        assert!(host.len() <= to.len, "{} elements to an array of {}", host.len(), to.len);
+        match &mut to.room {
+            Room::Own(array, _) => self.machine.write(array, host),
+            Room::Recorded(_) => panic!("{RECORDED}"),
+        }
     }
 
     /// Copies the first `n` elements of an array to the host, after everything launched before has finished.
@@ -75,14 +122,17 @@ impl<M: Machine> Kernels<M> {
     ///
     /// # Panics
     ///
-    /// If there are fewer.
+    /// If there are fewer, or the array is a place of a recording.
     pub fn read_front<T: Element>(
         &self,
         array: &DeviceArray<M, T>,
         n: usize,
     ) -> Result<Vec<T>, M::Error> {
         assert!(n <= array.len, "{n} elements of an array of {}", array.len);
-        self.machine.download(&array.array, n)
+        match &array.room {
+            Room::Own(array, _) => self.machine.download(array, n),
+            Room::Recorded(_) => panic!("{RECORDED}"),
+        }
     }
 
     /// Copies an array to the host, after everything launched before has finished.
@@ -90,12 +140,21 @@ impl<M: Machine> Kernels<M> {
     /// # Errors
     ///
     /// If the device fails.
+    ///
+    /// # Panics
+    ///
+    /// If the array is a place of a recording.
     pub fn read<T: Element>(&self, array: &DeviceArray<M, T>) -> Result<Vec<T>, M::Error> {
-        self.machine.download(&array.array, array.len)
+        self.read_front(array, array.len)
     }
 }
 
 impl<M: Machine, T: Element> DeviceArray<M, T> {
+    /// Creates an array at a place that a recording gets an address for.
+    pub(super) fn at(at: u64, len: usize) -> Self {
+        Self { room: Room::Recorded(None), at, len }
+    }
+
     /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.len
@@ -140,6 +199,17 @@ impl<'a, T> Slice<'a, T> {
     /// Returns the address in the machine's memory.
     pub fn address(&self) -> u64 {
         self.at
+    }
+
+    /// Returns a part of other numbers, `begin` bytes after their first.
+    ///
+    /// # Panics
+    ///
+    /// If the part is not within them.
+    pub(super) fn of_words<'w>(words: Slice<'w, u32>, begin: u64, len: usize) -> Slice<'w, T> {
+        let (end, room) = (begin as usize + len * size_of::<T>(), 4 * words.len);
+        assert!(end <= room, "{len} elements from byte {begin} of {room}");
+        Slice { at: words.at + begin, len, of: PhantomData }
     }
 
     /// Returns the number of elements.

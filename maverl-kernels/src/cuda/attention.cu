@@ -337,20 +337,22 @@ KERNEL(256) attend_merge(const float* values, const float* sums, const DecodeRow
       if (j * 32 + lane < d) o[j] = merged(o[j], values[at * d + j * 32 + lane], by);
     l = merged(l, sums[at * 2 + 1], by), m = by.top;
   }
-  float inverse = 1.0f / l;
+  // A sequence without tokens fills a pass up.
+  float inverse = used > 0 ? 1.0f / l : 0.0f;
 #pragma unroll
   for (int j = 0; j < 4; j++)
     if (j * 32 + lane < d) out[((size_t)of.query * heads + head) * d + j * 32 + lane] = to_bf16(o[j] * inverse);
 }
 
-// Copies keys and values of new tokens to their places in blocks: `slots` are 16 times the block plus the place in it.
-// Eight numbers a thread. Memory: 8 bytes an element of a token's keys.
+// Copies keys and values of new tokens to their places in blocks: `slots` are 16 times the block plus the place in it,
+// all bits set for a token that is not kept. Eight numbers a thread. Memory: 8 bytes an element of a token's keys.
 KERNEL(256) append_kv(const bf16* k, const bf16* v, const u32* slots, int n, int kv_heads, int d, u64 stride,
                       bf16* blocks) {
   int chunks = kv_heads * d / 8;
   u64 i = (u64)blockIdx.x * 256 + threadIdx.x;
   if (i >= (u64)n * chunks) return;
   u32 token = (u32)(i / chunks), x = (u32)(i % chunks) * 8, slot = slots[token];
+  if (slot == 0xffffffffu) return;
   size_t from = (size_t)token * kv_heads * d + x;
   bf16* to = blocks + (size_t)(slot / 16) * stride + ((size_t)(x / d) * 16 + slot % 16) * d + x % d;
   *(uint4*)to = *(const uint4*)(k + from);

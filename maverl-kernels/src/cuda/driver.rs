@@ -2,7 +2,9 @@
 #![allow(unsafe_code)] // for launches through the driver
 
 use std::collections::BTreeMap;
+use std::ffi::c_void;
 use std::path::PathBuf;
+use std::ptr;
 use std::sync::Arc;
 
 use cudarc::driver::{
@@ -12,7 +14,8 @@ use cudarc::driver::{
 use cudarc::nvrtc::Ptx;
 
 use super::code::Code;
-use super::{ADVANTAGES, Element, Kernels, Launch, Machine, Module, nvrtc};
+use super::cublaslt::{CublasLt, CublasLtError, Functions, LibraryProduct, WORKSPACE};
+use super::{ADVANTAGES, Element, Kernels, Launch, Machine, Module, Recorded, nvrtc};
 
 /// Error of opening or using a GPU.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -47,6 +50,9 @@ pub enum CudaError {
     /// The driver returned an error.
     #[error("the CUDA driver failed: {0}")]
     Driver(#[from] DriverError),
+    /// cuBLASLt returned an error.
+    #[error("{0}; `MAVERL_CUBLASLT=off` computes products without it")]
+    Library(#[from] CublasLtError),
 }
 
 /// Remedy of a missing driver.
@@ -62,11 +68,13 @@ impl CudaError {
         match self {
             Self::NoDriver => Some(INSTALL_DRIVER),
             Self::NoNvrtc { .. } => Some(INSTALL_NVRTC),
-            Self::Compile { .. } | Self::Cubins { .. } | Self::Driver(_) => None,
+            Self::Compile { .. } | Self::Cubins { .. } | Self::Driver(_) | Self::Library(_) => None,
         }
     }
 }
 
+/// A kernel of the module of products, for which a library is opened.
+const PRODUCT: &str = "product_nn_128";
 /// Dynamic shared memory that a kernel has without asking for more.
 const SHARED: u32 = 48 << 10;
 
@@ -75,6 +83,48 @@ const SHARED: u32 = 48 << 10;
 pub struct Driver {
     pub(super) stream: Arc<CudaStream>,
     functions: Arc<BTreeMap<&'static str, CudaFunction>>,
+    /// Library of the products of backward passes, or why there is none.
+    library: Arc<Result<Products, CublasLtError>>,
+}
+
+/// cuBLASLt with its workspace.
+#[derive(Debug)]
+struct Products {
+    library: CublasLt,
+    workspace: CudaSlice<u8>,
+}
+
+/// A graph of the driver.
+#[derive(Debug)]
+pub struct DriverGraph {
+    graph: sys::CUgraphExec,
+    stream: Arc<CudaStream>,
+    /// Keeps the modules of its kernels loaded.
+    _functions: Arc<BTreeMap<&'static str, CudaFunction>>,
+}
+
+// SAFETY: a graph may be launched and destroyed from any thread; the driver's calls bind its context.
+unsafe impl Send for DriverGraph {}
+// SAFETY: as above; launches of one graph are ordered by its stream.
+unsafe impl Sync for DriverGraph {}
+
+impl Drop for DriverGraph {
+    fn drop(&mut self) {
+        // Launches of the graph end before it is destroyed. An error of the device shows at its next call.
+        let _ = self.stream.synchronize();
+        // SAFETY: nobody launches the graph any more.
+        let _ = unsafe { sys::cuGraphExecDestroy(self.graph) };
+    }
+}
+
+/// A graph that nodes are added to, destroyed when it is dropped.
+struct Nodes(sys::CUgraph);
+
+impl Drop for Nodes {
+    fn drop(&mut self) {
+        // SAFETY: what was instantiated of the graph does not depend on it.
+        let _ = unsafe { sys::cuGraphDestroy(self.0) };
+    }
 }
 
 /// The estimators on a GPU.
@@ -102,6 +152,10 @@ impl Driver {
     pub fn with_modules(stream: Arc<CudaStream>, modules: &[Module]) -> Result<Self, CudaError> {
         let context = stream.context();
         let code = Code::find(context.compute_capability()?)?;
+        let library = match modules.iter().any(|module| module.kernels.contains(&PRODUCT)) {
+            true => Products::open(&stream),
+            false => Err(CublasLtError::Unused),
+        };
         let mut functions = BTreeMap::new();
         for module in modules {
             let loaded = context.load_module(Ptx::from_binary(code.of(module)?))?;
@@ -109,7 +163,7 @@ impl Driver {
                 functions.insert(*name, loaded.load_function(name)?);
             }
         }
-        Ok(Self { stream, functions: Arc::new(functions) })
+        Ok(Self { stream, functions: Arc::new(functions), library: Arc::new(library) })
     }
 
     /// Compiles a source by NVRTC for the device of a stream, and runs its kernels on that stream. `file` is its name in
@@ -128,7 +182,38 @@ impl Driver {
         for &name in kernels {
             functions.insert(name, loaded.load_function(name)?);
         }
-        Ok(Self { stream: Arc::clone(stream), functions: Arc::new(functions) })
+        let library = Arc::new(Err(CublasLtError::Unused));
+        Ok(Self { stream: Arc::clone(stream), functions: Arc::new(functions), library })
+    }
+
+    /// Returns the version of cuBLASLt, or the reason why it is not used.
+    pub(super) fn library_state(&self) -> Result<String, CublasLtError> {
+        self.library.as_ref().as_ref().map(|of| of.library.version()).map_err(Clone::clone)
+    }
+
+    /// Allows a kernel so much dynamic shared memory.
+    fn allow(function: &CudaFunction, shared: u32) -> Result<(), CudaError> {
+        if shared > SHARED {
+            let attribute =
+                sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            function.set_attribute(attribute, shared as i32)?;
+        }
+        Ok(())
+    }
+}
+
+impl Products {
+    /// Opens the library for the device of a stream.
+    fn open(stream: &Arc<CudaStream>) -> Result<Self, CublasLtError> {
+        let functions = Functions::find()?;
+        let failed = |call: &'static str| {
+            move |error: DriverError| CublasLtError::Failed { call, status: error.0 as u32 }
+        };
+        stream.context().bind_to_thread().map_err(failed("the context"))?;
+        let library = CublasLt::new(functions)?;
+        // SAFETY: the library writes the workspace before it reads it.
+        let workspace = unsafe { stream.alloc(WORKSPACE) }.map_err(failed("the workspace"))?;
+        Ok(Self { library, workspace })
     }
 }
 
@@ -136,6 +221,7 @@ impl Machine for Driver {
     type Error = CudaError;
     type Array<T: Element> = CudaSlice<T>;
     type Event = CudaEvent;
+    type Graph = DriverGraph;
 
     fn upload<T: Element>(&self, host: &[T]) -> Result<CudaSlice<T>, CudaError> {
         match host {
@@ -162,6 +248,10 @@ impl Machine for Driver {
         Ok(host)
     }
 
+    fn write<T: Element>(&self, to: &mut CudaSlice<T>, host: &[T]) -> Result<(), CudaError> {
+        Ok(self.stream.memcpy_htod(host, to)?)
+    }
+
     fn address<T: Element>(&self, array: &CudaSlice<T>) -> u64 {
         array.device_ptr(&self.stream).0
     }
@@ -176,11 +266,7 @@ impl Machine for Driver {
             return Ok(());
         }
         let function = &self.functions[kernel];
-        if shape.shared > SHARED {
-            let attribute =
-                sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-            function.set_attribute(attribute, shape.shared as i32)?;
-        }
+        Self::allow(function, shape.shared)?;
         let mut launch = self.stream.launch_builder(function);
         // The low bytes of an argument are the argument, on a little-endian host.
         for arg in args {
@@ -193,6 +279,75 @@ impl Machine for Driver {
             launch.launch(LaunchConfig { grid_dim, block_dim, shared_mem_bytes: shape.shared })
         }?;
         Ok(())
+    }
+
+    unsafe fn graph(&self, launches: &[Recorded]) -> Result<DriverGraph, CudaError> {
+        self.stream.context().bind_to_thread()?;
+        let mut graph = ptr::null_mut();
+        // SAFETY: the driver writes the graph.
+        unsafe { sys::cuGraphCreate(&raw mut graph, 0) }.result()?;
+        let nodes = Nodes(graph);
+        let mut last: sys::CUgraphNode = ptr::null_mut();
+        for Recorded { kernel, shape, args } in launches.iter().filter(|of| !of.shape.is_empty()) {
+            let function = &self.functions[kernel];
+            Self::allow(function, shape.shared)?;
+            // The low bytes of an argument are the argument, on a little-endian host.
+            let mut args: Vec<*mut c_void> =
+                args.iter().map(|arg| ptr::from_ref(arg).cast_mut().cast()).collect();
+            let [x, y, z] = shape.grid;
+            let node = sys::CUDA_KERNEL_NODE_PARAMS {
+                func: function.cu_function(),
+                gridDimX: x,
+                gridDimY: y,
+                gridDimZ: z,
+                blockDimX: shape.threads,
+                blockDimY: 1,
+                blockDimZ: 1,
+                sharedMemBytes: shape.shared,
+                kernelParams: args.as_mut_ptr(),
+                extra: ptr::null_mut(),
+                kern: ptr::null_mut(),
+                ctx: ptr::null_mut(),
+            };
+            let (before, mut added): (sys::CUgraphNode, sys::CUgraphNode) = (last, ptr::null_mut());
+            let count = usize::from(!before.is_null());
+            // SAFETY: the driver copies the arguments, as many as the kernel has by the caller's promise, and the node
+            // before is one of this graph.
+            unsafe {
+                sys::cuGraphAddKernelNode_v2(
+                    &raw mut added,
+                    nodes.0,
+                    &raw const before,
+                    count,
+                    &node,
+                )
+            }
+            .result()?;
+            last = added;
+        }
+        let mut graph = ptr::null_mut();
+        // SAFETY: the driver writes the graph.
+        unsafe { sys::cuGraphInstantiateWithFlags(&raw mut graph, nodes.0, 0) }.result()?;
+        let (stream, functions) = (Arc::clone(&self.stream), Arc::clone(&self.functions));
+        Ok(DriverGraph { graph, stream, _functions: functions })
+    }
+
+    unsafe fn replay(&self, graph: &DriverGraph) -> Result<(), CudaError> {
+        self.stream.context().bind_to_thread()?;
+        // SAFETY: the graph lives until its launches have ended, and the caller's promise.
+        Ok(unsafe { sys::cuGraphLaunch(graph.graph, self.stream.cu_stream()) }.result()?)
+    }
+
+    fn library(&self) -> Option<&CublasLt> {
+        self.library.as_ref().as_ref().ok().map(|of| &of.library)
+    }
+
+    unsafe fn multiply(&self, product: &LibraryProduct) -> Result<bool, CudaError> {
+        let Ok(Products { library, workspace }) = self.library.as_ref() else { return Ok(false) };
+        self.stream.context().bind_to_thread()?;
+        let workspace = workspace.device_ptr(&self.stream).0;
+        // SAFETY: the caller's promise; all products are on this stream.
+        Ok(unsafe { library.multiply(product, workspace, self.stream.cu_stream().cast()) }?)
     }
 
     fn record(&self) -> Result<CudaEvent, CudaError> {

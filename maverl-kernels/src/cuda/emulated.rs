@@ -8,7 +8,10 @@ use std::time::Instant;
 
 use rayon::prelude::*;
 
-use super::machine::{Element, Launch, Machine, Module};
+#[cfg(test)]
+use super::cublaslt::WORKSPACE;
+use super::cublaslt::{CublasLt, LibraryProduct};
+use super::machine::{Element, Launch, Machine, Module, Recorded};
 use crate::emulate::{EmulateError, Library, Settings};
 
 /// Bytes before and after each array that no kernel may write.
@@ -21,6 +24,8 @@ const POISON: u8 = 0xff;
 pub struct Emulated {
     libraries: Vec<(Module, Library)>,
     settings: Arc<Mutex<Settings>>,
+    /// Library of products, with its workspace.
+    products: Option<Arc<(CublasLt, HostArray<u8>)>>,
 }
 
 /// Memory of an [`Emulated`] machine.
@@ -77,7 +82,13 @@ impl Emulated {
 
     /// Creates a machine of libraries that are built.
     pub fn of(libraries: Vec<(Module, Library)>) -> Self {
-        Self { libraries, settings: Arc::default() }
+        Self { libraries, settings: Arc::default(), products: None }
+    }
+
+    /// Returns the machine with a library for the products of backward passes, which computes on the CPU.
+    #[cfg(test)]
+    pub(super) fn with_products(self, library: CublasLt) -> Self {
+        Self { products: Some(Arc::new((library, HostArray::new(WORKSPACE)))), ..self }
     }
 
     /// Sets the order of threads and the time of asynchronous copies.
@@ -120,6 +131,7 @@ impl Machine for Emulated {
     type Error = EmulateError;
     type Array<T: Element> = HostArray<T>;
     type Event = Instant;
+    type Graph = Vec<Recorded>;
 
     fn upload<T: Element>(&self, host: &[T]) -> Result<HostArray<T>, EmulateError> {
         let array = HostArray::new(host.len());
@@ -140,6 +152,13 @@ impl Machine for Emulated {
         }
         // SAFETY: the array is as long, every bit pattern is an element, and launches have returned.
         Ok(unsafe { std::slice::from_raw_parts(array.at, n) }.to_vec())
+    }
+
+    fn write<T: Element>(&self, to: &mut HostArray<T>, host: &[T]) -> Result<(), EmulateError> {
+        assert!(host.len() <= to.len, "{} elements to an array of {}", host.len(), to.len);
+        // SAFETY: the array is as long, and launches have returned.
+        unsafe { std::ptr::copy_nonoverlapping(host.as_ptr(), to.at, host.len()) };
+        Ok(())
     }
 
     fn address<T: Element>(&self, array: &HostArray<T>) -> u64 {
@@ -163,6 +182,26 @@ impl Machine for Emulated {
         let Launch { grid, threads, shared } = shape;
         // SAFETY: the caller's promise.
         unsafe { library.launch(kernel, grid, threads, shared, args) }
+    }
+
+    unsafe fn graph(&self, launches: &[Recorded]) -> Result<Vec<Recorded>, EmulateError> {
+        Ok(launches.to_vec())
+    }
+
+    unsafe fn replay(&self, graph: &Vec<Recorded>) -> Result<(), EmulateError> {
+        // SAFETY: the caller's promise.
+        graph.iter().try_for_each(|of| unsafe { self.launch(of.kernel, of.shape, &of.args) })
+    }
+
+    fn library(&self) -> Option<&CublasLt> {
+        self.products.as_deref().map(|(library, _)| library)
+    }
+
+    unsafe fn multiply(&self, product: &LibraryProduct) -> Result<bool, EmulateError> {
+        let Some((library, workspace)) = self.products.as_deref() else { return Ok(false) };
+        // SAFETY: the caller's promise; products are computed one after the other.
+        unsafe { library.multiply(product, workspace.at as u64, std::ptr::null_mut()) }
+            .map_err(|error| EmulateError::Launch(error.to_string()))
     }
 
     fn record(&self) -> Result<Instant, EmulateError> {

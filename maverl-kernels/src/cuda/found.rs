@@ -7,6 +7,7 @@ use cudarc::driver::{CudaContext, result, sys};
 use cudarc::nvrtc::sys as nvrtc_sys;
 
 use super::cubins::Cubins;
+use super::cublaslt::Functions;
 use super::{CudaError, nvrtc};
 
 /// A GPU.
@@ -62,7 +63,7 @@ pub fn gpus() -> Result<Vec<GpuInfo>, CudaError> {
         .collect()
 }
 
-/// Returns the libraries that devices need: the driver, and NVRTC or a file of cubins.
+/// Returns the libraries that devices use: the driver, NVRTC or a file of cubins, and cuBLASLt.
 pub fn libraries() -> Vec<LibraryInfo> {
     let told = |error: CudaError| error.to_string();
     let cubins = match Cubins::find() {
@@ -76,6 +77,10 @@ pub fn libraries() -> Vec<LibraryInfo> {
         LibraryInfo { name: "driver", found: driver().map(|()| driver_version()).map_err(told) },
         LibraryInfo { name: "NVRTC", found: nvrtc::load().map(|()| nvrtc_version()).map_err(told) },
         LibraryInfo { name: "cubins", found: cubins },
+        LibraryInfo {
+            name: "cuBLASLt",
+            found: Functions::find().map(|of| of.version()).map_err(|error| error.to_string()),
+        },
     ]
 }
 
@@ -113,7 +118,7 @@ mod tests {
         let libraries = libraries();
         assert_eq!(
             libraries.iter().map(|of| of.name).collect::<Vec<_>>(),
-            ["driver", "NVRTC", "cubins"]
+            ["driver", "NVRTC", "cubins", "cuBLASLt"]
         );
         if let Err(error) = gpus() {
             let reason = libraries[0].found.clone();

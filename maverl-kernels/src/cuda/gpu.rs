@@ -5,6 +5,7 @@ use std::sync::Arc;
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr, DevicePtrMut};
 
 use super::code::Code;
+use super::cublaslt::CublasLtError;
 use super::kernels::{Add, Scan};
 use super::{ADVANTAGES, CudaError, Driver, Gpu, GroupingOn, Module, PlacesOn, SegmentsOn, found};
 use crate::advantage::{GaeSteps, Relative, same};
@@ -58,6 +59,15 @@ impl Gpu {
     /// If the driver fails.
     pub fn name(&self) -> Result<String, CudaError> {
         Ok(self.machine.stream.context().name()?)
+    }
+
+    /// Returns the version of cuBLASLt, by which products of backward passes are computed, or the reason why it is not used.
+    ///
+    /// # Errors
+    ///
+    /// If the library is missing or failed, or no module has products.
+    pub fn library(&self) -> Result<String, CublasLtError> {
+        self.machine.library_state()
     }
 
     /// Returns the stream that all work is queued on.

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use super::recording::Recorder;
 use super::{BLOCK, Element, GroupingOn, Launch, Machine, PlacesOn, SegmentsOn, Usage};
 use crate::advantage::{
     Baseline, GaeParams, GaeSteps, Grouping, RaggedRows, Relative, Segments, Singleton, WHITEN_EPS,
@@ -20,6 +21,10 @@ pub(super) const NONE: u64 = 0;
 pub struct Kernels<M> {
     pub(super) machine: M,
     pub(super) usage: Arc<Usage>,
+    /// Where launches go in place of the machine.
+    pub(super) recorder: Option<Arc<Recorder>>,
+    /// True if the machine's library computes no products.
+    pub(super) own_products: bool,
 }
 
 /// Base of a sum `add + weight · A`. An address of 0 omits `add`.
@@ -53,7 +58,16 @@ pub(super) struct Measured<M: Machine> {
 impl<M: Machine> Kernels<M> {
     /// Creates the estimators on this machine.
     pub fn new(machine: M) -> Self {
-        Self { machine, usage: Arc::default() }
+        Self { machine, usage: Arc::default(), recorder: None, own_products: false }
+    }
+
+    /// Returns the same kernels, by which all products are computed, without the machine's library.
+    #[must_use]
+    pub fn with_own_products(&self) -> Self
+    where
+        M: Clone,
+    {
+        Self { own_products: true, ..self.clone() }
     }
 
     /// Returns the same kernels, whose arrays are counted apart.
@@ -62,7 +76,7 @@ impl<M: Machine> Kernels<M> {
     where
         M: Clone,
     {
-        Self::new(self.machine.clone())
+        Self { own_products: self.own_products, ..Self::new(self.machine.clone()) }
     }
 
     /// Returns the count of the bytes of arrays. Temporary ones of estimators are not counted.
@@ -112,6 +126,7 @@ impl<M: Machine> Kernels<M> {
 
     /// Runs a kernel with at least `threads` threads. Zero threads launch nothing.
     fn launch(&self, kernel: &'static str, threads: usize, args: &[u64]) -> Result<(), M::Error> {
+        assert!(self.recorder.is_none(), "the kernels of estimators are not recorded");
         // SAFETY: all callers are in this module. They pass the arguments that the kernel of that name declares, with
         // counts of the groupings; public functions assert that slices have these lengths.
         unsafe { self.machine.launch(kernel, Launch::threads(threads), args) }

@@ -2,6 +2,8 @@
 
 use cudarc::driver::{DeviceRepr, ValidAsZeroBits};
 
+use super::cublaslt::{CublasLt, LibraryProduct};
+
 /// Threads of a block of the kernels that do not say otherwise.
 pub const BLOCK: u32 = 256;
 
@@ -63,6 +65,17 @@ impl Launch {
     }
 }
 
+/// A launch of a kernel, with the bits of its arguments.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recorded {
+    /// Name of the kernel.
+    pub kernel: &'static str,
+    /// Shape.
+    pub shape: Launch,
+    /// Arguments, as [`Machine::launch`] takes them.
+    pub args: Vec<u64>,
+}
+
 /// A device with its own memory that runs the kernels of its modules one after the other.
 pub trait Machine {
     /// Error of the device.
@@ -71,6 +84,8 @@ pub trait Machine {
     type Array<T: Element>: Send + Sync;
     /// Point in the device's work.
     type Event;
+    /// Launches that run one after the other by one call.
+    type Graph: Send + Sync;
 
     /// Copies a host array to the device. An empty array may have any address.
     fn upload<T: Element>(&self, host: &[T]) -> Result<Self::Array<T>, Self::Error>;
@@ -86,6 +101,9 @@ pub trait Machine {
     /// Copies the first `n` elements to the host, after everything launched before has finished.
     fn download<T: Element>(&self, array: &Self::Array<T>, n: usize)
     -> Result<Vec<T>, Self::Error>;
+
+    /// Copies host elements to the front of an array, after everything launched before has finished.
+    fn write<T: Element>(&self, to: &mut Self::Array<T>, host: &[T]) -> Result<(), Self::Error>;
 
     /// Returns the address of an array.
     fn address<T: Element>(&self, array: &Self::Array<T>) -> u64;
@@ -105,6 +123,39 @@ pub trait Machine {
         shape: Launch,
         args: &[u64],
     ) -> Result<(), Self::Error>;
+
+    /// Makes a graph of launches. Those without blocks are left out.
+    ///
+    /// # Safety
+    ///
+    /// As of [`Machine::launch`] for each of them, whenever the graph is replayed.
+    #[allow(unsafe_code)]
+    unsafe fn graph(&self, launches: &[Recorded]) -> Result<Self::Graph, Self::Error>;
+
+    /// Runs the launches of a graph.
+    ///
+    /// # Safety
+    ///
+    /// As of [`Machine::graph`].
+    #[allow(unsafe_code)]
+    unsafe fn replay(&self, graph: &Self::Graph) -> Result<(), Self::Error>;
+
+    /// Returns the library that computes the products of backward passes, if the machine has one.
+    fn library(&self) -> Option<&CublasLt> {
+        None
+    }
+
+    /// Computes a product by the library, after everything launched before. Returns false, without any effect, if there is
+    /// no library, or the library has no suitable algorithm for this shape.
+    ///
+    /// # Safety
+    ///
+    /// The memory at each address is as long as the shape says, and lives until the product has been computed. Memory
+    /// that is written is not read by others meanwhile.
+    #[allow(unsafe_code)]
+    unsafe fn multiply(&self, _: &LibraryProduct) -> Result<bool, Self::Error> {
+        Ok(false)
+    }
 
     /// Records the point after everything launched so far.
     fn record(&self) -> Result<Self::Event, Self::Error>;

@@ -6,6 +6,7 @@
 
 mod attention;
 mod cached;
+mod decoding;
 mod elementwise;
 mod embedding;
 mod head;
@@ -16,6 +17,7 @@ mod softmax;
 
 pub use attention::{AttentionLayout, BackwardLayout};
 pub use cached::{BlockTables, KvShape};
+pub use decoding::DecodingPass;
 pub use elementwise::{HeadNorm, Positions, RopeTables};
 pub use embedding::EmbeddingLayout;
 pub use head::HeadInput;
@@ -24,7 +26,7 @@ pub use products::{AdapterTerms, Destination, LinearOutput, pieces};
 pub use rows::RowSources;
 pub use softmax::{LogProbabilities, SoftmaxRows};
 
-use super::{Kernels, Launch, Machine, Module};
+use super::{Kernels, Launch, Machine, Module, Recorded};
 
 const DEVICE: &str = include_str!("device.cuh");
 
@@ -105,6 +107,10 @@ impl<M: Machine> Kernels<M> {
     /// Runs a kernel of [`MODEL`].
     #[allow(unsafe_code)]
     fn run(&self, kernel: &'static str, shape: Launch, args: &[u64]) -> Result<(), M::Error> {
+        if let Some(recorder) = &self.recorder {
+            recorder.add(Recorded { kernel, shape, args: args.to_vec() });
+            return Ok(());
+        }
         // SAFETY: all callers are in this module. They pass the arguments that the kernel of that name declares, and
         // assert that slices are as long as its shapes say; indices in arrays are checked where those are made.
         unsafe { self.machine.launch(kernel, shape, args) }

@@ -1,20 +1,18 @@
 //! NVRTC: loading the library, and compiling a [`Module`] to machine code. Neither needs a GPU or a driver.
 //!
 //! Searched in order: the paths of the dynamic loader (`LD_LIBRARY_PATH`); the folders `lib64` and `lib` of
-//! `CUDA_HOME`, `CUDA_PATH` and `/usr/local/cuda`; Python wheels in the folder `site-packages` that
-//! `MAVERL_SITE_PACKAGES` names (PyTorch's, or `pip install nvidia-cuda-nvrtc`).
+//! `CUDA_HOME`, `CUDA_PATH` and `/usr/local/cuda`; Python wheels (PyTorch's, or `pip install nvidia-cuda-nvrtc`) in the
+//! folder `site-packages` that `MAVERL_SITE_PACKAGES` names, in that of `VIRTUAL_ENV`, and in that of the first `python3`
+//! on `PATH`. cuBLASLt is searched for in the same folders.
 #![allow(unsafe_code)] // for the library's C interface; the result of every call is checked
 
-use std::env;
 use std::ffi::{CStr, CString};
-use std::fs;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Once;
 
 use cudarc::nvrtc::{result, sys};
 
-use super::{CudaError, Module};
+use super::{CudaError, Module, folders};
 
 /// Rounds multiplications and additions one by one, as on the CPU.
 ///
@@ -75,10 +73,10 @@ pub fn load() -> Result<(), CudaError> {
     static LOOKED: Once = Once::new();
     LOOKED.call_once(|| {
         if !present() {
-            folders().iter().for_each(|folder| open(folder));
+            folders::folders().iter().for_each(|folder| open(folder));
         }
     });
-    if present() { Ok(()) } else { Err(CudaError::NoNvrtc { searched: folders() }) }
+    if present() { Ok(()) } else { Err(CudaError::NoNvrtc { searched: folders::folders() }) }
 }
 
 fn present() -> bool {
@@ -86,33 +84,12 @@ fn present() -> bool {
     unsafe { sys::is_culib_present() }
 }
 
-/// Returns the folders searched in addition to the paths of the dynamic loader.
-fn folders() -> Vec<PathBuf> {
-    let homes = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(env::var_os).map(PathBuf::from);
-    let homes = homes.chain([PathBuf::from("/usr/local/cuda")]);
-    let libraries = homes.flat_map(|home| [home.join("lib64"), home.join("lib")]);
-    let wheels = env::var_os("MAVERL_SITE_PACKAGES").map(PathBuf::from).into_iter();
-    let wheels = wheels.flat_map(|packages| {
-        ["nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib"].map(|folder| packages.join(folder))
-    });
-    libraries.chain(wheels).collect()
-}
-
 /// Opens NVRTC from a folder, after which it is found by name. The built-ins are opened first, because NVRTC loads them
 /// by name.
 fn open(folder: &Path) {
-    let Ok(entries) = fs::read_dir(folder) else { return };
-    let files = entries.filter_map(|entry| Some(entry.ok()?.path()));
-    let of = |path: &PathBuf, start: &str| {
-        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(start))
-    };
-    let mut files: Vec<PathBuf> =
-        files.filter(|path| of(path, "libnvrtc.so") || of(path, "libnvrtc-builtins.so")).collect();
-    files.sort_by_key(|path| of(path, "libnvrtc.so"));
-    for path in files {
-        let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { continue };
-        // SAFETY: as in `present`. A null handle is a library that does not load, which `present` then reports.
-        unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
+    for path in folders::files(folder, &["libnvrtc-builtins.so", "libnvrtc.so"]) {
+        // A library that does not open is reported by `present`.
+        folders::open(&path);
     }
 }
 

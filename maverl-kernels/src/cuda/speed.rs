@@ -2,8 +2,8 @@
 
 use super::array::args;
 use super::{
-    AdapterTerms, BLOCK, Destination, Kernels, KvShape, Launch, LinearOutput, Machine, Master,
-    to_bf16,
+    AdapterTerms, BLOCK, CublasLt, Destination, Kernels, KvShape, Launch, LinearOutput, Machine,
+    Master, to_bf16,
 };
 use crate::adamw::AdamW;
 use crate::attention::{BLOCK_TOKENS, Heads, Packing, Segment};
@@ -73,7 +73,7 @@ pub struct Bench<'k, M: Machine> {
     report: Box<dyn FnMut(Speed) + 'k>,
 }
 
-impl<'k, M: Machine> Bench<'k, M> {
+impl<'k, M: Machine + Clone> Bench<'k, M> {
     /// Creates a bench. `report` gets each measurement when it is done.
     pub fn new(kernels: &'k Kernels<M>, amounts: Amounts, report: impl FnMut(Speed) + 'k) -> Self {
         Self { kernels, amounts, report: Box::new(report) }
@@ -237,25 +237,42 @@ impl<'k, M: Machine> Bench<'k, M> {
         Ok(())
     }
 
-    fn product_back(&mut self, name: &str, [m, n, k]: [usize; 3]) -> Result<(), M::Error> {
-        let kernels = self.kernels;
-        let x = kernels.array_of(&self.random(m * k))?;
-        let dy = kernels.array_of(&self.random(m * n))?;
-        let w = kernels.array_of(&self.random(n * k))?;
-        let (mut dx, mut dw) = (kernels.array::<u16>(m * k)?, kernels.zeros::<f32>(n * k)?);
-        let flop = 2.0 * (m * n) as f64 * k as f64;
-        let bytes = 2.0 * (m * k + n * k + m * n) as f64;
-        self.measure(format!("{name} input gradient {m} x {k} x {n}"), [bytes, flop], || {
+    /// Measures both gradients of `x wᵀ`: by own products, and by the machine's library if it has one that computes them.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    pub fn product_back(&mut self, name: &str, [m, n, k]: [usize; 3]) -> Result<(), M::Error> {
+        let own = self.kernels.with_own_products();
+        let [x, dy, w] = [m * k, m * n, n * k].map(|len| own.array_of(&self.random(len)));
+        let (x, dy, w) = (x?, dy?, w?);
+        let (mut dx, mut dw) = (own.array::<u16>(m * k)?, own.zeros::<f32>(n * k)?);
+        let mut input = |kernels: &Kernels<M>| {
             let to = Destination::Bf16(dx.slice_mut());
             let out = LinearOutput { scale: 1.0, bias: None, to };
             kernels.linear_back(dy.slice(), w.slice(), [m, k, n], None, out)
-        })?;
-        let bytes = 2.0 * (m * k + m * n) as f64 + 8.0 * (n * k) as f64;
-        self.measure(format!("{name} weight gradient {n} x {k} x {m}"), [bytes, flop], || {
+        };
+        let mut weight = |kernels: &Kernels<M>| {
             let to = Destination::Add(dw.slice_mut());
             let out = LinearOutput { scale: 1.0, bias: None, to };
             kernels.linear_back_weight(dy.slice(), x.slice(), [n, k, m], out)
-        })?;
+        };
+        let computed = || self.kernels.machine().library().map_or(0, CublasLt::computed);
+        let before = computed();
+        input(self.kernels)?;
+        weight(self.kernels)?;
+        let library = computed() == before + 2;
+        let (flop, terms) = (2.0 * (m * n) as f64 * k as f64, m * k + m * n);
+        let all = [("", &own), (", cuBLASLt", self.kernels)];
+        for (by, kernels) in all.into_iter().take(1 + usize::from(library)) {
+            let amounts = [2.0 * (terms + n * k) as f64, flop];
+            let name_of = |what: &str, of: [usize; 3]| {
+                format!("{name} {what} gradient {} x {} x {}{by}", of[0], of[1], of[2])
+            };
+            self.measure(name_of("input", [m, k, n]), amounts, || input(kernels))?;
+            let amounts = [2.0 * terms as f64 + 8.0 * (n * k) as f64, flop];
+            self.measure(name_of("weight", [n, k, m]), amounts, || weight(kernels))?;
+        }
         Ok(())
     }
 

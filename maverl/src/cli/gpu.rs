@@ -12,6 +12,7 @@ mod parity;
 mod policy;
 #[cfg(feature = "cuda")]
 mod report;
+mod rollout;
 #[cfg(feature = "cuda")]
 mod speed;
 #[cfg(feature = "cuda")]

@@ -371,6 +371,9 @@ pub struct RuntimeConfig {
     /// Compute the keys and values of a common prefix of prompts once. Results do not depend on it.
     #[setting(default = true)]
     pub prefix_cache: bool,
+    /// On a GPU, record passes of decoding, and replay them as CUDA graphs. Results do not depend on it.
+    #[setting(default = true)]
+    pub graphs: bool,
     /// Maximum number of tokens of a training micro-batch.
     #[setting(default = 4096, range = 1..=LARGE, level = "team")]
     pub micro_batch_tokens: NonZeroUsize,

@@ -90,6 +90,7 @@ impl From<&RuntimeConfig> for RuntimeOptions {
         options.prefill_tokens = config.prefill_tokens;
         options.kv_mib = config.kv_mib;
         options.prefix_cache = config.prefix_cache;
+        options.graphs = config.graphs;
         options.micro_batch_tokens = config.micro_batch_tokens;
         options
     }

@@ -31,6 +31,13 @@ impl<O: Ops> Decoder<O> {
         segments: &[Segment<'_>],
         pool: &mut Pool<O>,
     ) -> Result<O::Act, ModelError> {
+        let whole = |ops: &O, at: &O::Placed<'_>, kv: &O::Kv| {
+            Self { ops: ops.clone(), ..self.clone() }.whole(at, kv)
+        };
+        let tokens = [ids, positions];
+        if let Some(hidden) = self.ops.decode(&self.passes.0, tokens, kv, segments, whole)? {
+            return Ok(hidden);
+        }
         let (ops, layers, kv) = (&self.ops, 0..self.layers.len(), &*kv);
         let all = ops.place_cached(ids, positions, segments)?;
         let mut shares = mem::take(&mut pool.shares);
@@ -64,6 +71,18 @@ impl<O: Ops> Decoder<O> {
         let hidden = ops.join(own, pool);
         pool.shares = shares;
         hidden
+    }
+
+    /// Computes a pass as one part.
+    fn whole(&self, at: &O::Placed<'_>, kv: &O::Kv) -> Result<O::Act, ModelError> {
+        let mut share = Share::default();
+        self.begin(&mut share, at)?;
+        for layer in 0..self.layers.len() {
+            // SAFETY: nobody else uses these keys and values.
+            unsafe { self.append(layer, &share, at, kv) }?;
+            self.advance(layer, &mut share, at, kv)?;
+        }
+        Ok(share.hidden)
     }
 
     /// Computes the inputs of the first layer's attention.

@@ -67,6 +67,7 @@ impl Ops for Cpu {
     type Kv = KvStore;
     type Spare = Buffers;
     type Placed<'a> = Placed<'a>;
+    type Passes = ();
 
     fn give(spare: &mut Buffers, buffers: impl IntoIterator<Item = Vec<f32>>) {
         spare.free.extend(buffers);

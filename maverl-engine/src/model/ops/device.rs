@@ -4,6 +4,7 @@
 
 mod backend;
 mod between;
+mod decoding;
 mod memory;
 mod operations;
 mod products;
@@ -18,6 +19,7 @@ use maverl_kernels::cuda::{
 };
 
 pub use backend::DeviceKv;
+pub use decoding::Passes;
 pub use memory::Halves;
 
 use super::{Buffer, Done};
@@ -27,18 +29,20 @@ use crate::model::{HfConfig, ModelError, ModelErrorKind};
 
 /// Machine that models can run on.
 pub trait Runner:
-    Machine<Error: Error + Send + Sync + 'static> + Debug + Send + Sync + 'static
+    Machine<Error: Error + Send + Sync + 'static> + Clone + Debug + Send + Sync + 'static
 {
 }
 
-impl<M: Machine<Error: Error + Send + Sync + 'static> + Debug + Send + Sync + 'static> Runner
-    for M
+impl<M: Machine<Error: Error + Send + Sync + 'static> + Clone + Debug + Send + Sync + 'static>
+    Runner for M
 {
 }
 
 /// A machine, as the device of a model. Clones share it.
 pub struct Device<M: Runner> {
     kernels: Arc<Kernels<M>>,
+    /// True if passes of decoding are recorded and replayed.
+    graphs: bool,
 }
 
 /// Numbers in a machine's memory. The default is an empty one.
@@ -67,7 +71,7 @@ enum Seen<M: Runner> {
 
 impl<M: Runner> Clone for Device<M> {
     fn clone(&self) -> Self {
-        Self { kernels: Arc::clone(&self.kernels) }
+        Self { kernels: Arc::clone(&self.kernels), graphs: self.graphs }
     }
 }
 
@@ -182,15 +186,19 @@ impl<M: Runner> Placed<'_, M> {
 impl<M: Runner> Device<M> {
     /// Creates the device of a machine with the kernels of [`MODEL`](maverl_kernels::cuda::MODEL).
     pub fn new(kernels: Kernels<M>) -> Self {
-        Self { kernels: Arc::new(kernels) }
+        Self { kernels: Arc::new(kernels), graphs: true }
+    }
+
+    /// Returns the device, on which passes of decoding are recorded and replayed as graphs, or launch their kernels one by
+    /// one. Results do not depend on it.
+    #[must_use]
+    pub fn with_graphs(self, graphs: bool) -> Self {
+        Self { graphs, ..self }
     }
 
     /// Returns the same device, whose arrays are counted apart.
-    pub fn fork(&self) -> Self
-    where
-        M: Clone,
-    {
-        Self::new(self.kernels.fork())
+    pub fn fork(&self) -> Self {
+        Self { kernels: Arc::new(self.kernels.fork()), graphs: self.graphs }
     }
 
     /// Returns the kernels.

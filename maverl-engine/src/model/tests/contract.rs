@@ -38,7 +38,7 @@ impl Tested for Device<Emulated> {
 
 /// Returns the kernels as C++ on the CPU; none without a C++ compiler.
 #[cfg(feature = "cuda")]
-fn emulated() -> Option<Device<Emulated>> {
+pub(super) fn emulated() -> Option<Device<Emulated>> {
     match emulate::compiler() {
         Ok(()) => Some(Device::new(Kernels::new(Emulated::shared(&MODEL).unwrap()))),
         Err(error) => {
@@ -78,7 +78,7 @@ contract! {
 }
 
 /// Returns configurations of each kind with heads of 32, which every device has.
-fn configs() -> [Value; 4] {
+pub(super) fn configs() -> [Value; 4] {
     made_configs().map(|mut config| {
         let sizes = json!({
             "hidden_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1,
@@ -90,25 +90,25 @@ fn configs() -> [Value; 4] {
 }
 
 /// Returns a model whose weights bf16 holds.
-fn coarse(config: &Value) -> Model {
+pub(super) fn coarse(config: &Value) -> Model {
     let model = made(config);
     let round = |x: &mut f32| *x = bf16::from_f32(*x).to_f32();
     model.weights.params().update(|values| values.iter_mut().for_each(round));
     model
 }
 
-fn some_rows() -> Vec<Vec<u32>> {
+pub(super) fn some_rows() -> Vec<Vec<u32>> {
     [9_u32, 2, 40, 23].map(|n| (0..n).map(|i| (i * i * 7 + 3 * n) % 60).collect()).into()
 }
 
 /// A model's weights and decoder on a device.
-struct OnDevice<O: Ops> {
-    params: Params<O>,
-    decoder: Decoder<O>,
+pub(super) struct OnDevice<O: Ops> {
+    pub(super) params: Params<O>,
+    pub(super) decoder: Decoder<O>,
 }
 
 impl<O: Ops> OnDevice<O> {
-    fn new(ops: &O, model: &Model) -> Self {
+    pub(super) fn new(ops: &O, model: &Model) -> Self {
         let params = model.weights.params().on(ops, true).unwrap();
         let index = |name: &str| params.vars().iter().position(|(found, _)| found == name);
         let mut get = |name: &str| Ok(params.param(index(name).unwrap()));

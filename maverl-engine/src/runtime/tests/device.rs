@@ -79,6 +79,21 @@ async fn a_policy_on_a_device_generates_as_it_trains_and_resumes_to_the_bit() {
 }
 
 #[tokio::test]
+async fn completions_log_probs_and_weights_do_not_depend_on_graphs() {
+    if !compiles() {
+        return;
+    }
+    let mut setup = on(DeviceChoice::Emulated);
+    let rows = {
+        let runtime = setup.start();
+        rows(&completions(&runtime.policies()[0], 4).await)
+    };
+    let with = computed(&setup, &rows).await;
+    setup.options.graphs = false;
+    assert_eq!(with, computed(&setup, &rows).await);
+}
+
+#[tokio::test]
 async fn an_adapter_with_a_reference_on_a_device_resumes_to_the_bit() {
     if !compiles() {
         return;

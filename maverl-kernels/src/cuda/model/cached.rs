@@ -8,7 +8,7 @@ use crate::cuda::array::{args, expect};
 use crate::cuda::{DeviceArray, Kernels, Launch, Machine, Slice, SliceMut};
 
 /// Keys that one block of decoding walks; longer sequences have several, merged in order.
-const SPAN: usize = 2048;
+pub(super) const SPAN: usize = 2048;
 /// Query heads of a key head that a warp has.
 const GROUP: usize = 16;
 
@@ -37,19 +37,19 @@ impl KvShape {
 /// Blocks of sequences and the tokens that are new, as attention reads them.
 #[derive(Debug)]
 pub struct BlockTables<M: Machine> {
-    new_tokens: usize,
+    pub(super) new_tokens: usize,
     /// Number of blocks that must exist.
-    blocks: usize,
-    table: DeviceArray<M, i32>,
+    pub(super) blocks: usize,
+    pub(super) table: DeviceArray<M, i32>,
     /// Blocks of a row of the table.
-    most: usize,
+    pub(super) most: usize,
     /// Tiles of sequences with several new tokens.
-    tiles: DeviceArray<M, i32>,
+    pub(super) tiles: DeviceArray<M, i32>,
     /// Sequences with one new token, four numbers each.
-    single: DeviceArray<M, i32>,
+    pub(super) single: DeviceArray<M, i32>,
     /// Keys of the longest sequence with one new token.
-    longest: usize,
-    slots: DeviceArray<M, u32>,
+    pub(super) longest: usize,
+    pub(super) slots: DeviceArray<M, u32>,
 }
 
 impl<M: Machine> Kernels<M> {

@@ -16,8 +16,8 @@ const WIDEST_HEAD: usize = 128;
 /// Positions of the tokens of a pass.
 #[derive(Debug)]
 pub struct Positions<M: Machine> {
-    array: DeviceArray<M, u32>,
-    most: u32,
+    pub(super) array: DeviceArray<M, u32>,
+    pub(super) most: u32,
 }
 
 /// Cosines and sines of a [`RopeTable`], of its first positions.

@@ -65,6 +65,24 @@ impl<M: Machine> Kernels<M> {
         })
     }
 
+    /// Returns tokens whose ids are a place of a recording, for lookups alone.
+    pub(super) fn recorded_ids(
+        &self,
+        ids: DeviceArray<M, u32>,
+    ) -> Result<EmbeddingLayout<M>, M::Error> {
+        let none = || self.array(0);
+        Ok(EmbeddingLayout {
+            ids,
+            most: 0,
+            sorted: none()?,
+            starts: none()?,
+            piece_ids: none()?,
+            slots: self.array(0)?,
+            merged: [none()?, none()?],
+            partials: 0,
+        })
+    }
+
     /// Writes the rows of `table [V, d]` of the tokens to `x [n, d]`.
     ///
     /// # Errors

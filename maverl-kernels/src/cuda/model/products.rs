@@ -1,7 +1,7 @@
 //! Products with weights, and their gradients.
 
 use crate::cuda::array::{Arg, args, expect};
-use crate::cuda::{Kernels, Launch, Machine, Slice, SliceMut};
+use crate::cuda::{Gradient, Kernels, Launch, LibraryProduct, Machine, Slice, SliceMut};
 
 /// Width of a weight from which on a sum is one piece.
 const WIDE: usize = 4096;
@@ -94,6 +94,11 @@ const fn large(kernel: &'static str) -> Tile {
     Tile { kernel, rows: 128, columns: 128, terms: 32, threads: 256, stages: 5 }
 }
 
+/// Returns the tile of the gradient of an input.
+fn input_tile(rows: usize) -> Tile {
+    if rows <= FEW { medium("product_nn_64") } else { large("product_nn_128") }
+}
+
 /// Returns the number of pieces that the sums of a product with `w [n, k]` are cut into. It depends on the weight
 /// alone, so that a row has the same bits in any batch.
 pub fn pieces(n: usize, k: usize) -> usize {
@@ -159,7 +164,8 @@ impl<M: Machine> Kernels<M> {
     }
 
     /// Computes the gradient of [`Self::linear`] by its input: `dy [m, k] w`, with `w [k, n]`. An adapter adds
-    /// `left [m, rank] right`, with `right [rank, n]`.
+    /// `left [m, rank] right`, with `right [rank, n]`. The machine's library computes it, if there is one; results of an
+    /// adapter in bf16 it does not, as they would be rounded twice.
     ///
     /// # Errors
     ///
@@ -178,12 +184,16 @@ impl<M: Machine> Kernels<M> {
     ) -> Result<(), M::Error> {
         let product = Product { form: Form::Nn, x: dy, w, adapter, m, n, k };
         product.check("linear_back");
-        let tile = if m <= FEW { medium("product_nn_64") } else { large("product_nn_128") };
-        self.multiply(tile, &product, [1, 1], out)
+        if self.by_library(&product, &out)? {
+            let Some(terms) = adapter else { return Ok(()) };
+            let more = Product { x: terms.left, w: terms.right, k: terms.rank, ..product };
+            return self.add_terms(&Product { adapter: None, ..more }, out);
+        }
+        self.multiply(input_tile(m), &product, [1, 1], out)
     }
 
     /// Computes the gradient of [`Self::linear`] by its weight: `dyᵀ x`, with `dy [k, m]` and `x [k, n]` of `k` tokens,
-    /// result `[m, n]`.
+    /// result `[m, n]`. The machine's library computes it, if there is one.
     ///
     /// # Errors
     ///
@@ -201,9 +211,45 @@ impl<M: Machine> Kernels<M> {
     ) -> Result<(), M::Error> {
         let product = Product { form: Form::Tn, x: dy, w: x, adapter: None, m, n, k };
         product.check("linear_back_weight");
+        if self.by_library(&product, &out)? {
+            return Ok(());
+        }
         let small = m.min(n) <= 64;
         let tile = if small { medium("product_tn_64") } else { large("product_tn_128") };
         self.multiply(tile, &product, [1, 1], out)
+    }
+
+    /// Computes a product of a backward pass, without the terms of its adapter, by the machine's library. Returns false,
+    /// without any effect, if there is none, it has no algorithm, or the result would be rounded before those terms.
+    #[allow(unsafe_code)]
+    fn by_library(&self, product: &Product<'_>, out: &LinearOutput<'_>) -> Result<bool, M::Error> {
+        let &Product { form, x, w, adapter, m, n, k } = product;
+        let rounded = adapter.is_some() && matches!(out.to, Destination::Bf16(_));
+        let recorded = self.recorder.is_some() || self.own_products;
+        if recorded || self.machine.library().is_none() || out.bias.is_some() || rounded {
+            return Ok(false);
+        }
+        let [f32, half, onto] = out.to.check("product", m * n);
+        let of = if form == Form::Tn { Gradient::Weight } else { Gradient::Input };
+        let (to, bf16, shape) = (f32.max(half), half != 0, [m, n, k]);
+        let (dy, right, scale) = (x.bits(), w.bits(), out.scale);
+        let product = LibraryProduct { of, dy, right, shape, scale, onto, to, bf16 };
+        // SAFETY: the callers have asserted the lengths of both sides, and `check` that of the result.
+        Ok(m * n > 0 && unsafe { self.machine.multiply(&product) }?)
+    }
+
+    /// Adds the terms of an adapter to the gradient of an input in f32, which the library has computed.
+    fn add_terms(&self, terms: &Product<'_>, out: LinearOutput<'_>) -> Result<(), M::Error> {
+        let LinearOutput { scale, bias: None, to } = out else { return Ok(()) };
+        let to = match to {
+            Destination::F32(y) | Destination::Add(y) | Destination::Onto(_, y) => y,
+            Destination::Bf16(_) => return Ok(()),
+        };
+        let out = LinearOutput { scale, bias: None, to: Destination::Add(to) };
+        if self.by_library(terms, &out)? {
+            return Ok(());
+        }
+        self.multiply(input_tile(terms.m), terms, [1, 1], out)
     }
 
     /// Runs a kernel with sums of `pieces` pieces, in `apart` blocks for each tile.

@@ -9,6 +9,7 @@
 mod attention;
 mod elementwise;
 mod head;
+mod library;
 #[cfg(test)]
 mod mutants;
 mod products;
@@ -24,7 +25,7 @@ use crate::emulate::{EmulateError, Library, Settings};
 use crate::testing::random;
 
 /// A machine that the tests run on.
-pub trait Tested: Machine<Error: std::fmt::Debug> {
+pub trait Tested: Machine<Error: std::fmt::Debug> + Clone {
     /// Sets the order of threads and the time of copies, where a machine has a choice.
     fn settings(&self, settings: Settings);
 }
@@ -111,6 +112,9 @@ tests! {
         large_tiles_of_the_backward_products_agree_with_f64,
         a_row_has_the_same_bits_by_every_tile_with_pieces_apart_or_walked,
         outputs_have_their_scale_bias_adapter_rounding_and_sum,
+    ];
+    library of &["products.cu"] => [
+        backward_products_by_the_library_agree_with_f64_for_every_destination,
     ];
     attention of &["attention.cu"] => [
         attention_and_its_gradients_agree_with_f64_and_the_cpu,

@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use maverl_kernels::cuda::{Gpu, libraries};
 
 use super::report::{Line, Report};
-use super::{CheckArgs, Part, models, parity, policy, speed, team};
+use super::{CheckArgs, Part, models, parity, policy, rollout, speed, team};
 use crate::cli::{Failure, tell};
 use crate::runtime::{DeviceChoice, DeviceKernels};
 
@@ -80,7 +80,7 @@ impl Checked<'_> {
             Part::Invariance => policy::invariance(self),
             Part::Step => policy::step(self),
             Part::Kernels => speed::kernels(self),
-            Part::Rollout => policy::rollout(self),
+            Part::Rollout => rollout::rollout(self),
             Part::Training => policy::training(self),
             Part::Team => team::team(self),
         };
@@ -101,6 +101,11 @@ impl Checked<'_> {
         }
         if let DeviceChoice::Cuda(number) = self.args.device {
             self.report.add(part, &Line::note("code", Gpu::code(number)?));
+        }
+        if let DeviceKernels::Cuda(gpu) = &self.kernels {
+            let by = gpu.library().map(|version| format!("by cuBLASLt {version}"));
+            let by = by.unwrap_or_else(|missing| missing.to_string());
+            self.report.add(part, &Line::note("backward products", by));
         }
         if let Some([free, total]) = self.memory()? {
             let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);

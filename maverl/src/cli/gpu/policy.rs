@@ -11,7 +11,7 @@ use maverl_kernels::sample::{derive_seed, uniform};
 use super::check::Checked;
 use super::models::Counts;
 use super::report::Line;
-use super::{Part, Size, speed};
+use super::{Part, Size};
 use crate::cli::bench::without_stop_ids;
 use crate::cli::{Failure, block_on};
 use crate::model::blank::blank_model;
@@ -28,36 +28,36 @@ const COSINE: f64 = 0.999;
 /// Rows and tokens of a training step that is measured.
 const ROWS: usize = 16;
 const ROW: usize = 1024;
-/// Tokens of the prompts and replies of a rollout that is measured.
-const PROMPT: usize = 896;
-const REPLY: usize = 129;
-/// Sequences of the measured rollouts.
-const SEQUENCES: [usize; 3] = [64, 256, 1024];
-/// Bytes of a parameter during an update, and room for activations and logits.
+/// Bytes of a parameter during an update.
 const UPDATE_BYTES: f64 = 16.0;
-const ROOM: f64 = 4e9;
+/// Bytes of room for activations and logits.
+pub(super) const ROOM: f64 = 4e9;
 
 /// Policy on a device.
-struct Fixture {
+pub(super) struct Fixture {
     runtime: Runtime,
     policy: Policy,
     vocab: usize,
 }
 
 impl Fixture {
-    fn start(source: ModelSource, vocab: usize, options: &RuntimeOptions) -> Result<Self, Failure> {
+    pub(super) fn start(
+        source: ModelSource,
+        vocab: usize,
+        options: &RuntimeOptions,
+    ) -> Result<Self, Failure> {
         let runtime = Runtime::start(&[worker(source)], options)?;
         let policy = runtime.policies()[0].clone();
         Ok(Self { runtime, policy, vocab })
     }
 
-    fn stop(self) {
+    pub(super) fn stop(self) {
         drop(self.policy);
         self.runtime.shutdown();
     }
 
     /// Returns random token ids.
-    fn ids(&self, seed: u64, len: usize) -> Vec<u32> {
+    pub(super) fn ids(&self, seed: u64, len: usize) -> Vec<u32> {
         (0..len as u64).map(|i| (uniform(seed, i) * self.vocab as f64) as u32).collect()
     }
 
@@ -73,7 +73,7 @@ impl Fixture {
     }
 
     /// Empties the prompt cache, as every barrier does.
-    async fn forget(&self) -> Result<(), Failure> {
+    pub(super) async fn forget(&self) -> Result<(), Failure> {
         let row = Row { prompt: vec![1], completion: vec![1], ..Row::default() };
         Ok(self.policy.logprobs(vec![row]).await.map(drop)?)
     }
@@ -85,7 +85,7 @@ impl Fixture {
         Ok(self.policy.generate(request).await?)
     }
 
-    async fn replies(
+    pub(super) async fn replies(
         &self,
         prompts: &[Vec<u32>],
         tokens: usize,
@@ -113,7 +113,7 @@ fn predicted(
     Ok(predict(&worker(source.clone()), &config, &tokenizer, options, &work)?.peak)
 }
 
-fn options(device: DeviceChoice) -> RuntimeOptions {
+pub(super) fn options(device: DeviceChoice) -> RuntimeOptions {
     let mut options = RuntimeOptions::default();
     options.device = device;
     options
@@ -259,14 +259,14 @@ fn blank(dir: &Path, size: Size) -> Result<(), Failure> {
     without_stop_ids(dir)
 }
 
-/// Calls `f` with each shape that the device has the memory for, while there is time.
-fn of_sizes(
+/// Calls `f` with each shape that the device has the memory for, so many bytes a parameter, while there is time.
+pub(super) fn of_sizes(
     checked: &mut Checked<'_>,
     part: Part,
-    bytes: f64,
+    (sizes, bytes): (&[Size], f64),
     mut f: impl FnMut(&mut Checked<'_>, Size, &ModelSource) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    for size in checked.args.sizes.clone() {
+    for &size in sizes {
         let name = size.sizes().name;
         let free = checked.memory()?.map_or(f64::INFINITY, |[free, _]| free as f64);
         let needed = bytes * Counts::of(size.shape()).parameters + ROOM;
@@ -287,61 +287,10 @@ fn of_sizes(
     Ok(())
 }
 
-/// Measures tokens per second of decoding, beside the floor that memory and products allow.
-pub(super) fn rollout(checked: &mut Checked<'_>) -> Result<(), Failure> {
-    let bandwidth = speed::bandwidth(checked)?;
-    of_sizes(checked, Part::Rollout, 2.0 * 6.0, |checked, size, source| {
-        let counts = Counts::of(size.shape());
-        let mut options = options(checked.args.device);
-        let mib = |bytes: f64| NonZeroUsize::new((bytes / f64::from(1 << 20)) as usize);
-        let free = checked.memory()?.map_or(0.0, |[free, _]| free as f64);
-        let room = (free - 12.0 * counts.parameters - ROOM) / 2.0;
-        options.kv_mib = mib(room).unwrap_or(options.kv_mib);
-        options.max_requests = NonZeroUsize::MIN.saturating_add(1023);
-        let fixture = Fixture::start(source.clone(), size.shape().vocab_size, &options)?;
-        for rows in SEQUENCES {
-            let kv = rows as f64 * (PROMPT + REPLY) as f64 * counts.kv;
-            let name = format!("{} {rows} sequences", size.sizes().name);
-            if kv > room || !checked.report.has_time() {
-                checked
-                    .report
-                    .add(Part::Rollout, &Line::note(name, "skipped: no memory or no time left"));
-                continue;
-            }
-            let prompts: Vec<Vec<u32>> =
-                (0..rows as u64).map(|i| fixture.ids(derive_seed(3, i), PROMPT)).collect();
-            let [prefill, whole] = block_on(async {
-                let mut seconds = [0.0; 2];
-                for (tokens, seconds) in [1, REPLY].into_iter().zip(&mut seconds) {
-                    fixture.forget().await?;
-                    let start = Instant::now();
-                    fixture.replies(&prompts, tokens).await?;
-                    *seconds = start.elapsed().as_secs_f64();
-                }
-                Ok(seconds)
-            })?;
-            let decoded = rows as f64 * (REPLY - 1) as f64;
-            let seconds = (whole - prefill).max(1e-9);
-            let mut line = Line::value(format!("{name}: decoding"), decoded / seconds, "tokens/s");
-            if let Some(peak) = checked.peak {
-                let context = PROMPT as f64 + REPLY as f64 / 2.0;
-                let floor = counts.floor(rows as f64, context, [bandwidth, peak]);
-                line = line.share(floor * (REPLY - 1) as f64 / seconds, "the floor's speed");
-            }
-            checked.report.add(Part::Rollout, &line);
-            let tokens = rows as f64 * PROMPT as f64 / prefill;
-            checked
-                .report
-                .add(Part::Rollout, &Line::value(format!("{name}: prefill"), tokens, "tokens/s"));
-        }
-        fixture.stop();
-        Ok(())
-    })
-}
-
 /// Measures tokens per second of training, beside the peak of products (MFU).
 pub(super) fn training(checked: &mut Checked<'_>) -> Result<(), Failure> {
-    of_sizes(checked, Part::Training, UPDATE_BYTES, |checked, size, source| {
+    let sizes = &checked.args.sizes;
+    of_sizes(checked, Part::Training, (sizes, UPDATE_BYTES), |checked, size, source| {
         let mut options = options(checked.args.device);
         let counts = Counts::of(size.shape());
         let free = checked.memory()?.map_or(0.0, |[free, _]| free as f64);

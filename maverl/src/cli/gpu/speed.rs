@@ -50,7 +50,7 @@ pub(super) fn bandwidth(checked: &mut Checked<'_>) -> Result<f64, Failure> {
     Ok(found)
 }
 
-fn groups<M: Machine<Error: std::error::Error>>(
+fn groups<M: Machine<Error: std::error::Error> + Clone>(
     kernels: &Kernels<M>,
     sizes: &[Size],
     peak: Option<f64>,
@@ -60,9 +60,10 @@ fn groups<M: Machine<Error: std::error::Error>>(
     let bandwidth = copy.bandwidth() * 1e9;
     report.add(Part::Kernels, &Line::value(copy.name.clone(), copy.bandwidth(), "GB/s"));
     type Group<M> = fn(&mut Bench<'_, M>, Size) -> Result<(), <M as Machine>::Error>;
-    let once: [Group<M>; 3] = [
+    let once: [Group<M>; 4] = [
         |bench, _| bench.launch(),
         |bench, _| bench.product("square", [8192; 3]),
+        |bench, _| bench.product_back("square", [8192; 3]),
         |bench, _| bench.optimizer(),
     ];
     let of_size: [Group<M>; 4] = [

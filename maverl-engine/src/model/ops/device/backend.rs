@@ -22,6 +22,8 @@ pub struct DeviceKv<M: Runner> {
     /// Locked, as new tokens are appended through a shared reference.
     blocks: Mutex<Numbers<M, u16>>,
     pub(super) shape: KvShape,
+    /// Workspace of recorded passes.
+    pub(super) workspace: Numbers<M, u32>,
     /// Number of blocks in use.
     count: usize,
     /// Largest number of blocks.
@@ -29,6 +31,12 @@ pub struct DeviceKv<M: Runner> {
 }
 
 impl<M: Runner> DeviceKv<M> {
+    /// Creates the cache of a recording, whose blocks get their address later.
+    pub(super) fn recorded(blocks: Numbers<M, u16>, shape: KvShape) -> Self {
+        let workspace = Numbers::default();
+        Self { blocks: Mutex::new(blocks), shape, workspace, count: 1, most: 1 }
+    }
+
     /// Returns the blocks. They are valid even if a thread panicked with the lock.
     pub(super) fn blocks(&self) -> MutexGuard<'_, Numbers<M, u16>> {
         self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
@@ -41,7 +49,7 @@ impl<M: Runner> KvCache for DeviceKv<M> {
     }
 
     fn clear(&mut self) {
-        (self.blocks, self.count) = (Mutex::default(), 0);
+        (self.blocks, self.workspace, self.count) = (Mutex::default(), Numbers::default(), 0);
     }
 }
 
@@ -69,7 +77,8 @@ impl<M: Runner> Backend for Device<M> {
     }
 
     fn kv(&self, config: &HfConfig, most: usize) -> DeviceKv<M> {
-        DeviceKv { blocks: Mutex::default(), shape: shape(config), count: 0, most }
+        let (blocks, workspace) = (Mutex::default(), Numbers::default());
+        DeviceKv { blocks, shape: shape(config), workspace, count: 0, most }
     }
 
     fn add_block(&self, kv: &mut DeviceKv<M>) -> Done<u32> {

@@ -53,10 +53,16 @@ impl<M: Runner> Memory for Device<M> {
     }
 
     fn assign(&self, to: &mut Halves<M>, values: &[f32]) -> Done<()> {
-        let trained = to.low.is_some();
-        // The old arrays are freed first, so that memory holds them once.
-        *to = Halves { high: Numbers::default(), low: None };
-        *to = self.weights(values, trained)?;
+        // In place: recorded passes have the address.
+        let Halves { high, low } = to;
+        for (at, half) in [Some(high), low.as_mut()].into_iter().enumerate() {
+            let Some(half) = half.and_then(|half| half.0.as_mut()) else { continue };
+            if half.len() != values.len() {
+                return Err(super::misused("as many parameters are overwritten as there are"));
+            }
+            let bits: Vec<u16> = values.iter().map(|&value| Master::split(value)[at]).collect();
+            self.kernels.write(half, &bits).map_err(failed)?;
+        }
         Ok(())
     }
 

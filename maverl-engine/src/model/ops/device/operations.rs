@@ -6,7 +6,9 @@ use maverl_kernels::attention::{Heads, Segment};
 use maverl_kernels::cuda::{Destination, HeadInput, HeadNorm, RopeTables, Slice};
 use maverl_kernels::rope::RopeTable;
 
-use super::{Device, DeviceKv, Numbers, Placed, Runner, Seen, Tokens, empty, failed, sum, with};
+use super::{
+    Device, DeviceKv, Numbers, Passes, Placed, Runner, Seen, Tokens, empty, failed, sum, with,
+};
 use crate::model::gradients::Gradients;
 use crate::model::linear::Linear;
 use crate::model::ops::{Buffer, Done, Ops, Targets, Turn};
@@ -26,6 +28,7 @@ impl<M: Runner> Ops for Device<M> {
     type Kv = DeviceKv<M>;
     type Spare = ();
     type Placed<'a> = Placed<'a, M>;
+    type Passes = Passes<M>;
 
     fn give((): &mut (), buffers: impl IntoIterator<Item = Self::Act>) {
         buffers.into_iter().for_each(drop);
@@ -58,6 +61,21 @@ impl<M: Runner> Ops for Device<M> {
         let ids = self.kernels.embedding_layout(ids).map_err(failed)?;
         let positions = self.kernels.positions(positions).map_err(failed)?;
         Ok(Placed::All(Box::new(Tokens { ids, positions, seen: Seen::Cached(tables) })))
+    }
+
+    fn decode(
+        &self,
+        passes: &Passes<M>,
+        [ids, positions]: [&[u32]; 2],
+        kv: &mut DeviceKv<M>,
+        segments: &[Segment<'_>],
+        run: impl FnOnce(&Self, &Placed<'_, M>, &DeviceKv<M>) -> Done<Self::Act>,
+    ) -> Done<Option<Self::Act>> {
+        let Some(pass) = self.recorded(segments) else { return Ok(None) };
+        let shape = kv.shape;
+        let record = || self.record(pass, shape, run);
+        let inputs = pass.pack(ids, positions, segments);
+        passes.with(pass, record, |of| self.replay(of, &inputs, segments, kv)).map(Some)
     }
 
     fn part<'p>(&self, all: &'p Placed<'_, M>, _: Range<usize>) -> Placed<'p, M> {
