@@ -21,9 +21,9 @@ cuda:
     cargo test -p maverl-kernels --features cuda --lib -- advantage cuda
 
 # The kernels on NEON, under an emulator (needs `rustup target add aarch64-unknown-linux-gnu`, and Debian's packages
-# gcc-aarch64-linux-gnu and qemu-user).
+# g++-aarch64-linux-gnu and qemu-user; about ten minutes).
 neon *ARGS:
-    CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
+    CXX=aarch64-linux-gnu-g++ CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
     CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64 -L /usr/aarch64-linux-gnu" \
     cargo test -p maverl-kernels --target aarch64-unknown-linux-gnu {{ARGS}}
 

@@ -168,7 +168,7 @@ enum Command {
     /// The episodes are those of runs (`--from`), or are played for it: by a configuration, or by a checkpoint of a run
     /// (`--run`). Rows are JSON lines or Parquet, with TRL's names of columns, and `maverl` has the origin of each. Beside them are
     /// `provenance.json` and a card with counts. Equal episodes and options make equal files.
-    Collect(collect::CollectArgs),
+    Collect(Box<collect::CollectArgs>),
     /// Describe a model or an adapter: shape, size, vocabulary, chat template, special tokens, files.
     Inspect(inspect::InspectArgs),
     /// Write a model, an adapter or a policy of a run as a directory for other programs.

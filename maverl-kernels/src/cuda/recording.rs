@@ -148,6 +148,7 @@ impl<M: Machine> Kernels<M> {
     ///
     /// Arrays whose addresses were passed to launches, other than places of the workspace and the recorded keys, are still
     /// where they were. Blocks that the inputs at the front of the workspace name are within the keys.
+    #[expect(clippy::needless_pass_by_value, reason = "who passes a slice for writing gives it up")]
     pub unsafe fn replay(
         &self,
         recording: &Recording<M>,

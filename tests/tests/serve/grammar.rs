@@ -9,7 +9,9 @@ const SEEDS: u64 = 5;
 
 fn object(properties: Value) -> Value {
     let required: Vec<&String> = properties.as_object().unwrap().keys().collect();
-    json!({"type": "object", "required": required, "additionalProperties": false, "properties": properties})
+    let mut schema = json!({"type": "object", "required": required, "additionalProperties": false});
+    schema["properties"] = properties;
+    schema
 }
 
 /// Returns schemas of what programs ask for, with bounds on lengths: a model that knows nothing else would not end.

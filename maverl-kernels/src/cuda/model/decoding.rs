@@ -87,6 +87,9 @@ impl DecodingPass {
     }
 }
 
+/// Ids, positions and blocks of the tokens of a pass.
+pub(super) type DecodingTokens<M> = (EmbeddingLayout<M>, Positions<M>, BlockTables<M>);
+
 impl<M: Machine> Kernels<M> {
     /// Returns the tokens of a pass at the front of the workspace of a recorder, which has given no other place yet. The
     /// caller checks ids and positions against the tables, and blocks against the keys and values.
@@ -94,10 +97,7 @@ impl<M: Machine> Kernels<M> {
     /// # Errors
     ///
     /// None: a recording takes no memory.
-    pub fn decoding_tokens(
-        &self,
-        pass: DecodingPass,
-    ) -> Result<(EmbeddingLayout<M>, Positions<M>, BlockTables<M>), M::Error> {
+    pub fn decoding_tokens(&self, pass: DecodingPass) -> Result<DecodingTokens<M>, M::Error> {
         let [ids, positions, slots, single, table] = pass.inputs();
         let (ids, positions) = (self.array(ids)?, self.array(positions)?);
         let (slots, single, table) = (self.array(slots)?, self.array(single)?, self.array(table)?);

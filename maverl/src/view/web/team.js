@@ -37,7 +37,7 @@ export function weak(team, seats, r) {
   const hacked = known.flatMap((seat) => {
     const [yes, no] = parts(seat);
     return yes !== null && no !== null && no > 0.05 && no >= yes - 0.02
-      ? [`${seat} may have a hacked reward: it earns as much from reward parts where the task is not solved (${fixed(no, 2)}) as where it is (${fixed(yes, 2)}).`] : [];
+      ? [`${seat} may have a hacked reward: from reward parts it earns ${fixed(no, 2)} where the task is not solved, ${fixed(yes, 2)} where it is.`] : [];
   });
   const says = [
     worst && (failed(worst) ?? 0) > 0.05 && `${worst} has a malformed reply in ${percent(failed(worst))} of the ${plural(unsolved, "unsolved episode")}, more than any other.`,
