@@ -61,6 +61,8 @@ pub(in crate::serve) struct Shape {
 enum Stage {
     /// Nothing but blanks yet.
     Start,
+    /// After the tag of thoughts; nothing but ends of lines yet.
+    Opened,
     Thoughts,
     /// After the thoughts; nothing but blanks yet.
     Answer,
@@ -163,10 +165,15 @@ impl<'a> ReplyText<'a> {
     fn advance(&mut self, end: bool, parts: &mut Vec<Part>) -> bool {
         match self.stage {
             Stage::Start => self.start(end),
+            Stage::Opened => {
+                if !self.skip_ends_of_lines() {
+                    return false;
+                }
+                self.stage = Stage::Thoughts;
+                true
+            }
             Stage::Answer => {
-                let blank = self.held.len() - self.held.trim_start_matches(['\n', '\r']).len();
-                self.held.drain(..blank);
-                if self.held.is_empty() {
+                if !self.skip_ends_of_lines() {
                     return false;
                 }
                 self.stage = if self.shape.calls > 0 { Stage::Start } else { Stage::Text };
@@ -206,6 +213,13 @@ impl<'a> ReplyText<'a> {
         }
     }
 
+    /// Drops ends of lines at the front of the held text. Returns true if there is more.
+    fn skip_ends_of_lines(&mut self) -> bool {
+        let blank = self.held.len() - self.held.trim_start_matches(['\n', '\r']).len();
+        self.held.drain(..blank);
+        !self.held.is_empty()
+    }
+
     /// Decides how a reply, or an answer after thoughts, begins.
     fn start(&mut self, end: bool) -> bool {
         let said = self.held.trim_start();
@@ -216,9 +230,7 @@ impl<'a> ReplyText<'a> {
         if self.shape.thoughts && said.starts_with(THINK) {
             let at = self.held.len() - said.len() + THINK.len();
             self.held.drain(..at);
-            let blank = self.held.len() - self.held.trim_start_matches(['\n', '\r']).len();
-            self.held.drain(..blank);
-            self.stage = Stage::Thoughts;
+            self.stage = Stage::Opened;
             return true;
         }
         let bare = self.shape.calls > 0 && !self.shape.tagged;

@@ -138,6 +138,17 @@ fn texts_that_follow_each_other_are_one_part_and_calls_stay_apart() {
     assert_eq!(parts, expected);
 }
 
+#[test]
+fn ends_of_lines_after_the_tag_of_thoughts_are_dropped_however_the_reply_is_cut() {
+    let tokenizer = tokenizer_once();
+    let shape = Shape { calls: 0, ..CHAT };
+    let whole = pieces(tokenizer, &["<think>\n\nabc"], &[], shape);
+    assert_eq!(whole, [Part::Reasoning("abc".to_owned())]);
+    for cut in [&["<think>", "\n\nabc"][..], &["<think>\n", "\n", "abc"]] {
+        assert_eq!(pieces(tokenizer, cut, &[], shape), whole, "{cut:?}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2000) })]
 
