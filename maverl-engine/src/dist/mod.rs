@@ -7,18 +7,11 @@
 mod channel;
 mod error;
 mod launch;
-#[cfg(feature = "cuda")]
-pub(crate) mod nccl;
 mod tcp;
 
 pub use channel::Channel;
-pub(crate) use channel::parts;
 pub use error::RankError;
 pub use launch::Launch;
-#[cfg(feature = "cuda")]
-pub use nccl::NcclOptions;
-#[cfg(feature = "cuda")]
-pub(crate) use nccl::{Nccl, Span};
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -121,4 +114,4 @@ impl Ranks {
 }
 
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;

@@ -3,7 +3,6 @@
 mod adapters;
 #[cfg(feature = "cuda")]
 mod device;
-mod ranks;
 
 use super::*;
 use crate::loss::{Correction, Preference, PreferenceOptions};
