@@ -106,7 +106,7 @@ fn the_machine_is_described_without_a_run() {
     assert_eq!(json["gpus"].as_array().unwrap().is_empty(), json["no_gpu"].is_string(), "{json}");
     let libraries = json["libraries"].as_array().unwrap();
     let named: Vec<&str> = libraries.iter().map(|of| of["name"].as_str().unwrap()).collect();
-    assert_eq!(named, ["driver", "NVRTC", "cubins"]);
+    assert_eq!(named, ["driver", "NVRTC", "cubins", "cuBLASLt"]);
     let told = |of: &Value| of["found"].is_string() != of["missing"].is_string();
     assert!(libraries.iter().all(told), "{json}");
 }
