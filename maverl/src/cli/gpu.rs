@@ -12,6 +12,7 @@ mod parity;
 mod policy;
 #[cfg(feature = "cuda")]
 mod report;
+#[cfg(feature = "cuda")]
 mod rollout;
 #[cfg(feature = "cuda")]
 mod speed;
