@@ -41,7 +41,7 @@ const ALIGNMENT: u32 = 16;
 /// Proposals of the heuristics that are considered.
 const PROPOSALS: usize = 8;
 
-/// Why the library is not used, or a call of it that failed.
+/// Reason for which the library is not used, or a call of it that failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CublasLtError {
     /// The library was not found.
@@ -113,7 +113,7 @@ pub struct LibraryProduct {
     pub bf16: bool,
 }
 
-/// What decides the algorithm of a product.
+/// Properties of a product that decide its algorithm.
 type Key = (Gradient, [usize; 3], bool);
 
 /// The library on a device.

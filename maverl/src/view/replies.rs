@@ -1,4 +1,4 @@
-//! What the seats of a team reply: the last lines of their replies, by the outcome of the episode. A seat with few of them, such
+//! Replies of the seats of a team: their last lines, by the outcome of the episode. A seat with few of them, such
 //! as a verifier, says something of use only if they differ between solved and unsolved episodes.
 
 use std::collections::BTreeMap;

@@ -43,7 +43,7 @@ impl Form {
     }
 }
 
-/// What is done for the form that a request wants.
+/// Way in which a reply gets the form that a request wants.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(in crate::serve) struct Wanted {
     /// Words for the model.

@@ -1,4 +1,4 @@
-//! What the pages say of a team: what its seats reply, where the tasks of a step are from, and which requests wait.
+//! Statements of the pages on a team: replies of its seats, sources of the tasks of a step, and requests that wait.
 
 use super::pages::{Visit, home};
 use super::*;

@@ -69,7 +69,7 @@ mod fake {
     use crate::cuda::cublaslt::Functions;
     use crate::cuda::{CublasLt, CublasLtError};
 
-    /// What the library does in place of a product.
+    /// Answer of the library to a product.
     #[derive(Debug, Clone, Copy)]
     enum Mode {
         Works = 0,
