@@ -96,8 +96,7 @@ mod tests {
         for seed in 0..8 {
             let prompt: Vec<u32> = (0..5 + 9 * seed as u32).map(|i| (i * 31 + 7) % 500).collect();
             let sampling = Arc::new(Sampling { max_tokens: 40, ..Sampling::default() });
-            let request =
-                Request { prompt: prompt.clone(), sampling, seed, watch: None, grammar: None };
+            let request = Request::new(prompt.clone(), sampling, seed);
             let mut streamed = Vec::new();
             let done = complete(&model, &tokenizer, request, |id| streamed.push(id)).unwrap();
             assert_eq!(streamed, done.ids);
@@ -131,8 +130,7 @@ mod tests {
     fn a_prompt_that_fills_the_context_is_refused_without_a_worker_too() {
         let (model, tokenizer) = tiny();
         let prompt = vec![1; model.config.max_position_embeddings];
-        let request =
-            Request { prompt, sampling: Arc::default(), seed: 0, watch: None, grammar: None };
+        let request = Request::new(prompt, Arc::default(), 0);
         let error = complete(&model, &tokenizer, request, |_| ()).unwrap_err();
         assert!(matches!(error, RuntimeError::Overflow { .. }), "{error}");
     }

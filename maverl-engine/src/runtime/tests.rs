@@ -50,7 +50,7 @@ fn sampling(max_tokens: usize) -> Arc<Sampling> {
 
 fn request(i: u64) -> Request {
     let prompt = (0..5 + 7 * i % 40).map(|t| (i * 31 + t * 17) as u32 % 500).collect();
-    Request { prompt, sampling: sampling(3 + i as usize % 20), seed: i, watch: None, grammar: None }
+    Request::new(prompt, sampling(3 + i as usize % 20), i)
 }
 
 fn row(completion: &Completion, prompt: Vec<u32>, advantage: f32) -> Row {

@@ -72,8 +72,7 @@ pub(super) fn generate(args: &GenerateArgs) -> Result<ExitCode, Failure> {
         return Err(Failure("`--prompt` is empty; the model needs at least one token".to_owned()));
     }
     let sampling = Arc::new(args.sampling());
-    let request =
-        Request { prompt: prompt.clone(), sampling, seed: args.seed, watch: None, grammar: None };
+    let request = Request::new(prompt.clone(), sampling, args.seed);
     if args.json {
         let done = runtime::complete(&model, &tokenizer, request, |_| ())?;
         return print(&serde_json::to_string_pretty(&Report::new(&prompt, &done, &tokenizer))?);

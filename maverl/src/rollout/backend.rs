@@ -58,8 +58,7 @@ impl ModelBackend {
         sampling.max_tokens = recorded.completion.len().max(1);
         sampling.temperature = recorded.temperature;
         let (prompt, seed) = (recorded.prompt.clone(), recorded.seed);
-        let request =
-            Request { prompt, sampling: Arc::new(sampling), seed, watch: None, grammar: None };
+        let request = Request::new(prompt, Arc::new(sampling), seed);
         let completion = self.policy.generate(request).await.map_err(fault)?;
         Ok(Tokens {
             completion: completion.ids,

@@ -212,7 +212,7 @@ impl Learner {
                 let seed = derive_seed(derive_seed(at.plan.seed, OPPONENT), step);
                 let request = |(i, prompt): (usize, Vec<u32>)| {
                     let (sampling, seed) = (Arc::clone(sampling), derive_seed(seed, i as u64));
-                    let request = Request { prompt, sampling, seed, watch: None, grammar: None };
+                    let request = Request::new(prompt, sampling, seed);
                     async move { opponent.generate(request).await.map(|reply| (i, reply.ids)) }
                 };
                 let requests = prompts(step)?.into_iter().enumerate();

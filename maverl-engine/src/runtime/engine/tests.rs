@@ -94,7 +94,7 @@ fn work(engine: &Engine) -> EngineStats {
 
 fn request(prompt: Vec<u32>, max_tokens: usize, seed: u64) -> Request {
     let sampling = Sampling { max_tokens, temperature: 1.5, ..Sampling::default() };
-    Request { prompt, sampling: Arc::new(sampling), seed, watch: None, grammar: None }
+    Request::new(prompt, Arc::new(sampling), seed)
 }
 
 /// Returns one of many requests, some of which share a prefix.

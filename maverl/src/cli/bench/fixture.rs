@@ -84,7 +84,7 @@ impl BenchFixture {
         let sampling = Arc::new(Sampling { max_tokens: tokens, ..Sampling::default() });
         let requests = prompts.iter().zip(0..).map(|(prompt, seed)| {
             let (prompt, sampling) = (prompt.clone(), Arc::clone(&sampling));
-            self.policy.generate(Request { prompt, sampling, seed, watch: None, grammar: None })
+            self.policy.generate(Request::new(prompt, sampling, seed))
         });
         Ok(futures::future::try_join_all(requests).await?)
     }

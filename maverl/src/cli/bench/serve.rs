@@ -88,7 +88,7 @@ impl Served {
         let begin = Instant::now();
         let requests = prompts.into_iter().zip(0..).map(|(prompt, seed)| {
             let sampling = Arc::clone(&sampling);
-            self.host.generate(0, Request { prompt, sampling, seed, watch: None, grammar: None })
+            self.host.generate(0, Request::new(prompt, sampling, seed))
         });
         try_join_all(requests).await?;
         Ok(begin.elapsed().as_secs_f64())

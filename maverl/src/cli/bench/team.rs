@@ -115,13 +115,7 @@ impl Call {
     }
 
     async fn reply(&self, policy: &Policy, prompt: Vec<u32>) -> Result<Vec<u32>, RuntimeError> {
-        let request = Request {
-            prompt,
-            sampling: Arc::clone(&self.sampling),
-            seed: self.seed,
-            watch: None,
-            grammar: None,
-        };
+        let request = Request::new(prompt, Arc::clone(&self.sampling), self.seed);
         Ok(policy.generate(request).await?.ids)
     }
 }

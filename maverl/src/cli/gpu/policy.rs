@@ -80,8 +80,7 @@ impl Fixture {
 
     async fn reply(&self, prompt: &[u32], seed: u64, tokens: usize) -> Result<Completion, Failure> {
         let sampling = Arc::new(Sampling { max_tokens: tokens, ..Sampling::default() });
-        let request =
-            Request { prompt: prompt.to_vec(), sampling, seed, watch: None, grammar: None };
+        let request = Request::new(prompt.to_vec(), sampling, seed);
         Ok(self.policy.generate(request).await?)
     }
 

@@ -1,7 +1,7 @@
 //! The process of an episode's program, in a group of its own.
 
 #[cfg(unix)]
-mod warden;
+mod cleanup;
 
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
@@ -168,7 +168,7 @@ impl Group {
     fn of(child: &Child) -> Self {
         let id = child.id();
         #[cfg(unix)]
-        id.into_iter().for_each(warden::watch);
+        id.into_iter().for_each(cleanup::watch);
         Self(id)
     }
 
@@ -193,7 +193,7 @@ impl Drop for Group {
         #[cfg(unix)]
         {
             self.signal(rustix::process::Signal::KILL);
-            self.0.into_iter().for_each(warden::forget);
+            self.0.into_iter().for_each(cleanup::forget);
         }
     }
 }

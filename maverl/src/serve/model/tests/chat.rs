@@ -36,13 +36,7 @@ async fn a_served_completion_is_that_of_a_run_to_the_bit() {
     let prompt = tokenizer.encode_rendered(&prompt).unwrap();
     for (seed, temperature) in [(1_u64, 1.0_f32), (2, 0.7), (u64::MAX, 1.3), (3, 0.0)] {
         let sampling = Sampling { temperature, max_tokens: 24, ..Sampling::default() };
-        let request = Request {
-            prompt: prompt.clone(),
-            sampling: sampling.into(),
-            seed,
-            watch: None,
-            grammar: None,
-        };
+        let request = Request::new(prompt.clone(), sampling.into(), seed);
         let expected = complete(base, tokenizer, request, |_| ()).unwrap();
         let fields = json!({
             "seed": seed, "temperature": temperature, "max_tokens": 24, "logprobs": true,

@@ -185,13 +185,7 @@ async fn sixty_four_clients_get_what_the_engine_computes() {
     let sampling =
         crate::runtime::Sampling { temperature: 1.5, max_tokens: 128, ..Default::default() };
     let sampling = Arc::new(sampling);
-    let request = |seed| crate::runtime::Request {
-        prompt: prompt.clone(),
-        sampling: Arc::clone(&sampling),
-        seed,
-        watch: None,
-        grammar: None,
-    };
+    let request = |seed| crate::runtime::Request::new(prompt.clone(), Arc::clone(&sampling), seed);
     let engine = async || {
         let begin = Instant::now();
         let all =
