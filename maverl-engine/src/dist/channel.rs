@@ -92,36 +92,89 @@ impl Channel {
         values.chunks_mut(BLOCK).try_for_each(|block| self.reduce_block(block))
     }
 
+    /// Adds the arrays of all ranks as [`Channel::all_reduce`] does; a rank gets the sums of its range alone, and the rest of
+    /// its array is undefined. `ranges` has the range of each rank. A rank sends `(n - 1) / n` times the array.
+    ///
+    /// # Errors
+    ///
+    /// If a rank is lost, or has an array of another length.
+    pub fn reduce_scatter(
+        &self,
+        values: &mut [f32],
+        ranges: &[Range<usize>],
+    ) -> Result<(), RankError> {
+        self.pieces(ranges).try_for_each(|parts| self.reduce(values, &parts))
+    }
+
+    /// Fills the arrays of all ranks, of which each has the values of its range. `ranges` has the range of each rank.
+    ///
+    /// # Errors
+    ///
+    /// If a rank is lost, or has an array of another length.
+    pub fn all_gather_ranges(
+        &self,
+        values: &mut [f32],
+        ranges: &[Range<usize>],
+    ) -> Result<(), RankError> {
+        self.pieces(ranges).try_for_each(|parts| self.spread(values, &parts))
+    }
+
+    /// Returns pieces of the ranges of all ranks that are exchanged at once, which bounds the memory of messages.
+    fn pieces(&self, ranges: &[Range<usize>]) -> impl Iterator<Item = Vec<Range<usize>>> {
+        let longest = ranges.iter().map(Range::len).max().unwrap_or(0);
+        let length = (BLOCK / self.size()).max(1);
+        (0..longest).step_by(length).map(move |from| {
+            let piece = |range: &Range<usize>| {
+                let at = |offset: usize| (range.start + offset).min(range.end);
+                at(from)..at(from + length)
+            };
+            ranges.iter().map(piece).collect()
+        })
+    }
+
     fn reduce_block(&self, block: &mut [f32]) -> Result<(), RankError> {
-        let parts: Vec<Range<usize>> = parts(block.len(), self.size());
+        let parts = parts(block.len(), self.size());
+        self.reduce(block, &parts)?;
+        self.spread(block, &parts)
+    }
+
+    /// Adds the part of this rank in the order of ranks.
+    fn reduce(&self, values: &mut [f32], parts: &[Range<usize>]) -> Result<(), RankError> {
         let messages: Vec<Vec<u8>> =
-            parts.iter().map(|part| encode(&block[part.clone()])).collect();
+            parts.iter().map(|part| encode(&values[part.clone()])).collect();
         self.send_all(|to| &messages[to])?;
         drop(messages);
-        let own = parts[self.rank()].clone();
+        let own = &mut values[parts[self.rank()].clone()];
         let mut sum: Option<Vec<f32>> = None;
         for from in 0..self.size() {
             let mut theirs = vec![0.0; own.len()];
             if from == self.rank() {
-                theirs.copy_from_slice(&block[own.clone()]);
+                theirs.copy_from_slice(own);
             } else {
-                self.decode(from, &mut theirs)?;
+                self.receive_f32(from, &mut theirs)?;
             }
             match &mut sum {
                 None => sum = Some(theirs),
                 Some(sum) => sum.iter_mut().zip(&theirs).for_each(|(sum, value)| *sum += value),
             }
         }
-        let sum = sum.unwrap_or_default();
-        let message = encode(&sum);
+        own.copy_from_slice(&sum.unwrap_or_default());
+        Ok(())
+    }
+
+    /// Sends the part of this rank to all others, and receives theirs.
+    fn spread(&self, values: &mut [f32], parts: &[Range<usize>]) -> Result<(), RankError> {
+        let message = encode(&values[parts[self.rank()].clone()]);
         self.send_all(|_| &message)?;
-        for (from, part) in parts.into_iter().enumerate() {
-            match from == self.rank() {
-                true => block[part].copy_from_slice(&sum),
-                false => self.decode(from, &mut block[part])?,
-            }
+        for (from, part) in parts.iter().enumerate().filter(|(from, _)| *from != self.rank()) {
+            self.receive_f32(from, &mut values[part.clone()])?;
         }
         Ok(())
+    }
+
+    /// Returns the first failure, if there was one.
+    pub fn failure(&self) -> Option<RankError> {
+        self.link.failure().borrow().clone()
     }
 
     /// Fails unless all ranks give the same number. `what` describes it for the message.
@@ -145,12 +198,39 @@ impl Channel {
         })
     }
 
-    fn receive(&self, from: usize) -> Result<Vec<u8>, RankError> {
+    /// Sends a message to another rank.
+    ///
+    /// # Errors
+    ///
+    /// If a rank is lost.
+    pub fn send(&self, to: usize, message: &[u8]) -> Result<(), RankError> {
+        self.link.send(to, self.number, message)
+    }
+
+    /// Waits for the next message of another rank.
+    ///
+    /// # Errors
+    ///
+    /// If a rank is lost.
+    pub fn receive(&self, from: usize) -> Result<Vec<u8>, RankError> {
         self.link.receive(from, self.number)
     }
 
-    /// Receives the numbers of another rank.
-    fn decode(&self, from: usize, to: &mut [f32]) -> Result<(), RankError> {
+    /// Sends numbers to another rank.
+    ///
+    /// # Errors
+    ///
+    /// If a rank is lost.
+    pub fn send_f32(&self, to: usize, values: &[f32]) -> Result<(), RankError> {
+        self.send(to, &encode(values))
+    }
+
+    /// Waits for the next numbers of another rank.
+    ///
+    /// # Errors
+    ///
+    /// If a rank is lost, or sends another number of them.
+    pub fn receive_f32(&self, from: usize, to: &mut [f32]) -> Result<(), RankError> {
         let bytes = self.receive(from)?;
         if bytes.len() != to.len() * 4 {
             let what = format!("an array of {} elements has {} there", to.len(), bytes.len() / 4);
@@ -166,7 +246,7 @@ impl Channel {
 }
 
 /// Divides elements into a range for each rank, of equal lengths up to one.
-fn parts(elements: usize, ranks: usize) -> Vec<Range<usize>> {
+pub(crate) fn parts(elements: usize, ranks: usize) -> Vec<Range<usize>> {
     (0..ranks).map(|rank| elements * rank / ranks..elements * (rank + 1) / ranks).collect()
 }
 

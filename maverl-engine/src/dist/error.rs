@@ -53,6 +53,12 @@ pub enum RankError {
         /// Its error.
         reason: String,
     },
+    /// The connection of the GPUs of all ranks failed.
+    #[error("the connection of GPUs failed: {reason}")]
+    Devices {
+        /// Reason.
+        reason: String,
+    },
     /// A rank has another state than rank 0, where both must be equal.
     #[error("rank {rank} differs from rank 0: {what}")]
     Differs {

@@ -7,11 +7,18 @@
 mod channel;
 mod error;
 mod launch;
+#[cfg(feature = "cuda")]
+pub(crate) mod nccl;
 mod tcp;
 
 pub use channel::Channel;
+pub(crate) use channel::parts;
 pub use error::RankError;
 pub use launch::Launch;
+#[cfg(feature = "cuda")]
+pub use nccl::NcclOptions;
+#[cfg(feature = "cuda")]
+pub(crate) use nccl::{Nccl, Span};
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -114,4 +121,4 @@ impl Ranks {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -31,7 +31,7 @@ fn options(port: u16) -> DistOptions {
 }
 
 /// Runs ranks on threads, and returns what each returns.
-fn on_ranks<T: Send>(size: usize, run: impl Fn(Ranks) -> T + Sync) -> Vec<T> {
+pub(crate) fn on_ranks<T: Send>(size: usize, run: impl Fn(Ranks) -> T + Sync) -> Vec<T> {
     let port = port();
     std::thread::scope(|scope| {
         let spawn = |rank| {
@@ -66,6 +66,30 @@ fn sums_are_added_in_the_order_of_ranks_and_equal_on_all() {
         for (rank, sum) in sums.iter().enumerate() {
             assert_eq!(bits(sum), bits(&expected), "rank {rank} of {size}");
         }
+    }
+}
+
+#[test]
+fn the_sums_of_the_ranges_of_all_ranks_gathered_are_the_bits_of_a_sum_of_whole_arrays() {
+    // An array of several pieces, a rank without elements, and no elements at all.
+    for bounds in [vec![0, 5 << 20, (5 << 20) + 64], vec![0, 128, 128, 192], vec![0, 0, 0]] {
+        let size = bounds.len() - 1;
+        let ranges: Vec<_> = bounds.windows(2).map(|pair| pair[0]..pair[1]).collect();
+        on_ranks(size, |ranks| {
+            let own = numbers(ranks.rank(), bounds[size]);
+            let channel = ranks.channel(1);
+            let mut whole = own.clone();
+            channel.all_reduce(&mut whole).unwrap();
+            let mut parts = own;
+            channel.reduce_scatter(&mut parts, &ranges).unwrap();
+            let range = ranges[ranks.rank()].clone();
+            assert!(parts[range.clone()] == whole[range.clone()]);
+            let mut gathered = vec![f32::NAN; parts.len()];
+            gathered[range.clone()].copy_from_slice(&parts[range]);
+            channel.all_gather_ranges(&mut gathered, &ranges).unwrap();
+            assert!(gathered == whole);
+            channel.barrier().unwrap();
+        });
     }
 }
 

@@ -65,21 +65,21 @@ impl<'m, O: Ops> Gradients<'m, O> {
         self.check().map(|()| self.sums)
     }
 
-    /// Combines the sums with those of other processes, by a function that adds their arrays to an array. A variable has a
-    /// gradient if it has one in any process.
+    /// Combines the sums with those of other processes. A variable has a gradient if it has one in any process. `count`
+    /// adds the arrays of all processes to an array, and `add` the sums of all to the sums.
     ///
     /// # Errors
     ///
-    /// If the device or the function fails.
+    /// If the device or a function fails.
     pub fn combine(
         &mut self,
-        ops: &O,
-        mut add: impl FnMut(&mut [f32]) -> Result<(), ModelError>,
+        count: impl FnOnce(&mut [f32]) -> Result<(), ModelError>,
+        add: impl FnOnce(&mut O::Sums) -> Result<(), ModelError>,
     ) -> Result<(), ModelError> {
         let mut reached: Vec<f32> = self.reached.iter().map(|&reached| reached.into()).collect();
-        add(&mut reached)?;
+        count(&mut reached)?;
         self.reached = reached.into_iter().map(|processes| processes > 0.0).collect();
-        ops.update_sums(&mut self.sums, &mut add)
+        add(&mut self.sums)
     }
 
     fn check(&self) -> Result<(), ModelError> {
@@ -98,9 +98,25 @@ impl<'m, O: Ops> Gradients<'m, O> {
     ///
     /// If the device fails.
     pub fn norm(&self, ops: &O) -> Result<f64, ModelError> {
-        let places = self.params.vars().iter().map(|(_, var)| var.range());
-        Ok(ops.squares(&self.sums, places)?.sqrt())
+        Ok(self.squares(ops, 0..self.elements())?.sqrt())
     }
+
+    /// Returns the sum of the squares of a range, which begins at a multiple of [`ALIGN`](crate::model::values::ALIGN).
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    pub fn squares(&self, ops: &O, range: Range<usize>) -> Result<f64, ModelError> {
+        let vars = self.params.vars().iter();
+        let parts = vars.map(|(_, var)| common(&var.range(), &range));
+        ops.squares(&self.sums, range.clone(), parts.filter(|part| !part.is_empty()))
+    }
+}
+
+/// Returns the elements that two ranges have in common.
+pub(crate) fn common(one: &Range<usize>, other: &Range<usize>) -> Range<usize> {
+    let (start, end) = (one.start.max(other.start), one.end.min(other.end));
+    start..end.max(start)
 }
 
 impl<'m> Gradients<'m> {

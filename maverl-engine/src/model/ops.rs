@@ -18,6 +18,8 @@ pub use backend::{Backend, Choice, KvCache};
 pub(super) use cpu::project;
 pub use cpu::{Buffers, Cpu, Placed};
 pub use memory::Memory;
+#[cfg(feature = "cuda")]
+pub use memory::Transfer;
 
 use crate::model::ModelError;
 use crate::model::gradients::Gradients;

@@ -86,6 +86,7 @@ pub struct Entry<'a> {
 enum Values<'a> {
     Tensor(&'a Tensor),
     Slice(&'a [f32]),
+    Computed(Box<dyn Fn() -> Vec<f32> + 'a>),
 }
 
 impl<'a> Entry<'a> {
@@ -101,6 +102,16 @@ impl<'a> Entry<'a> {
         Self { name: name.into(), shape: shape.to_vec(), values, dtype: StoredDtype::F32 }
     }
 
+    /// Numbers of a shape that are computed when they are written.
+    pub fn computed(
+        name: impl Into<String>,
+        shape: &[usize],
+        compute: impl Fn() -> Vec<f32> + 'a,
+    ) -> Self {
+        let values = Values::Computed(Box::new(compute));
+        Self { name: name.into(), shape: shape.to_vec(), values, dtype: StoredDtype::F32 }
+    }
+
     /// The same, rounded to another type (to nearest, ties to even).
     #[must_use]
     pub fn stored_as(self, dtype: StoredDtype) -> Self {
@@ -108,9 +119,10 @@ impl<'a> Entry<'a> {
     }
 
     fn bytes(&self) -> Vec<u8> {
-        match self.values {
+        match &self.values {
             Values::Slice(values) => self.dtype.encode(values),
             Values::Tensor(tensor) => self.dtype.encode(&tensor.values()),
+            Values::Computed(compute) => self.dtype.encode(&compute()),
         }
     }
 }

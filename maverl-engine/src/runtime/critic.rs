@@ -82,8 +82,9 @@ impl<O: Backend> Critic<O> {
             Some(trunk) => trunk.trainable().clone(),
             None => Params::default().on(ops, false)?,
         };
-        let of_trunk = Optimizer::new(ops, spec.optim, params)?;
-        let of_head = Optimizer::new(&Cpu::default(), spec.optim, head.params().clone())?;
+        let of_trunk = Optimizer::new(ops, spec.optim, params, peers.clone())?;
+        let params = head.params().clone();
+        let of_head = Optimizer::new(&Cpu::default(), spec.optim, params, peers.on_host())?;
         let checkpointing = policy.gradient_checkpointing;
         let spec = spec.clone();
         let ops = ops.clone();
@@ -218,7 +219,7 @@ impl<O: Backend> Critic<O> {
     ) -> Result<(), RuntimeError> {
         let found = self.body.gradients(&mut self.of_trunk, rows, &mut totals.value);
         let (of_trunk, of_head) = found.map_err(|error| failed(&self.policy, &error))?;
-        let norms = of_trunk.norm(&self.body.ops).and_then(|trunk| {
+        let norms = self.body.peers.norm(&self.body.ops, &of_trunk).and_then(|trunk| {
             let head = of_head.norm(&Cpu::default())?;
             Ok(trunk.hypot(head))
         });
@@ -245,14 +246,21 @@ impl<O: Backend> Critic<O> {
         }
         self.body.head.save(&dir)?;
         let counters = halves(self.of_trunk.step, self.of_head.step);
+        let (trunk, head) = (self.of_trunk.moments()?, self.of_head.moments()?);
         let mut entries = vec![
             Entry::slice("counters", &[4], &counters),
             Entry::slice("scale", &[3], &self.scale.sums),
         ];
-        let (trunk, head) = (self.of_trunk.moments()?, self.of_head.moments()?);
         entries.extend(trunk.entries());
         entries.extend(head.entries());
-        save::one_file(&dir.join("optimizer.safetensors"), &entries)
+        let written = save::one_file(&dir.join("optimizer.safetensors"), &entries);
+        drop(entries);
+        trunk.end(written)
+    }
+
+    /// Sends the moments of this rank to rank 0, which saves the critic.
+    pub(crate) fn share(&self) -> Result<(), ModelError> {
+        self.of_trunk.share()
     }
 
     /// Restores everything from a directory that [`Critic::save`] wrote into.
@@ -324,7 +332,7 @@ impl<O: Backend> Body<O> {
         }
         if let Some(before) = before {
             self.peers.combine(&self.ops, &mut of_trunk)?;
-            self.peers.combine(&Cpu::default(), &mut of_head)?;
+            self.peers.on_host().combine(&Cpu::default(), &mut of_head)?;
             let all = self.peers.value_loss(*sums)?;
             *sums = before;
             *sums += all;

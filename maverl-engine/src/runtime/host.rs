@@ -91,8 +91,8 @@ impl Host {
         let context = base.config.max_position_embeddings.min(engine.capacity());
         let owned = (0..places).map(|_| Loaded { model: base.clone(), version: 0 }).collect();
         // The thread is not joined: it ends with the last handle.
-        let (queue, _) =
-            Queue::start(&name.into(), owned, engine, options.max_requests.get(), |loaded| loaded)?;
+        let (name, requests) = (name.into(), options.max_requests.get());
+        let (queue, _) = Queue::start(&name, owned, (engine, None), requests, |loaded| loaded)?;
         let (base, tokenizer) = (base.clone(), Arc::clone(tokenizer));
         Ok(Self { queue, base, tokenizer, places, context, work, blocks })
     }

@@ -16,6 +16,8 @@ mod generator;
 mod grammar;
 mod host;
 mod memory;
+#[cfg(feature = "cuda")]
+mod nccl;
 mod optimizer;
 mod packed;
 #[cfg(feature = "cuda")]
@@ -32,6 +34,8 @@ mod watch;
 mod work;
 mod worker;
 
+#[cfg(feature = "cuda")]
+pub use crate::dist::NcclOptions;
 pub use crate::message::Finish;
 pub use batch::{
     Batch, CustomSurrogate, Objective, Row, ValueBatch, ValueRow, ValueTarget, ValueText,
@@ -123,7 +127,8 @@ impl Runtime {
         let (mut policies, mut threads) = (Vec::new(), Vec::new());
         for (number, (spec, device)) in workers.iter().zip(devices.of_groups()).enumerate() {
             // Channel 0 is not of the runtime.
-            let peers = Peers::new(ranks.map(|ranks| ranks.channel(number as u32 + 1)));
+            let channel = ranks.map(|ranks| ranks.channel(number as u32 + 1));
+            let peers = Peers::new(channel, options.shard_optimizer);
             let (worker, thread) = Worker::spawn(spec, options, device, &peers)?;
             threads.push(thread);
             policies.extend(spec.policies.iter().enumerate().map(|(slot, policy)| Policy {
@@ -350,11 +355,14 @@ impl Policy {
     ///
     /// See [`RuntimeError`].
     pub async fn save(&self, dir: &Path) -> Result<(), RuntimeError> {
-        let (dir, worker) = (dir.to_owned(), self.worker.name.to_string());
-        let job = move |member: &mut Member| {
-            member.save(&dir).map_err(|e| RuntimeError::Model { worker, source: e })
-        };
-        self.worker.queue.at_barrier(self.slot, job).await
+        let dir = dir.to_owned();
+        self.on_model(move |member| member.save(&dir)).await
+    }
+
+    /// Takes part in [`Policy::save`] of rank 0; every other rank calls this meanwhile.
+    #[doc(hidden)]
+    pub async fn share(&self) -> Result<(), RuntimeError> {
+        self.on_model(|member| member.share()).await
     }
 
     /// Restores weights, moments and version from a directory that [`Policy::save`] wrote.
@@ -363,11 +371,8 @@ impl Policy {
     ///
     /// See [`RuntimeError`].
     pub async fn load(&self, dir: &Path) -> Result<(), RuntimeError> {
-        let (dir, worker) = (dir.to_owned(), self.worker.name.to_string());
-        let job = move |member: &mut Member| {
-            member.load(&dir).map_err(|e| RuntimeError::Model { worker, source: e })
-        };
-        self.worker.queue.at_barrier(self.slot, job).await
+        let dir = dir.to_owned();
+        self.on_model(move |member| member.load(&dir)).await
     }
 
     /// Computes the SHA-256 over every weight of the policy, in checkpoint order. It is equal exactly when the weights
@@ -377,9 +382,17 @@ impl Policy {
     ///
     /// See [`RuntimeError`].
     pub async fn fingerprint(&self) -> Result<String, RuntimeError> {
+        self.on_model(|member| member.fingerprint()).await
+    }
+
+    /// Runs an operation on files and weights. A barrier (RT-1).
+    async fn on_model<T: Send + 'static>(
+        &self,
+        operation: impl FnOnce(&mut Member) -> Result<T, ModelError> + Send + 'static,
+    ) -> Result<T, RuntimeError> {
         let worker = self.worker.name.to_string();
-        let job = |member: &mut Member| {
-            member.fingerprint().map_err(|e| RuntimeError::Model { worker, source: e })
+        let job = move |member: &mut Member| {
+            operation(member).map_err(|source| RuntimeError::Model { worker, source })
         };
         self.worker.queue.at_barrier(self.slot, job).await
     }

@@ -1,19 +1,26 @@
 //! AdamW on the parameters of one model, in place, with its state.
 
-use std::borrow::Cow;
+mod shards;
 
+use std::borrow::Cow;
+use std::ops::Range;
+
+use crate::model::gradients::common;
 use crate::model::ops::{Cpu, Ops};
-use crate::model::save::Entry;
 use crate::model::weights::Shards;
 use crate::model::{Gradients, ModelError, ModelErrorKind, Params};
 use crate::runtime::OptimOptions;
+use crate::runtime::peers::Peers;
+pub(crate) use shards::Moments;
 
 /// Moments of parameters, and the number of steps.
 pub(crate) struct Optimizer<O: Ops = Cpu> {
     options: OptimOptions,
     ops: O,
     params: Params<O>,
-    /// Moments, in arrays with the places of the parameters.
+    /// Ranks that may each have the moments of a shard of the parameters.
+    peers: Peers,
+    /// Moments of the parameters in [`Optimizer::own`], with their places there.
     m: O::Sums,
     v: O::Sums,
     /// Array of zeros for the gradients of the next step, if there is one already.
@@ -21,21 +28,22 @@ pub(crate) struct Optimizer<O: Ops = Cpu> {
     pub(crate) step: u64,
 }
 
-/// Moments in host memory, in arrays with the places of the parameters.
-pub(crate) struct Moments<'a, O: Ops> {
-    params: &'a Params<O>,
-    both: [Cow<'a, [f32]>; 2],
-}
-
 impl<O: Ops> Optimizer<O> {
-    /// Creates zero moments.
+    /// Creates zero moments, which `peers` may divide among them.
     pub(crate) fn new(
         ops: &O,
         options: OptimOptions,
         params: Params<O>,
+        peers: Peers,
     ) -> Result<Self, ModelError> {
-        let (m, v) = (ops.sums(params.elements())?, ops.sums(params.elements())?);
-        Ok(Self { options, ops: ops.clone(), params, m, v, zeros: None, step: 0 })
+        let own = peers.own(params.elements()).len();
+        let (m, v) = (ops.sums(own)?, ops.sums(own)?);
+        Ok(Self { options, ops: ops.clone(), params, peers, m, v, zeros: None, step: 0 })
+    }
+
+    /// Returns the range of the parameters whose moments are here.
+    fn own(&self) -> Range<usize> {
+        self.peers.own(self.params.elements())
     }
 
     /// Creates gradients of zeros for the optimized parameters.
@@ -63,43 +71,61 @@ impl<O: Ops> Optimizer<O> {
         }
         self.step += 1;
         let (adamw, scale) = self.options.step(lr, norm);
-        let Self { ops, params, m, v, step, .. } = self;
-        ops.adamw(&adamw, (*step, scale), &mut params.write(), &mut grad, [m, v])?;
+        let own = self.own();
+        let Self { ops, params, peers, m, v, step, .. } = self;
+        let mut weights = params.write();
+        ops.adamw(&adamw, (*step, scale), own, (&mut weights, &mut grad), [m, v])?;
+        peers.spread(ops, &mut weights, elements)?;
+        drop(weights);
         self.zeros = self.ops.reuse(grad);
         Ok(())
     }
 
-    /// Reads the moments.
+    /// Reads the moments, those of other ranks as they are written.
     pub(crate) fn moments(&self) -> Result<Moments<'_, O>, ModelError> {
-        let both = [self.ops.read_sums(&self.m)?, self.ops.read_sums(&self.v)?];
-        Ok(Moments { params: &self.params, both })
+        let both = self.read()?;
+        Ok(Moments::new(&self.params, both, self.peers.clone()))
     }
 
-    /// Restores the moments and the number of steps.
+    /// Sends the moments of this rank to rank 0, which writes those of all.
+    pub(crate) fn share(&self) -> Result<(), ModelError> {
+        match self.peers.of_shards() {
+            Some(channel) => shards::serve(channel, &self.read()?, self.own().start),
+            None => Ok(()),
+        }
+    }
+
+    fn read(&self) -> Result<[Cow<'_, [f32]>; 2], ModelError> {
+        Ok([self.ops.read_sums(&self.m)?, self.ops.read_sums(&self.v)?])
+    }
+
+    /// Restores the moments of this rank and the number of steps.
     pub(crate) fn restore(&mut self, saved: &Shards, step: u64) -> Result<(), ModelError> {
         self.step = step;
+        let own = self.own();
         let read = |kind: &str| {
-            let mut values = vec![0.0; self.params.elements()];
+            let mut values = vec![0.0; own.len()];
             for (name, var) in self.params.vars() {
-                saved.fill(&format!("{kind}.{name}"), var.dims(), &mut values[var.range()])?;
+                let (place, name) = (var.range(), format!("{kind}.{name}"));
+                let here = common(&place, &own);
+                if here.is_empty() {
+                    continue;
+                }
+                let to = &mut values[here.start - own.start..here.end - own.start];
+                if here == place {
+                    saved.fill(&name, var.dims(), to)?;
+                } else {
+                    let mut whole = vec![0.0; place.len()];
+                    saved.fill(&name, var.dims(), &mut whole)?;
+                    let from = here.start - place.start;
+                    to.copy_from_slice(&whole[from..from + here.len()]);
+                }
             }
             self.ops.sums_of(values)
         };
         let (m, v) = (read("m")?, read("v")?);
         (self.m, self.v) = (m, v);
         Ok(())
-    }
-}
-
-impl<O: Ops> Moments<'_, O> {
-    /// Returns the moments for writing.
-    pub(crate) fn entries(&self) -> Vec<Entry<'_>> {
-        let [m, v] = &self.both;
-        let both = self.params.vars().iter().flat_map(|(name, var)| {
-            [("m", &m[var.range()]), ("v", &v[var.range()])]
-                .map(|(kind, of)| Entry::slice(format!("{kind}.{name}"), var.dims(), of))
-        });
-        both.collect()
     }
 }
 

@@ -4,30 +4,87 @@
 //! ranks, so that all have the same bits, which differ by rounding from those of another number of ranks.
 
 use std::ops::Range;
+#[cfg(feature = "cuda")]
+use std::sync::Arc;
 
-use crate::dist::{Channel, RankError};
+use rayon::{ThreadPool, ThreadPoolBuilder};
+
+use crate::dist::{Channel, RankError, parts};
 use crate::loss::{PolicyLoss, ValueLoss};
 use crate::model::ops::Ops;
+#[cfg(feature = "cuda")]
+use crate::model::ops::Transfer;
+use crate::model::values::ALIGN;
 use crate::model::{Gradients, ModelError, ModelErrorKind, Params};
+use crate::runtime::RuntimeError;
 
 /// The ranks on which a worker group is; none beside this process by default.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Peers(Option<Channel>);
+pub(crate) struct Peers {
+    channel: Option<Channel>,
+    /// True if each rank has the moments of a shard of the parameters (ZeRO-1), not of all.
+    sharded: bool,
+    /// Connection of the devices of the ranks, if they have one.
+    #[cfg(feature = "cuda")]
+    transfer: Option<Arc<dyn Transfer>>,
+}
 
 impl Peers {
-    /// Creates the ranks that share a channel.
-    pub(crate) fn new(channel: Option<Channel>) -> Self {
-        Self(channel.filter(|channel| channel.size() > 1))
+    /// Creates the ranks that share a channel. With `sharded`, each has a shard of the moments.
+    pub(crate) fn new(channel: Option<Channel>, sharded: bool) -> Self {
+        let channel = channel.filter(|channel| channel.size() > 1);
+        Self { sharded: sharded && channel.is_some(), channel, ..Self::default() }
+    }
+
+    /// Returns the same ranks for arrays in host memory, of which each rank has all moments.
+    pub(crate) fn on_host(&self) -> Self {
+        Self::new(self.channel.clone(), false)
+    }
+
+    /// Returns the same ranks with a connection of their devices.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn with_transfer(&self, transfer: Arc<dyn Transfer>) -> Self {
+        Self { transfer: Some(transfer), ..self.clone() }
     }
 
     /// Returns the channel, if there are other ranks.
     pub(crate) fn channel(&self) -> Option<&Channel> {
-        self.0.as_ref()
+        self.channel.as_ref()
+    }
+
+    /// Returns threads for a worker group that waits for other ranks; `None` if there are none. In the global pool the
+    /// groups of this rank would wait for each other's threads, and other ranks for them.
+    pub(crate) fn threads(&self) -> Result<Option<ThreadPool>, RuntimeError> {
+        if self.channel.is_none() {
+            return Ok(None);
+        }
+        let threads = rayon::current_num_threads();
+        let pool = ThreadPoolBuilder::new().num_threads(threads).build();
+        pool.map(Some).map_err(|error| RuntimeError::Threads { threads, reason: error.to_string() })
+    }
+
+    /// Returns the channel of ranks that shard the moments.
+    pub(crate) fn of_shards(&self) -> Option<&Channel> {
+        self.channel.as_ref().filter(|_| self.sharded)
     }
 
     /// Returns the number of ranks.
     pub(crate) fn size(&self) -> usize {
-        self.0.as_ref().map_or(1, Channel::size)
+        self.channel.as_ref().map_or(1, Channel::size)
+    }
+
+    /// Returns the shard of each rank in an array of parameters.
+    pub(crate) fn shards(&self, elements: usize) -> Vec<Range<usize>> {
+        let aligned = parts(elements / ALIGN, self.size()).into_iter();
+        aligned.map(|part| part.start * ALIGN..part.end * ALIGN).collect()
+    }
+
+    /// Returns the range of an array of parameters whose moments this rank has.
+    pub(crate) fn own(&self, elements: usize) -> Range<usize> {
+        match self.of_shards() {
+            Some(channel) => self.shards(elements)[channel.rank()].clone(),
+            None => 0..elements,
+        }
     }
 
     /// Returns the rows of this rank. Rows are dealt in ranges of about equal numbers of tokens, so that rows with one
@@ -37,7 +94,7 @@ impl Peers {
         lengths: impl Iterator<Item = usize>,
         together: usize,
     ) -> Range<usize> {
-        let Some(channel) = &self.0 else { return 0..lengths.count() };
+        let Some(channel) = &self.channel else { return 0..lengths.count() };
         let lengths: Vec<usize> = lengths.collect();
         let [start, end] = [channel.rank(), channel.rank() + 1]
             .map(|rank| bound(&lengths, together, rank, channel.size()));
@@ -51,28 +108,72 @@ impl Peers {
         compute: impl FnOnce(Range<usize>) -> Result<Vec<Vec<f32>>, ModelError>,
     ) -> Result<Vec<Vec<f32>>, ModelError> {
         let own = compute(self.share(lengths, 1))?;
-        let Some(channel) = &self.0 else { return Ok(own) };
+        let Some(channel) = &self.channel else { return Ok(own) };
         let all = channel.all_gather(&encode(&own)).map_err(lost)?;
         Ok(all.iter().flat_map(|bytes| decode(bytes)).collect())
     }
 
-    /// Combines the gradients of all ranks.
+    /// Combines the gradients of all ranks: those that the moments of this rank belong to.
     pub(crate) fn combine<O: Ops>(
         &self,
         ops: &O,
         gradients: &mut Gradients<'_, O>,
     ) -> Result<(), ModelError> {
-        match &self.0 {
-            None => Ok(()),
-            Some(channel) => {
-                gradients.combine(ops, |values| channel.all_reduce(values).map_err(lost))
-            }
+        let Some(channel) = &self.channel else { return Ok(()) };
+        let shards = self.shards(gradients.elements());
+        let count = |reached: &mut [f32]| channel.all_reduce(reached).map_err(lost);
+        #[cfg(feature = "cuda")]
+        if let Some(transfer) = &self.transfer {
+            return gradients.combine(count, |sums| {
+                ops.reduce(&**transfer, sums, &shards)?;
+                if self.sharded { Ok(()) } else { ops.spread_sums(&**transfer, sums, &shards) }
+            });
         }
+        let mut add = |values: &mut [f32]| match self.sharded {
+            true => channel.reduce_scatter(values, &shards).map_err(lost),
+            false => channel.all_reduce(values).map_err(lost),
+        };
+        gradients.combine(count, |sums| ops.update_sums(sums, &mut add))
+    }
+
+    /// Returns the norm of combined gradients. The squares of each rank's shard are added in the order of ranks, also by a
+    /// rank that has all sums.
+    pub(crate) fn norm<O: Ops>(
+        &self,
+        ops: &O,
+        gradients: &Gradients<'_, O>,
+    ) -> Result<f64, ModelError> {
+        let Some(channel) = &self.channel else { return gradients.norm(ops) };
+        let shards = self.shards(gradients.elements());
+        let squares = |shard: &Range<usize>| gradients.squares(ops, shard.clone());
+        let all: Vec<f64> = match self.sharded {
+            true => self.numbers(&[squares(&shards[channel.rank()])?])?.concat(),
+            false => shards.iter().map(squares).collect::<Result<_, _>>()?,
+        };
+        Ok(all.iter().sum::<f64>().sqrt())
+    }
+
+    /// Sends the parameters of this rank's shard to the other ranks, and receives theirs.
+    pub(crate) fn spread<O: Ops>(
+        &self,
+        ops: &O,
+        weights: &mut O::Weights,
+        elements: usize,
+    ) -> Result<(), ModelError> {
+        let Some(channel) = self.of_shards() else { return Ok(()) };
+        let shards = self.shards(elements);
+        #[cfg(feature = "cuda")]
+        if let Some(transfer) = &self.transfer {
+            return ops.spread_weights(&**transfer, weights, &shards);
+        }
+        ops.update_weights(weights, &mut |values| {
+            channel.all_gather_ranges(values, &shards).map_err(lost)
+        })
     }
 
     /// Returns the numbers of all ranks, in their order.
     pub(crate) fn numbers(&self, own: &[f64]) -> Result<Vec<Vec<f64>>, ModelError> {
-        match &self.0 {
+        match &self.channel {
             None => Ok(vec![own.to_vec()]),
             Some(channel) => channel.all_gather_f64(own).map_err(lost),
         }
@@ -85,7 +186,7 @@ impl Peers {
         params: &Params<O>,
         policy: &str,
     ) -> Result<(), ModelError> {
-        let Some(channel) = &self.0 else { return Ok(()) };
+        let Some(channel) = &self.channel else { return Ok(()) };
         let what = format!(
             "the weights of policy `{policy}` differ after an update; a rank has another build of maverl, or memory that \
              fails"
@@ -95,7 +196,7 @@ impl Peers {
 
     /// Fails unless all ranks have the same bytes, of which they give a hash.
     pub(crate) fn agree(&self, hash: impl FnOnce() -> u64, policy: &str) -> Result<(), ModelError> {
-        let Some(channel) = &self.0 else { return Ok(()) };
+        let Some(channel) = &self.channel else { return Ok(()) };
         let what = format!(
             "the batch of policy `{policy}` differs; episodes must not depend on the machine that plays them"
         );

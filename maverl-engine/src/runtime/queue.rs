@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use rayon::ThreadPool;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use crate::model::ops::Backend;
@@ -42,12 +43,12 @@ impl<T: ?Sized> Clone for Queue<T> {
 }
 
 impl<T: ?Sized + 'static> Queue<T> {
-    /// Starts a thread that owns these models and runs up to `requests` generations at once. `of` returns a model as
-    /// barriers see it.
+    /// Starts a thread that owns these models and runs up to `requests` generations at once, on the threads of a pool or of
+    /// the global one. `of` returns a model as barriers see it.
     pub(crate) fn start<O: Backend, H: Hosted<O>>(
         name: &Arc<str>,
         owned: Vec<H>,
-        engine: Engine<O>,
+        (engine, pool): (Engine<O>, Option<ThreadPool>),
         requests: usize,
         of: fn(&mut H) -> &mut T,
     ) -> Result<(Self, JoinHandle<()>), RuntimeError> {
@@ -55,7 +56,7 @@ impl<T: ?Sized + 'static> Queue<T> {
         let (jobs, queue) = mpsc::channel(requests + 8);
         let thread = std::thread::Builder::new()
             .name(format!("worker {name}"))
-            .spawn(move || serve(owned, engine, queue, of))
+            .spawn(move || serve(owned, (engine, pool), queue, of))
             .map_err(|e| RuntimeError::Model {
                 worker: name.to_string(),
                 source: ModelError::io(format!("no thread: {e}"), e),
@@ -100,7 +101,7 @@ impl<T: ?Sized + 'static> Queue<T> {
 /// back later jobs. The loop ends when every handle is dropped.
 fn serve<T: ?Sized, O: Backend, H: Hosted<O>>(
     mut owned: Vec<H>,
-    mut engine: Engine<O>,
+    (mut engine, pool): (Engine<O>, Option<ThreadPool>),
     mut queue: mpsc::Receiver<Job<T>>,
     of: fn(&mut H) -> &mut T,
 ) {
@@ -124,13 +125,20 @@ fn serve<T: ?Sized, O: Backend, H: Hosted<O>>(
             }
         }
         if !engine.is_idle() {
-            // Runs on a thread of the pool, which then need not be woken for each kernel.
-            rayon::scope(|_| engine.step(owned.iter().map(Hosted::model)));
+            on(pool.as_ref(), || engine.step(owned.iter().map(Hosted::model)));
         } else if let Some((at, job)) = barrier.take() {
             engine.forget(at);
             owned.iter().for_each(|owned| owned.model().decoder.unpack());
             let owned = &mut owned[at];
-            rayon::scope(|_| job(of(owned)));
+            on(pool.as_ref(), || job(of(owned)));
         }
+    }
+}
+
+/// Runs work on a thread of a pool, or of the global one, so that no thread need be woken for each kernel.
+fn on(pool: Option<&ThreadPool>, work: impl FnOnce() + Send) {
+    match pool {
+        Some(pool) => pool.install(work),
+        None => rayon::scope(|_| work()),
     }
 }

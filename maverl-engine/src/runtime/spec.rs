@@ -11,6 +11,8 @@ use crate::loss::ValueLimits;
 use crate::model::lora::{Patterns, linear_names};
 use crate::model::{HeadKind, HfConfig, LoraConfig, ModelSource};
 use crate::runtime::DeviceChoice;
+#[cfg(feature = "cuda")]
+use crate::runtime::NcclOptions;
 
 /// Options of the machine and of all worker groups. Results depend on `seed` and on the kinds of devices.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,6 +36,11 @@ pub struct RuntimeOptions {
     pub graphs: bool,
     /// Maximum number of tokens of a training micro-batch.
     pub micro_batch_tokens: NonZeroUsize,
+    /// True to divide the moments of the optimizers among ranks (ZeRO-1).
+    pub shard_optimizer: bool,
+    /// NCCL between the GPUs of ranks; `None` for their other connection.
+    #[cfg(feature = "cuda")]
+    pub nccl: Option<NcclOptions>,
 }
 
 impl Default for RuntimeOptions {
@@ -48,6 +55,9 @@ impl Default for RuntimeOptions {
             prefix_cache: true,
             graphs: true,
             micro_batch_tokens: NonZeroUsize::MIN.saturating_add(4095),
+            shard_optimizer: false,
+            #[cfg(feature = "cuda")]
+            nccl: None,
         }
     }
 }

@@ -3,6 +3,7 @@
 mod adapters;
 #[cfg(feature = "cuda")]
 mod device;
+mod ranks;
 
 use super::*;
 use crate::loss::{Correction, Preference, PreferenceOptions};

@@ -60,7 +60,7 @@ impl<O: Backend> Trainer<O> {
             true => model.trainable().clone(),
             false => Params::default().on(ops, false)?,
         };
-        let optimizer = Optimizer::new(ops, spec.optim, params)?;
+        let optimizer = Optimizer::new(ops, spec.optim, params, peers.clone())?;
         let reference = match spec.reference {
             true => Some(model.copy(false)?),
             false => None,
@@ -181,7 +181,8 @@ impl<O: Backend> Trainer<O> {
             combined.map_err(|error| self.failed(&error))?;
         }
         let Back { gradients, joint } = back;
-        let norm = gradients.norm(model.decoder.ops()).map_err(|error| self.failed(&error))?;
+        let norm = self.peers.norm(model.decoder.ops(), &gradients);
+        let norm = norm.map_err(|error| self.failed(&error))?;
         let of_head = joint.as_ref().map_or(Ok(0.0), Joint::norm);
         let of_head = of_head.map_err(|error| self.failed(&error))?;
         if ![totals.policy.loss, norm, of_head].iter().all(|value| value.is_finite()) {

@@ -66,6 +66,9 @@ pub(crate) trait Operations {
     /// Writes policy and critic into a directory.
     fn save(&self, dir: &Path) -> Result<(), ModelError>;
 
+    /// Sends the moments of this rank to rank 0, which saves policy and critic.
+    fn share(&self) -> Result<(), ModelError>;
+
     /// Writes weights of the policy alone into a directory.
     fn publish(&self, dir: &Path, weights: Published) -> Result<(), ModelError>;
 
@@ -173,6 +176,11 @@ impl<O: Backend> Operations for Owned<O> {
         self.critic.as_ref().map_or(Ok(()), |critic| critic.save(dir))
     }
 
+    fn share(&self) -> Result<(), ModelError> {
+        self.trainer.share()?;
+        self.critic.as_ref().map_or(Ok(()), Critic::share)
+    }
+
     fn publish(&self, dir: &Path, weights: Published) -> Result<(), ModelError> {
         self.model.decoder.ops().host(&self.model)?.save(dir)?;
         match weights {
@@ -272,8 +280,11 @@ impl Worker {
         options: &RuntimeOptions,
         peers: &Peers,
     ) -> Result<(Self, JoinHandle<()>), RuntimeError> {
+        let peers = peers.connect(device, options);
+        let peers =
+            peers.map_err(|source| RuntimeError::Model { worker: worker.name.clone(), source })?;
         let device = &device.fork().with_graphs(options.graphs);
-        let (worker, thread) = Self::on(device, worker, options, peers)?;
+        let (worker, thread) = Self::on(device, worker, options, &peers)?;
         Ok((Self { usage: Some(Arc::clone(device.kernels().usage())), ..worker }, thread))
     }
 
@@ -307,7 +318,8 @@ impl Worker {
         let (work, blocks) = (engine.work().into(), engine.blocks());
         let requests = options.max_requests.get();
         let member = Owned::<O>::member;
-        let (queue, thread) = Queue::start(&name, owned, engine, requests, member)?;
+        let threads = peers.threads()?;
+        let (queue, thread) = Queue::start(&name, owned, (engine, threads), requests, member)?;
         let worker = Self {
             name,
             tokenizer,

@@ -190,9 +190,14 @@ impl<T> Clone for Slice<'_, T> {
 
 impl<T> Copy for Slice<'_, T> {}
 
-impl<T> Slice<'_, T> {
-    /// Returns the address of the first.
-    pub(super) fn address(&self) -> u64 {
+impl<'a, T> Slice<'a, T> {
+    /// Returns the slice as bytes.
+    pub fn bytes(self) -> Slice<'a, u8> {
+        Slice { at: self.at, len: self.len * size_of::<T>(), of: PhantomData }
+    }
+
+    /// Returns the address in the machine's memory.
+    pub fn address(&self) -> u64 {
         self.at
     }
 
@@ -229,10 +234,25 @@ impl<T> Slice<'_, T> {
     }
 }
 
-impl<T> SliceMut<'_, T> {
-    /// Returns the address of the first.
-    pub(super) fn address(&self) -> u64 {
+impl<'a, T> SliceMut<'a, T> {
+    /// Returns the slice as bytes.
+    pub fn bytes(self) -> SliceMut<'a, u8> {
+        SliceMut { at: self.at, len: self.len * size_of::<T>(), of: PhantomData }
+    }
+
+    /// Returns the address in the machine's memory.
+    pub fn address(&self) -> u64 {
         self.at
+    }
+
+    /// Divides the slice at an element.
+    ///
+    /// # Panics
+    ///
+    /// If it is not within the slice, or is not at a multiple of 16 bytes.
+    pub fn split(self, element: usize) -> (Self, Self) {
+        let (at, len) = part::<T>(self.at, self.len, element..self.len);
+        (Self { len: element, ..self }, Self { at, len, of: PhantomData })
     }
 
     /// Returns the number of elements.

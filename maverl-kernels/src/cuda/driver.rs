@@ -354,6 +354,15 @@ impl Machine for Driver {
         Ok(self.stream.record_event(Some(sys::CUevent_flags::CU_EVENT_DEFAULT))?)
     }
 
+    fn reached(&self, event: &CudaEvent) -> Result<bool, CudaError> {
+        Ok(event.try_is_complete()?)
+    }
+
+    fn stream(&self) -> Result<u64, CudaError> {
+        self.stream.context().bind_to_thread()?;
+        Ok(self.stream.cu_stream() as u64)
+    }
+
     fn elapsed(&self, from: &CudaEvent, to: &CudaEvent) -> Result<f32, CudaError> {
         Ok(from.elapsed_ms(to)?)
     }

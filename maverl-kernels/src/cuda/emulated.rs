@@ -208,6 +208,14 @@ impl Machine for Emulated {
         Ok(Instant::now())
     }
 
+    fn reached(&self, _: &Instant) -> Result<bool, EmulateError> {
+        Ok(true)
+    }
+
+    fn stream(&self) -> Result<u64, EmulateError> {
+        Ok(0)
+    }
+
     fn elapsed(&self, from: &Instant, to: &Instant) -> Result<f32, EmulateError> {
         Ok(to.duration_since(*from).as_secs_f32() * 1e3)
     }

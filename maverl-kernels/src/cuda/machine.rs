@@ -160,6 +160,13 @@ pub trait Machine {
     /// Records the point after everything launched so far.
     fn record(&self) -> Result<Self::Event, Self::Error>;
 
+    /// Returns true if a point is reached. Does not wait.
+    fn reached(&self, event: &Self::Event) -> Result<bool, Self::Error>;
+
+    /// Returns the handle of the stream on which everything is launched, for libraries that launch work of their own there,
+    /// and makes the device the one of the calling thread. 0 is the stream of a machine that has none.
+    fn stream(&self) -> Result<u64, Self::Error>;
+
     /// Returns the milliseconds between two points, after the second is reached.
     fn elapsed(&self, from: &Self::Event, to: &Self::Event) -> Result<f32, Self::Error>;
 }

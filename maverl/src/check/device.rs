@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::diagnostic::{Problems, key, path};
 use super::team::Member;
 use super::{Config, Plan, worker};
-use crate::config::{Device, Dtype, RuntimeConfig};
+use crate::config::{Device, Dtype, RuntimeConfig, Transport};
 use crate::model::{HfConfig, ModelFiles};
 use crate::plan::{DeviceMemory, bytes};
 use crate::runtime::{DeviceChoice, RuntimeOptions, WorkerSpec};
@@ -44,6 +44,14 @@ pub(super) fn check(plan: &Plan, problems: &mut Problems<'_>) {
         if let Some(device) = spec.device {
             usable(&path(["worker_groups", &spec.name, "device"]), device, &[spec], problems);
         }
+    }
+    let device = |spec: &WorkerSpec| spec.device.unwrap_or(plan.runtime.device.0);
+    let may_be_gpu = |spec| matches!(device(spec), DeviceChoice::Cuda(_) | DeviceChoice::Auto);
+    if plan.config.dist.transport == Transport::Nccl && !specs.iter().any(may_be_gpu) {
+        let message =
+            "`dist.transport` is \"nccl\", which connects GPUs, and no worker group is on one";
+        let help = "write `dist.transport = \"tcp\"`, or `runtime.device = \"cuda\"`";
+        problems.value(&path(["dist", "transport"]), message.to_owned(), help.to_owned());
     }
 }
 
@@ -151,6 +159,21 @@ fn predicted(_: &WorkerSpec, _: DeviceChoice, _: &RuntimeOptions) -> Option<Devi
     None
 }
 
+/// Returns a warning about a plan that fits the memory of a device if ranks divide its moments; `None` if they do not, or no
+/// number of ranks is enough.
+fn divided(plan: &Plan, [peak, moments, memory]: [u64; 3], device: DeviceChoice) -> Option<String> {
+    let left = memory.checked_sub(peak.saturating_sub(moments)).filter(|&left| left > 0)?;
+    plan.config.dist.shard_optimizer.then(|| {
+        format!(
+            "the plan takes {} of the memory of {device}, which has {} to give, on one rank; with its moments divided \
+             (`dist.shard_optimizer`), it fits on {} ranks or more",
+            bytes(peak),
+            bytes(memory),
+            moments.div_ceil(left)
+        )
+    })
+}
+
 /// Compares the worker groups on a device with its memory. Returns a warning about keys and values of the default size.
 fn compare(
     plan: &Plan,
@@ -163,12 +186,17 @@ fn compare(
     let sum = |part: fn(&DeviceMemory) -> u64| on.iter().map(|of| part(of)).sum::<u64>();
     let (peak, there, device) = (sum(|of| of.peak_bytes), bytes(memory), device.0);
     if peak > memory {
+        let moments = sum(|of| of.moment_bytes);
+        let divided = divided(plan, [peak, moments, memory], device);
+        if divided.is_some() {
+            return divided;
+        }
         let message = format!(
             "the plan takes {} of the memory of {device}, which has {there} to give: weights {}, moments {}, adapters, \
              references and critics {}, gradients {}, activations {}",
             bytes(peak),
             bytes(sum(|of| of.weight_bytes)),
-            bytes(sum(|of| of.moment_bytes)),
+            bytes(moments),
             bytes(sum(|of| of.other_bytes)),
             bytes(sum(|of| of.gradient_bytes)),
             bytes(sum(|of| of.activation_bytes)),
@@ -249,14 +277,14 @@ mod tests {
         // What is on another device takes nothing of this one.
         let elsewhere = DeviceMemory { device: Device(DeviceChoice::Cuda(1)), ..memory(50) };
         plan.device_memory = vec![memory(1), elsewhere, memory(2)];
-        let told = |gib: u64| {
+        let told = |plan: &Plan, gib: u64| {
             let mut problems = Problems::new(&layers);
-            let warning = compare(&plan, GPU, gib << 30, &mut problems);
+            let warning = compare(plan, GPU, gib << 30, &mut problems);
             let found = problems.finish(Some(())).err().unwrap_or_default();
             let text = found.iter().map(|problem| format!("{problem:?}")).collect::<String>();
             (warning, text)
         };
-        let (_, error) = told(13);
+        let (_, error) = told(&plan, 13);
         for part in [
             "takes 14.00 GiB",
             "memory of cuda:0, which has 13.00 GiB",
@@ -266,13 +294,18 @@ mod tests {
         ] {
             assert!(error.contains(part), "{part}: {error}");
         }
-        let (warning, error) = told(20);
+        let (warning, error) = told(&plan, 20);
         assert_eq!(error, "");
         let warning = warning.unwrap();
         assert!(
             warning.contains("up to 12.00 GiB") && warning.contains("kv_mib = 3072"),
             "{warning}"
         );
-        assert_eq!(told(23), (None, String::new()));
+        assert_eq!(told(&plan, 23), (None, String::new()));
+        // Ranks that divide the moments need less each.
+        plan.config.dist.shard_optimizer = true;
+        let (warning, error) = told(&plan, 13);
+        assert!(warning.unwrap().contains("fits on 2 ranks or more"), "{error}");
+        assert!(told(&plan, 8).1.contains("takes 14.00 GiB"));
     }
 }

@@ -8,6 +8,17 @@ use crate::settings::Settings;
 /// Largest number of seconds: a week.
 const WEEK: f64 = 604_800.0;
 
+/// Transports of gradients and weights between ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Transport {
+    /// TCP between the processes, also from and to GPUs.
+    #[default]
+    Tcp,
+    /// NCCL between GPUs; all else over TCP.
+    Nccl,
+}
+
 /// `[dist]`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
 #[serde(default, deny_unknown_fields)]
@@ -23,4 +34,9 @@ pub struct DistConfig {
     /// Seconds within which all ranks must have started.
     #[setting(default = 300.0, range = 0.5..=WEEK)]
     pub join_s: f64,
+    /// Transport of gradients and weights between ranks.
+    pub transport: Transport,
+    /// Divide the moments of the optimizers among the ranks (ZeRO-1).
+    #[setting(default = false)]
+    pub shard_optimizer: bool,
 }

@@ -38,7 +38,7 @@ pub use critic::{
     MixerTrunk, Normalize, Trunk,
 };
 pub use device::{Device, WorkerGroupConfig};
-pub use dist::DistConfig;
+pub use dist::{DistConfig, Transport};
 pub use endpoint::EndpointConfig;
 pub use eval::EvalConfig;
 pub use instance::{Chosen, Instance};

@@ -1,5 +1,8 @@
 //! The options of the engine for a plan: every conversion from the types of a configuration to those of `maverl-engine`.
 
+#[cfg(feature = "cuda")]
+use std::time::Duration;
+
 use maverl_engine::loss::{
     self, BuiltinSurrogate, Clipped, LossOptions, PolicyToken, Preference, PreferenceOptions,
     ValueLimits,
@@ -9,10 +12,15 @@ use maverl_engine::runtime::{
     RuntimeOptions, WorkerSpec,
 };
 
+#[cfg(feature = "cuda")]
+use maverl_engine::runtime::NcclOptions;
+
 use super::{
     AdapterPlan, AlgorithmPlan, CriticPlan, LoraConfig, LossPlan, OptimPlan, Plan, PreferencePlan,
     Sampling, WorkerPlan,
 };
+#[cfg(feature = "cuda")]
+use crate::config::Transport;
 use crate::config::{
     Aggregation, CispoPlan, ClipPlan, CorrectionPlan, CpgdPlan, Kl, KlIn, LoraPlan, Normalize,
     PairLoss, Preset, Ratio, RuntimeConfig, SapoPlan, SurrogatePlan, TargetModules, Trunk,
@@ -62,6 +70,13 @@ impl Plan {
     pub fn runtime_options(&self) -> RuntimeOptions {
         let mut options = RuntimeOptions::from(&self.runtime);
         options.seed = self.seed;
+        options.shard_optimizer = self.config.dist.shard_optimizer;
+        #[cfg(feature = "cuda")]
+        if self.config.dist.transport == Transport::Nccl {
+            let mut nccl = NcclOptions::default();
+            nccl.timeout = Duration::from_secs_f64(self.config.dist.timeout_s);
+            options.nccl = Some(nccl);
+        }
         options
     }
 }

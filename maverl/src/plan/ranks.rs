@@ -106,7 +106,11 @@ impl RanksSummary {
     ) -> Self {
         let summary = plan.summary();
         let numbers = |of: fn(&WorkerSummary) -> u64| summary.workers.iter().map(of);
-        let moment_bytes: u64 = numbers(|worker| worker.moment_bytes).sum();
+        let all_moments: u64 = numbers(|worker| worker.moment_bytes).sum();
+        let moment_bytes = match plan.config.dist.shard_optimizer {
+            true => all_moments.div_ceil(ranks.max(1)),
+            false => all_moments,
+        };
         let gradient_bytes = numbers(|worker| worker.gradient_bytes).max().unwrap_or(0);
         let activation_bytes = numbers(|worker| worker.activation_bytes).max().unwrap_or(0);
         let weight_bytes = weights(&summary, device.is_some());
@@ -122,9 +126,9 @@ impl RanksSummary {
         let tokens_per_rank = tokens_of(tasks_per_rank);
         let others = ranks.saturating_sub(1);
         let episode_bytes = tokens_per_rank.saturating_mul(TOKEN).saturating_mul(others);
-        // Gradients are as large as one of the two moments.
-        let once = (u128::from(moment_bytes / 2) * 2 * u128::from(others)
-            / u128::from(ranks.max(1))) as u64;
+        // Gradients are as large as one of the two moments. Ranks that shard the moments send weights in place of the sums.
+        let once = (u128::from(all_moments / 2) * 2 * u128::from(others) / u128::from(ranks.max(1)))
+            as u64;
         let sum_bytes = once.saturating_mul(summary.step.optimizer_steps);
         let bandwidth = bandwidth.or(device.map(|device| device.network)).unwrap_or(1.25 * GB);
         let largest = numbers(|worker| worker.parameters).max().unwrap_or(0);
@@ -167,7 +171,7 @@ impl RanksSummary {
         if let Some(memory) = self.device_bytes.filter(|&memory| memory < self.rank_bytes) {
             limits.push(format!(
                 "a rank needs {} and a device has {}: lower `runtime.kv_mib` or `runtime.micro_batch_tokens`, set \
-                 `gradient_checkpointing`, or train adapters",
+                 `gradient_checkpointing` or `dist.shard_optimizer`, or train adapters",
                 bytes(self.rank_bytes),
                 bytes(memory)
             ));
@@ -261,6 +265,17 @@ mod tests {
         assert_eq!(on(1024).sum_bytes, (u128::from(moments) * 1023 / 1024) as u64 * steps);
         let seconds = (on(4).sum_bytes + on(4).episode_bytes) as f64 / 50e9;
         assert!((on(4).communication_s - seconds).abs() <= 1e-12 * seconds);
+    }
+
+    #[test]
+    fn ranks_that_shard_the_moments_have_their_part_of_them_and_send_as_much() {
+        let mut plan = large();
+        let whole = RanksSummary::new(&plan, 8, None, None);
+        plan.config.dist.shard_optimizer = true;
+        let part = RanksSummary::new(&plan, 8, None, None);
+        assert_eq!(part.moment_bytes * 8, whole.moment_bytes);
+        assert_eq!(whole.rank_bytes - part.rank_bytes, whole.moment_bytes - part.moment_bytes);
+        assert_eq!(part.sum_bytes, whole.sum_bytes);
     }
 
     #[test]

@@ -20,6 +20,8 @@ enum Command {
     Step(u64),
     /// Evaluation on held-out tasks.
     Evaluate(EvalSpec),
+    /// Save: rank 0 writes.
+    Save,
     /// Return to the checkpoint of a run after so many steps.
     Load(PathBuf, u64),
     /// End of the run.
@@ -62,7 +64,12 @@ impl<W: Trainable> Trainable for Led<W> {
     }
 
     async fn save(&self, draft: &Draft) -> Result<(), TrainError> {
+        self.command(|| Command::Save).await?;
         self.work.save(draft).await
+    }
+
+    async fn share(&self) -> Result<(), TrainError> {
+        self.work.share().await
     }
 
     async fn load(&mut self, checkpoint: &Checkpoint) -> Result<(), TrainError> {
@@ -98,6 +105,7 @@ pub(super) async fn follow<W: Trainable>(mut work: W, peers: &Peers) -> Result<R
             Command::Evaluate(spec) => {
                 work.evaluate(&spec).await?;
             }
+            Command::Save => work.share().await?,
             Command::Load(run, step) => {
                 let checkpoint = Checkpoints::of(&run).open(Which::Step(step))?;
                 work.load(&checkpoint).await?;

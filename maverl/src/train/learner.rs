@@ -317,6 +317,14 @@ impl Learner {
         }
     }
 
+    /// Takes part in saving, which rank 0 does.
+    pub(super) async fn share(&self) -> Result<(), TrainError> {
+        for policy in &self.policies {
+            policy.share().await?;
+        }
+        Ok(())
+    }
+
     /// Loads policies, mixer and state of a checkpoint.
     pub(super) async fn load(
         &mut self,

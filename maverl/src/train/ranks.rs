@@ -312,9 +312,11 @@ fn leaves(path: &mut Vec<String>, value: &serde_json::Value, facts: &mut BTreeMa
         }
         return;
     }
-    let of_machine = match path.first().map(String::as_str) {
-        Some("base" | "dist") => true,
-        Some("runtime") => may_change(path),
+    let names: Vec<&str> = path.iter().map(String::as_str).collect();
+    let of_machine = match names.as_slice() {
+        ["dist", "shard_optimizer" | "transport"] => false,
+        ["base" | "dist", ..] => true,
+        ["runtime", ..] => may_change(path),
         _ => false,
     };
     if !of_machine {

@@ -23,6 +23,10 @@ pub(super) trait Trainable {
     async fn evaluate(&self, spec: &EvalSpec) -> Result<Vec<Episode>, TrainError>;
     /// Saves every policy.
     async fn save(&self, draft: &Draft) -> Result<(), TrainError>;
+    /// Takes part in saving, which rank 0 does.
+    async fn share(&self) -> Result<(), TrainError> {
+        Ok(())
+    }
     /// Loads every policy.
     async fn load(&mut self, checkpoint: &Checkpoint) -> Result<(), TrainError>;
 }

@@ -231,6 +231,10 @@ impl Trainable for Training<'_> {
         self.learner.save(draft).await
     }
 
+    async fn share(&self) -> Result<(), TrainError> {
+        self.learner.share().await
+    }
+
     async fn load(&mut self, checkpoint: &Checkpoint) -> Result<(), TrainError> {
         self.servers.forget();
         self.learner.load(self.plan, checkpoint).await

@@ -3,6 +3,7 @@
 //! Weights, activations, keys and values are bf16; the residual stream and sums are f32.
 
 mod backend;
+mod between;
 mod decoding;
 mod memory;
 mod operations;

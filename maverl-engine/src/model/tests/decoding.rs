@@ -140,7 +140,8 @@ fn change(ops: &Device<Emulated>, params: &Params<Device<Emulated>>, host: &Para
     let (mut m, mut v) = (ops.sums(n).unwrap(), ops.sums(n).unwrap());
     let cfg = AdamW { lr: 0.05, beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.01 };
     let mut weights = params.write();
-    ops.adamw(&cfg, (1, 1.0), &mut weights, &mut gradients, [&mut m, &mut v]).unwrap();
+    let both = (&mut *weights, &mut gradients);
+    ops.adamw(&cfg, (1, 1.0), 0..n, both, [&mut m, &mut v]).unwrap();
 }
 
 #[test]

@@ -94,7 +94,7 @@ impl<O: Backend> Joint<'_, O> {
 
     /// Adds the gradients and the sums of the other ranks to those of this step.
     pub(crate) fn combine(&mut self, peers: &Peers, before: ValueLoss) -> Result<(), ModelError> {
-        peers.combine(&Cpu::default(), &mut self.gradients)?;
+        peers.on_host().combine(&Cpu::default(), &mut self.gradients)?;
         let all = peers.value_loss(self.totals.value)?;
         self.totals.value = before;
         self.totals.value += all;

@@ -17,10 +17,12 @@ impl<O: Backend> Trainer<O> {
     /// Writes moments and counters into `dir/optimizer.safetensors`.
     pub(crate) fn save(&self, dir: &Path) -> Result<(), ModelError> {
         let counters = halves(self.optimizer.step, self.version);
-        let mut entries = vec![Entry::slice("counters", &[4], &counters)];
         let moments = self.optimizer.moments()?;
+        let mut entries = vec![Entry::slice("counters", &[4], &counters)];
         entries.extend(moments.entries());
-        save::one_file(&dir.join("optimizer.safetensors"), &entries)?;
+        let written = save::one_file(&dir.join("optimizer.safetensors"), &entries);
+        drop(entries);
+        moments.end(written)?;
         let Some(reference) = self.reference.as_ref().filter(|_| self.renewed) else {
             return Ok(());
         };
@@ -30,6 +32,11 @@ impl<O: Backend> Trainer<O> {
             ModelError::io(format!("{} cannot be created: {error}", dir.display()), error)
         })?;
         reference.decoder.ops().host(reference)?.save(&dir)
+    }
+
+    /// Sends the moments of this rank to rank 0, which saves the trainer.
+    pub(crate) fn share(&self) -> Result<(), ModelError> {
+        self.optimizer.share()
     }
 
     /// Makes the current weights the reference, if the policy has one.

@@ -1,5 +1,7 @@
 //! AdamW, sums of squares, and other operations on whole arrays.
 
+use std::cmp::Ordering;
+
 use crate::adamw::{AdamW, Rates};
 use crate::cuda::array::{args, expect};
 use crate::cuda::{Kernels, Launch, Machine, Slice, SliceMut};
@@ -80,6 +82,46 @@ impl<M: Machine> Kernels<M> {
             (sums, n) = (next, fewer);
         }
         Ok(self.read(&sums)?[0])
+    }
+
+    /// Adds arrays in order, element by element: `((x_0 + x_1) + x_2) + ..`. The array at the place `own` is `sum`, which
+    /// gets the sums; `others` are those at the other places, one after the other, and are undefined afterwards.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    ///
+    /// # Panics
+    ///
+    /// If the length of `others` is not a multiple of that of `sum`, or that of `sum` not one of 4.
+    pub fn sum_in_order(
+        &self,
+        mut sum: SliceMut<'_, f32>,
+        own: usize,
+        mut others: SliceMut<'_, f32>,
+    ) -> Result<(), M::Error> {
+        let n = sum.len();
+        if n == 0 {
+            return Ok(());
+        }
+        let count = others.len() / n;
+        assert!(own <= count && others.len() == count * n, "sum_in_order: {} of {n}", others.len());
+        assert!(n.is_multiple_of(4), "sum_in_order: {n} elements");
+        if own == 0 {
+            return (0..count).try_for_each(|at| {
+                self.axpy(1.0, others.read().part(at * n..(at + 1) * n), sum.again())
+            });
+        }
+        let (mut first, rest) = others.again().split(n);
+        for at in 1..=count {
+            let x = match at.cmp(&own) {
+                Ordering::Less => rest.read().part((at - 1) * n..at * n),
+                Ordering::Equal => sum.read(),
+                Ordering::Greater => rest.read().part((at - 2) * n..(at - 1) * n),
+            };
+            self.axpy(1.0, x, first.again())?;
+        }
+        self.run("copy", Launch::threads(n / 4), args![first, n / 4, sum])
     }
 
     /// Adds `by` times `x` to `y`.

@@ -101,6 +101,7 @@ tests! {
         rows_of_a_table_are_copied_and_their_gradients_added_in_the_order_of_tokens,
         adamw_on_a_master_in_two_halves_has_the_bits_of_the_cpu,
         sums_over_arrays_agree_with_the_cpu,
+        sums_in_order_have_the_bits_of_the_cpu,
     ];
     rows of &["elementwise.cu"] => [
         rows_are_selected_and_their_gradients_added_in_order,

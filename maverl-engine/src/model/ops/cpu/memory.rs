@@ -39,6 +39,14 @@ impl Memory for Cpu {
         Ok(Cow::Borrowed(of))
     }
 
+    fn update_weights(
+        &self,
+        of: &mut Vec<f32>,
+        f: &mut dyn FnMut(&mut [f32]) -> Done<()>,
+    ) -> Done<()> {
+        f(of)
+    }
+
     fn sums(&self, elements: usize) -> Done<Vec<f32>> {
         Ok(vec![0.0; elements])
     }
@@ -59,7 +67,12 @@ impl Memory for Cpu {
         f(of)
     }
 
-    fn squares(&self, of: &Vec<f32>, parts: impl Iterator<Item = Range<usize>>) -> Done<f64> {
+    fn squares(
+        &self,
+        of: &Vec<f32>,
+        _: Range<usize>,
+        parts: impl Iterator<Item = Range<usize>>,
+    ) -> Done<f64> {
         // Each part by itself: the order of the sum is part of the result.
         Ok(parts.map(|part| sum_of_squares(&of[part])).sum())
     }
@@ -68,11 +81,11 @@ impl Memory for Cpu {
         &self,
         cfg: &AdamW,
         (step, scale): (u64, f32),
-        weights: &mut Vec<f32>,
-        gradients: &mut Vec<f32>,
+        range: Range<usize>,
+        (weights, gradients): (&mut Vec<f32>, &mut Vec<f32>),
         [m, v]: [&mut Vec<f32>; 2],
     ) -> Done<()> {
-        adamw_step(cfg, step, scale, weights, gradients, m, v);
+        adamw_step(cfg, step, scale, &mut weights[range.clone()], &gradients[range], m, v);
         Ok(())
     }
 }

@@ -9,7 +9,7 @@ use maverl_kernels::adamw::AdamW;
 use maverl_kernels::cuda::{DeviceArray, Master, from_bf16};
 
 use super::{Device, Numbers, Runner, failed};
-use crate::model::ops::{Done, Memory};
+use crate::model::ops::{Done, Memory, Transfer};
 
 /// Parameters in a machine's memory.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub struct Halves<M: Runner> {
     /// The parameters in bf16.
     pub(super) high: Numbers<M, u16>,
     /// The rest of their bits, if they are trained.
-    low: Option<Numbers<M, u16>>,
+    pub(super) low: Option<Numbers<M, u16>>,
 }
 
 impl<M: Runner> Memory for Device<M> {
@@ -94,24 +94,71 @@ impl<M: Runner> Memory for Device<M> {
         Ok(Cow::Owned(of.0.as_ref().map(read).transpose()?.unwrap_or_default()))
     }
 
-    fn squares(&self, of: &Self::Sums, _: impl Iterator<Item = Range<usize>>) -> Done<f64> {
-        self.kernels.sum_of_squares(of.read()?).map_err(failed)
+    fn update_sums(
+        &self,
+        of: &mut Self::Sums,
+        f: &mut dyn FnMut(&mut [f32]) -> Done<()>,
+    ) -> Done<()> {
+        let mut values = self.read_sums(of)?.into_owned();
+        f(&mut values)?;
+        *of = Numbers::default();
+        *of = self.sums_of(values)?;
+        Ok(())
+    }
+
+    fn reduce(
+        &self,
+        transfer: &dyn Transfer,
+        of: &mut Self::Sums,
+        ranges: &[Range<usize>],
+    ) -> Done<()> {
+        self.reduce_between(transfer, of, ranges)
+    }
+
+    fn spread_sums(
+        &self,
+        transfer: &dyn Transfer,
+        of: &mut Self::Sums,
+        ranges: &[Range<usize>],
+    ) -> Done<()> {
+        self.spread_between(transfer, of, ranges)
+    }
+
+    fn spread_weights(
+        &self,
+        transfer: &dyn Transfer,
+        of: &mut Halves<M>,
+        ranges: &[Range<usize>],
+    ) -> Done<()> {
+        self.spread_halves(transfer, of, ranges)
+    }
+
+    fn squares(
+        &self,
+        of: &Self::Sums,
+        range: Range<usize>,
+        _: impl Iterator<Item = Range<usize>>,
+    ) -> Done<f64> {
+        self.kernels.sum_of_squares(of.read()?.part(range)).map_err(failed)
     }
 
     fn adamw(
         &self,
         cfg: &AdamW,
         (step, scale): (u64, f32),
-        weights: &mut Halves<M>,
-        gradients: &mut Self::Sums,
+        range: Range<usize>,
+        (weights, gradients): (&mut Halves<M>, &mut Self::Sums),
         [m, v]: [&mut Self::Sums; 2],
     ) -> Done<()> {
         let Halves { high, low: Some(low) } = weights else {
             let what = "an optimizer step on weights that are not trained";
             return Err(super::misused(what));
         };
-        let master = Master { high: high.write()?, low: low.write()? };
+        let halves = [high, low].map(|half| half.write().map(|half| half.part(range.clone())));
+        let [high, low] = halves;
+        let master = Master { high: high?, low: low? };
         let moments = [m.write()?, v.write()?];
-        self.kernels.adamw(cfg, step, scale, master, gradients.write()?, moments).map_err(failed)
+        let gradients = gradients.write()?.part(range);
+        self.kernels.adamw(cfg, step, scale, master, gradients, moments).map_err(failed)
     }
 }

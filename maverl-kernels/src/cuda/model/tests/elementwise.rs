@@ -254,6 +254,27 @@ fn a_split_weight_joins_to_the_same_bits_and_its_high_half_is_the_nearest() {
     }
 }
 
+pub(super) fn sums_in_order_have_the_bits_of_the_cpu<M: Tested>(kernels: &Kernels<M>) {
+    for (count, n) in [(2, 64), (3, 1028), (4, 8), (1, 4)] {
+        let arrays: Vec<Vec<f32>> = (0..count).map(|i| random(i as u64 + 5, n)).collect();
+        let mut want = arrays[0].clone();
+        for array in &arrays[1..] {
+            want.iter_mut().zip(array).for_each(|(sum, x)| *sum += x);
+        }
+        for own in 0..count {
+            let others: Vec<f32> =
+                (0..count).filter(|&at| at != own).flat_map(|at| arrays[at].clone()).collect();
+            let sums = in_every_order(kernels, |kernels: &Kernels<M>| {
+                let mut sum = kernels.array_of(&arrays[own]).unwrap();
+                let mut others = kernels.array_of(&others).unwrap();
+                kernels.sum_in_order(sum.slice_mut(), own, others.slice_mut()).unwrap();
+                bits(&kernels.read(&sum).unwrap())
+            });
+            assert_eq!(sums, bits(&want), "{own} of {count}");
+        }
+    }
+}
+
 pub(super) fn sums_over_arrays_agree_with_the_cpu<M: Tested>(kernels: &Kernels<M>) {
     for n in [1, 63, 4097, 70_000] {
         let (x, y) = (random(1, n), random(2, n));

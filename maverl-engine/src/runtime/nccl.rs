@@ -1,0 +1,66 @@
+//! NCCL as the transfer between the devices of a worker group's ranks.
+#![allow(unsafe_code)] // addresses in the memory of devices
+
+use std::sync::Arc;
+
+use maverl_kernels::cuda::{Slice, SliceMut};
+
+use super::peers::{Peers, lost};
+use crate::dist::{Nccl, Span};
+use crate::model::ops::device::{Device, Runner};
+use crate::model::ops::{Done, Transfer};
+use crate::model::{ModelError, ModelErrorKind};
+use crate::runtime::RuntimeOptions;
+
+/// A communicator, and the place of this rank.
+#[derive(Debug)]
+struct Devices {
+    nccl: Nccl,
+    rank: usize,
+    size: usize,
+}
+
+impl Peers {
+    /// Connects the devices of the ranks, if there are others and the options ask for it.
+    pub(crate) fn connect<M: Runner>(
+        &self,
+        device: &Device<M>,
+        options: &RuntimeOptions,
+    ) -> Result<Self, ModelError> {
+        let (Some(channel), Some(nccl)) = (self.channel(), &options.nccl) else {
+            return Ok(self.clone());
+        };
+        // Makes the device the one of this thread.
+        let bound = device.kernels().machine().stream();
+        bound.map_err(|error| ModelError::new(ModelErrorKind::Device, error.to_string()))?;
+        let (rank, size) = (channel.rank(), channel.size());
+        let nccl = Nccl::join(channel, nccl).map_err(lost)?;
+        Ok(self.with_transfer(Arc::new(Devices { nccl, rank, size })))
+    }
+}
+
+impl Transfer for Devices {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.size
+    }
+
+    fn exchange(
+        &self,
+        stream: u64,
+        sends: &[Slice<'_, u8>],
+        receives: &mut [SliceMut<'_, u8>],
+        done: &mut dyn FnMut() -> Done<bool>,
+    ) -> Done<()> {
+        let sends: Vec<Span> =
+            sends.iter().map(|part| Span { at: part.address(), bytes: part.len() }).collect();
+        let receives: Vec<Span> =
+            receives.iter().map(|part| Span { at: part.address(), bytes: part.len() }).collect();
+        let mut done = || done().map_err(|error| error.to_string());
+        // SAFETY: the slices borrow their memory during the call, those that are received into alone.
+        unsafe { self.nccl.exchange(stream, &sends, &receives, &mut done) }.map_err(lost)
+    }
+}
