@@ -41,6 +41,7 @@
 
 mod array;
 mod code;
+mod copies;
 mod counted;
 pub mod cubins;
 mod cublaslt;
@@ -74,8 +75,9 @@ pub use machine::{BLOCK, Element, Launch, Machine, Module, Recorded};
 pub use model::tests as checks;
 pub use model::{
     AdapterTerms, AttentionLayout, BackwardLayout, BlockTables, DecodingPass, Destination,
-    EmbeddingLayout, HeadInput, HeadNorm, KvShape, LinearOutput, LogProbabilities, MODEL, Master,
-    Positions, RopeTables, RowSources, SoftmaxRows, pieces,
+    EmbeddingLayout, FROM_HOST, HeadInput, HeadNorm, KvShape, LinearOutput, LogProbabilities,
+    MODEL, MapOutput, Master, Positions, RopeTables, RowSources, SampledTokens, SoftmaxRows,
+    pieces, together,
 };
 pub use recording::Recording;
 pub use resident::{GroupingOn, PlacesOn, SegmentsOn};

@@ -17,7 +17,7 @@ use maverl_kernels::matmul::Precision;
 
 use crate::model::hf_config::HfConfig;
 use crate::model::linear::{Linear, Lora};
-use crate::model::ops::{Cpu, Ops, Turn};
+use crate::model::ops::{Cpu, DrawnIds, NewTokens, Ops, Turn};
 use crate::model::pool::Pool;
 use crate::model::tape::Rows;
 use crate::model::values::Param;
@@ -32,6 +32,8 @@ pub enum Context<'a, O: Ops = Cpu> {
     Packed(Packing<'a>),
     /// New tokens of each segment, in order, on top of its blocks. Their keys and values are written to the blocks.
     Cached(&'a mut O::Kv, &'a [Segment<'a>]),
+    /// New tokens as above, some of which the device has sampled and the host may not have read.
+    Drawn(&'a mut O::Kv, &'a [Segment<'a>], DrawnIds<'a, O>),
 }
 
 /// A decoder over given weights, on a device.
@@ -251,10 +253,12 @@ impl<O: Ops> Decoder<O> {
         pool: &mut Pool<O>,
     ) -> Result<O::Act, ModelError> {
         self.check(ids, positions)?;
-        match context {
-            Context::Packed(packing) => self.packed(Rows { ids, positions, packing }, pool),
-            Context::Cached(kv, segments) => self.cached(ids, positions, kv, segments, pool),
-        }
+        let (kv, segments, drawn) = match context {
+            Context::Packed(packing) => return self.packed(Rows { ids, positions, packing }, pool),
+            Context::Cached(kv, segments) => (kv, segments, None),
+            Context::Drawn(kv, segments, drawn) => (kv, segments, Some(drawn)),
+        };
+        self.cached(NewTokens { ids, positions, segments, drawn }, kv, pool)
     }
 
     fn packed(&self, rows: Rows<'_>, pool: &mut Pool<O>) -> Result<O::Act, ModelError> {
@@ -332,9 +336,7 @@ impl<O: Ops> Decoder<O> {
     ) -> Result<Projected<O>, ModelError> {
         let (ops, layer) = (&self.ops, &self.layers[index]);
         let h = ops.norm(x, (&layer.input_norm, self.eps()), pool)?;
-        let q = ops.linear(&h, &layer.q, pool)?;
-        let k = ops.linear(&h, &layer.k, pool)?;
-        let v = ops.linear(&h, &layer.v, pool)?;
+        let [q, k, v] = ops.linears(&h, [&layer.q, &layer.k, &layer.v], pool)?;
         pool.give([h]);
         let (q, raw_q) = ops.turn(q, &self.turn_q(layer), at, pool)?;
         let (k, raw_k) = ops.turn(k, &self.turn_k(layer), at, pool)?;
@@ -353,8 +355,7 @@ impl<O: Ops> Decoder<O> {
         let (ops, layer) = (&self.ops, &self.layers[index]);
         let mid = ops.linear_onto(&x, &attended, &layer.o, pool)?;
         let h = ops.norm(&mid, (&layer.post_norm, self.eps()), pool)?;
-        let gate = ops.linear(&h, &layer.gate, pool)?;
-        let up = ops.linear(&h, &layer.up, pool)?;
+        let [gate, up] = ops.linears(&h, [&layer.gate, &layer.up], pool)?;
         let act = ops.swiglu(&gate, &up, pool)?;
         let out = ops.linear_onto(&mid, &act, &layer.down, pool)?;
         pool.give([h, act]);

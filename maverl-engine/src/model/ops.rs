@@ -3,6 +3,7 @@
 //! An operation is a unit of work that a GPU does in one launch or a fixed few; [`Cpu`] composes it of the kernels of
 //! `maverl-kernels`. The device is a type parameter, so that a call costs nothing.
 
+mod arguments;
 mod backend;
 mod cpu;
 #[cfg(feature = "cuda")]
@@ -12,8 +13,9 @@ mod memory;
 use std::fmt::Debug;
 use std::ops::Range;
 
-use maverl_kernels::attention::{Heads, Segment};
+use maverl_kernels::attention::Heads;
 
+pub use arguments::{DrawnIds, FROM_HOST, NewTokens, Targets, Turn};
 pub use backend::{Backend, Choice, KvCache};
 pub(super) use cpu::project;
 pub use cpu::{Buffers, Cpu, Placed};
@@ -48,28 +50,6 @@ impl Buffer for Vec<f32> {
     }
 }
 
-/// Norm and rope of the queries or keys of a layer.
-#[derive(Debug)]
-pub struct Turn<'a, O: Ops> {
-    /// Number of heads.
-    pub heads: usize,
-    /// Weight of the norm of each head, if there is one.
-    pub norm: Option<&'a Param<O>>,
-    /// Constant added to the mean square.
-    pub eps: f32,
-    /// Angles of the positions.
-    pub rope: &'a O::Rope,
-}
-
-/// Target tokens of hidden states.
-#[derive(Debug, Clone, Copy)]
-pub struct Targets<'a> {
-    /// Token ids `[M]`, in the vocabulary.
-    pub ids: &'a [u32],
-    /// Inverse temperatures `[M]`, positive.
-    pub inv_temperature: &'a [f32],
-}
-
 /// Operations on the memory of a device, forward and backward. `N` is the number of tokens of a pass, `D` the width of
 /// the residual stream. Buffers come from a [`Pool`] and may go back there.
 ///
@@ -94,6 +74,8 @@ pub trait Ops: Memory {
     type Placed<'a>: Sync;
     /// Passes of a decoder that the device has recorded.
     type Passes: Debug + Default + Send + Sync;
+    /// Tokens that were sampled and may not have been read.
+    type Drawn: Debug + Send;
 
     /// Returns activations to the pool.
     fn give(spare: &mut Self::Spare, buffers: impl IntoIterator<Item = Self::Act>);
@@ -120,12 +102,7 @@ pub trait Ops: Memory {
     /// # Errors
     ///
     /// If the device fails.
-    fn place_cached<'a>(
-        &self,
-        ids: &'a [u32],
-        positions: &'a [u32],
-        segments: &'a [Segment<'a>],
-    ) -> Done<Self::Placed<'a>>;
+    fn place_cached<'a>(&self, tokens: NewTokens<'a, Self>) -> Done<Self::Placed<'a>>;
 
     /// Computes the hidden states of new tokens from a recorded pass, if the device has or records one: `run` computes a
     /// pass with other operations, keys and values, which record it.
@@ -136,9 +113,8 @@ pub trait Ops: Memory {
     fn decode(
         &self,
         _passes: &Self::Passes,
-        _ids_and_positions: [&[u32]; 2],
+        _tokens: NewTokens<'_, Self>,
         _kv: &mut Self::Kv,
-        _segments: &[Segment<'_>],
         _run: impl FnOnce(&Self, &Self::Placed<'_>, &Self::Kv) -> Done<Self::Act>,
     ) -> Done<Option<Self::Act>> {
         Ok(None)
@@ -219,6 +195,24 @@ pub trait Ops: Memory {
     ///
     /// If the device fails.
     fn linear(&self, x: &Self::Act, map: &Linear<Self>, pool: &mut Pool<Self>) -> Done<Self::Act>;
+
+    /// Computes [`Ops::linear`] of several maps of one input.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    fn linears<const N: usize>(
+        &self,
+        x: &Self::Act,
+        maps: [&Linear<Self>; N],
+        pool: &mut Pool<Self>,
+    ) -> Done<[Self::Act; N]> {
+        let mut ys = [(); N].map(|()| Self::Act::default());
+        for (y, map) in ys.iter_mut().zip(maps) {
+            *y = self.linear(x, map, pool)?;
+        }
+        Ok(ys)
+    }
 
     /// Computes the sum of `onto [N, O]` and a linear map of `x [N, I]`.
     ///

@@ -15,6 +15,8 @@ pub struct EngineStats {
     pub preempted: u64,
     /// Tokens decoded one by one.
     pub decoded: u64,
+    /// Tokens that were computed before it was known that their completion had ended.
+    pub discarded: u64,
     /// Number of forward passes with decoding.
     pub passes: u64,
 }
@@ -36,6 +38,7 @@ impl Sub for EngineStats {
             reused: self.reused - earlier.reused,
             preempted: self.preempted - earlier.preempted,
             decoded: self.decoded - earlier.decoded,
+            discarded: self.discarded - earlier.discarded,
             passes: self.passes - earlier.passes,
         }
     }

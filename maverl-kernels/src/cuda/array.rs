@@ -149,6 +149,21 @@ impl<M: Machine> Kernels<M> {
     }
 }
 
+impl<M: Machine> Kernels<M> {
+    /// Copies an array to the host, after a point in the device's work. What was launched after the point does not write
+    /// it, and need not have finished.
+    pub(super) fn read_at<T: Element>(
+        &self,
+        at: &M::Event,
+        array: &DeviceArray<M, T>,
+    ) -> Result<Vec<T>, M::Error> {
+        match &array.room {
+            Room::Own(own, _) => self.machine.download_at(at, own, array.len),
+            Room::Recorded(_) => panic!("{RECORDED}"),
+        }
+    }
+}
+
 impl<M: Machine, T: Element> DeviceArray<M, T> {
     /// Creates an array at a place that a recording gets an address for.
     pub(super) fn at(at: u64, len: usize) -> Self {

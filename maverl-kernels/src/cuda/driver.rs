@@ -14,6 +14,7 @@ use cudarc::driver::{
 use cudarc::nvrtc::Ptx;
 
 use super::code::Code;
+use super::copies::Copies;
 use super::cublaslt::{CublasLt, CublasLtError, Functions, LibraryProduct, WORKSPACE};
 use super::{ADVANTAGES, Element, Kernels, Launch, Machine, Module, Recorded, nvrtc};
 
@@ -85,6 +86,7 @@ pub struct Driver {
     functions: Arc<BTreeMap<&'static str, CudaFunction>>,
     /// Library of the products of backward passes, or why there is none.
     library: Arc<Result<Products, CublasLtError>>,
+    copies: Arc<Copies>,
 }
 
 /// cuBLASLt with its workspace.
@@ -163,7 +165,8 @@ impl Driver {
                 functions.insert(*name, loaded.load_function(name)?);
             }
         }
-        Ok(Self { stream, functions: Arc::new(functions), library: Arc::new(library) })
+        let copies = Arc::new(Copies::new(context)?);
+        Ok(Self { stream, functions: Arc::new(functions), library: Arc::new(library), copies })
     }
 
     /// Compiles a source by NVRTC for the device of a stream, and runs its kernels on that stream. `file` is its name in
@@ -183,7 +186,8 @@ impl Driver {
             functions.insert(name, loaded.load_function(name)?);
         }
         let library = Arc::new(Err(CublasLtError::Unused));
-        Ok(Self { stream: Arc::clone(stream), functions: Arc::new(functions), library })
+        let (stream, copies) = (Arc::clone(stream), Arc::new(Copies::new(context)?));
+        Ok(Self { stream, functions: Arc::new(functions), library, copies })
     }
 
     /// Returns the version of cuBLASLt, or the reason why it is not used.
@@ -245,6 +249,19 @@ impl Machine for Driver {
             self.stream.memcpy_dtoh(&array.slice(..n), &mut host)?;
         }
         self.stream.synchronize()?;
+        Ok(host)
+    }
+
+    fn download_at<T: Element>(
+        &self,
+        at: &CudaEvent,
+        array: &CudaSlice<T>,
+        n: usize,
+    ) -> Result<Vec<T>, CudaError> {
+        assert!(n <= array.len(), "{n} elements of an array of {}", array.len());
+        let mut host = vec![T::default(); n];
+        // SAFETY: the array is as long, and is borrowed until the copy has ended.
+        unsafe { self.copies.read(at, self.address(array), &mut host) }?;
         Ok(host)
     }
 

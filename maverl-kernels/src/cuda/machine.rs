@@ -8,7 +8,7 @@ use super::cublaslt::{CublasLt, LibraryProduct};
 pub const BLOCK: u32 = 256;
 
 /// Element type of arrays on a machine.
-pub trait Element: Copy + Default + Send + Sync + DeviceRepr + ValidAsZeroBits {}
+pub trait Element: Copy + Default + Send + Sync + DeviceRepr + ValidAsZeroBits + 'static {}
 
 impl Element for f32 {}
 impl Element for f64 {}
@@ -83,7 +83,7 @@ pub trait Machine {
     /// Array in the device's memory.
     type Array<T: Element>: Send + Sync;
     /// Point in the device's work.
-    type Event;
+    type Event: Send + Sync;
     /// Launches that run one after the other by one call.
     type Graph: Send + Sync;
 
@@ -101,6 +101,17 @@ pub trait Machine {
     /// Copies the first `n` elements to the host, after everything launched before has finished.
     fn download<T: Element>(&self, array: &Self::Array<T>, n: usize)
     -> Result<Vec<T>, Self::Error>;
+
+    /// Copies the first `n` elements to the host, after a point in the device's work. What was launched after the point
+    /// does not write them, and need not have finished.
+    fn download_at<T: Element>(
+        &self,
+        _: &Self::Event,
+        array: &Self::Array<T>,
+        n: usize,
+    ) -> Result<Vec<T>, Self::Error> {
+        self.download(array, n)
+    }
 
     /// Copies host elements to the front of an array, after everything launched before has finished.
     fn write<T: Element>(&self, to: &mut Self::Array<T>, host: &[T]) -> Result<(), Self::Error>;

@@ -22,9 +22,9 @@ pub use elementwise::{HeadNorm, Positions, RopeTables};
 pub use embedding::EmbeddingLayout;
 pub use head::HeadInput;
 pub use optimizer::Master;
-pub use products::{AdapterTerms, Destination, LinearOutput, pieces};
+pub use products::{AdapterTerms, Destination, LinearOutput, MapOutput, pieces, together};
 pub use rows::RowSources;
-pub use softmax::{LogProbabilities, SoftmaxRows};
+pub use softmax::{FROM_HOST, LogProbabilities, SampledTokens, SoftmaxRows};
 
 use super::{Kernels, Launch, Machine, Module, Recorded};
 
@@ -70,6 +70,9 @@ pub const MODEL: [Module; 4] = [
             "product_tn_64",
             "product_tn_128",
             "add_pieces",
+            "products_nt_16",
+            "products_nt_64",
+            "add_map_pieces",
         ],
     },
     Module {
@@ -99,7 +102,7 @@ pub const MODEL: [Module; 4] = [
     Module {
         name: "softmax.cu",
         source: &[DEVICE, include_str!("softmax.cu")],
-        kernels: &["softmax_partials", "softmax_rows", "softmax_back", "choose"],
+        kernels: &["softmax_partials", "softmax_rows", "softmax_back", "choose", "sampled_ids"],
     },
 ];
 

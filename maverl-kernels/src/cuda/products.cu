@@ -54,22 +54,23 @@ template <int BK> INLINE int first_step(const Terms& t, int piece) {
 }
 
 // A block computes BM x BN results in steps of BK terms; of its warps, WM share the rows and WN the columns. XT and WT:
-// the left or right matrix lies with its terms in rows. WALK: the block walks all pieces.
+// the left or right matrix lies with its terms in rows. WALK: the block walks all pieces; else it computes all terms, or
+// `apart` one piece, to a place of its own.
 template <int BM, int BN, int BK, int WM, int WN, int STAGES, bool XT, bool WT, bool WALK>
-INLINE void product(const Terms& t, Output out) {
+INLINE void product(const Terms& t, Output out, int tile, int piece, bool apart) {
   constexpr int THREADS = WM * WN * 32, MI = BM / WM / 16, NI = BN / WN / 8, X_BYTES = BM * BK * 2, W_BYTES = BN * BK * 2;
   SHARED_DYN(unsigned char, shared);
   const u32 base = shared_address(shared);
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
 
   // Eight tiles of rows share a column of weights in the cache.
-  int tiles_m = (t.m + BM - 1) / BM, tiles_n = (t.n + BN - 1) / BN, band = blockIdx.x / (8 * tiles_n) * 8;
-  int height = min(8, tiles_m - band), place = blockIdx.x % (8 * tiles_n);
+  int tiles_m = (t.m + BM - 1) / BM, tiles_n = (t.n + BN - 1) / BN, band = tile / (8 * tiles_n) * 8;
+  int height = min(8, tiles_m - band), place = tile % (8 * tiles_n);
   const int m0 = (band + place % height) * BM, n0 = place / height * BN;
 
   const int own = first_step<BK>(t, t.pieces), all = own + (t.k2 + BK - 1) / BK;
-  int piece = blockIdx.z, begin = 0, end = all;
-  if (gridDim.z > 1) {
+  int begin = 0, end = all;
+  if (apart) {
     begin = piece == t.pieces ? own : first_step<BK>(t, piece);
     end = piece == t.pieces ? all : first_step<BK>(t, piece + 1);
     out.f32 += (size_t)piece * t.m * t.n;
@@ -161,7 +162,8 @@ INLINE void product(const Terms& t, Output out) {
   NAME(const bf16* x, const bf16* w, const bf16* x2, const bf16* w2, int m, int n, int k, int k2, int pieces,          \
        float* f32, bf16* half, const float* onto, const bf16* bias, float scale) {                                    \
     product<BM, BN, BK, WM, WN, STAGES, XT, WT, WALK>({x, w, x2, w2, m, n, k, k2, pieces},                            \
-                                                      {f32, half, onto, bias, scale, n});                             \
+                                                      {f32, half, onto, bias, scale, n}, blockIdx.x, blockIdx.z,      \
+                                                      gridDim.z > 1);                                                 \
   }
 
 PRODUCT(product_nt_16, 16, 64, 128, 1, 4, 4, false, false, false)
@@ -184,4 +186,55 @@ KERNEL(256) add_pieces(const float* parts, int pieces, int m, int n, float* f32,
   float v = finished(out, at, (int)(at % n), sum);
   if (half) half[at] = to_bf16(v);
   else f32[at] = v;
+}
+
+// A map of an input of few rows: `half = x wT + bias`. If its sum has several pieces, they go to `parts` first.
+struct Map {
+  const bf16 *w, *bias;
+  bf16* half;
+  int n, pieces;
+};
+#define MAP(I) const bf16 *w##I, const bf16 *bias##I, bf16 *half##I, int n##I, int pieces##I
+#define MAP_OF(I) {w##I, bias##I, half##I, n##I, pieces##I}
+
+// Up to three maps of one input: the blocks of each, one after the other. Each result has the bits of its product alone.
+template <int BM, int BN, int BK, int WM, int WN, int STAGES>
+INLINE void products(const bf16* x, int m, int k, Map a, const Map& b, const Map& c, float* parts) {
+  int block = blockIdx.x;
+  auto blocks = [&](const Map& of) { return (m + BM - 1) / BM * ((of.n + BN - 1) / BN) * of.pieces; };
+  auto results = [&](const Map& of) { return of.pieces > 1 ? (size_t)of.pieces * m * of.n : 0; };
+  if (block >= blocks(a)) {
+    block -= blocks(a), parts += results(a), a = b;
+    if (block >= blocks(a)) block -= blocks(a), parts += results(a), a = c;
+  }
+  const int tiles = blocks(a) / a.pieces;
+  const bool apart = a.pieces > 1;
+  Output out = {apart ? parts : 0, apart ? 0 : a.half, 0, apart ? 0 : a.bias, 1.0f, a.n};
+  product<BM, BN, BK, WM, WN, STAGES, false, false, false>({x, a.w, 0, 0, m, a.n, k, 0, a.pieces}, out, block % tiles,
+                                                           block / tiles, apart);
+}
+
+#define PRODUCTS(NAME, BM, BN, BK, WM, WN, STAGES)                                                                    \
+  KERNEL(WM * WN * 32) NAME(const bf16* x, int m, int k, MAP(0), MAP(1), MAP(2), float* parts) {                      \
+    products<BM, BN, BK, WM, WN, STAGES>(x, m, k, MAP_OF(0), MAP_OF(1), MAP_OF(2), parts);                            \
+  }
+
+PRODUCTS(products_nt_16, 16, 64, 128, 1, 4, 4)
+PRODUCTS(products_nt_64, 64, 64, 64, 2, 2, 4)
+
+// Adds the pieces of maps whose sums have several, as `add_pieces` does.
+KERNEL(256) add_map_pieces(const float* parts, int m, MAP(0), MAP(1), MAP(2)) {
+  u64 at = (u64)blockIdx.x * 256 + threadIdx.x;
+  Map a = MAP_OF(0), b = MAP_OF(1), c = MAP_OF(2);
+  auto results = [&](const Map& of) { return of.pieces > 1 ? (u64)m * of.n : 0; };
+  if (at >= results(a)) {
+    at -= results(a), parts += results(a) * a.pieces, a = b;
+    if (at >= results(a)) at -= results(a), parts += results(a) * a.pieces, a = c;
+  }
+  const u64 size = results(a);
+  if (at >= size) return;
+  float sum = 0.0f;
+  for (int i = 0; i < a.pieces; i++) sum += parts[i * size + at];
+  Output out = {0, a.half, 0, a.bias, 1.0f, a.n};
+  a.half[at] = to_bf16(finished(out, at, (int)(at % a.n), sum));
 }

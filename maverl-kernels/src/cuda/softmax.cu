@@ -207,3 +207,12 @@ KERNEL(256) choose(const float* logits, const float* inverses, const Partial* pa
   if (drawn.flag == 0) drawn.logp = log_probability(from[drawn.id] * inverse, r), drawn.entropy = (float)entropy_of(r);
   out[row] = drawn;
 }
+
+// Replaces ids of a pass by those of sampled tokens: id i is that of row `from[i]`, unless `from[i]` is FROM_HOST.
+#define FROM_HOST 0xffffffffu
+KERNEL(256) sampled_ids(const Drawn* drawn, const u32* from, int n, u32 vocab, u32* ids) {
+  int i = blockIdx.x * 256 + threadIdx.x;
+  if (i >= n || from[i] == FROM_HOST) return;
+  u32 id = drawn[from[i]].id;
+  ids[i] = id < vocab ? id : vocab - 1;
+}

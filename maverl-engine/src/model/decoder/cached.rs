@@ -14,7 +14,7 @@ use rayon::prelude::*;
 
 use super::Decoder;
 use crate::model::ModelError;
-use crate::model::ops::Ops;
+use crate::model::ops::{NewTokens, Ops};
 use crate::model::pool::{Pool, Share};
 
 /// Share of a part's tokens by which the part may be smaller or larger, so that no sequence is cut: one eighth.
@@ -25,21 +25,19 @@ impl<O: Ops> Decoder<O> {
     /// blocks. No two segments have a block in common that receives tokens.
     pub(super) fn cached(
         &self,
-        ids: &[u32],
-        positions: &[u32],
+        tokens: NewTokens<'_, O>,
         kv: &mut O::Kv,
-        segments: &[Segment<'_>],
         pool: &mut Pool<O>,
     ) -> Result<O::Act, ModelError> {
         let whole = |ops: &O, at: &O::Placed<'_>, kv: &O::Kv| {
             Self { ops: ops.clone(), ..self.clone() }.whole(at, kv)
         };
-        let tokens = [ids, positions];
-        if let Some(hidden) = self.ops.decode(&self.passes.0, tokens, kv, segments, whole)? {
+        if let Some(hidden) = self.ops.decode(&self.passes.0, tokens, kv, whole)? {
             return Ok(hidden);
         }
         let (ops, layers, kv) = (&self.ops, 0..self.layers.len(), &*kv);
-        let all = ops.place_cached(ids, positions, segments)?;
+        let NewTokens { ids, segments, .. } = tokens;
+        let all = ops.place_cached(tokens)?;
         let mut shares = mem::take(&mut pool.shares);
         let parts = ops.parts(ids.len(), self.linears());
         if shares.len() < parts {

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use maverl_kernels::sample::Draw;
+
 use super::Decoder;
 use crate::model::gradients::Gradients;
 use crate::model::ops::{Backend, Choice, Ops, Targets, project};
@@ -43,6 +45,22 @@ impl<O: Backend> Decoder<O> {
         pool: &mut Pool<O>,
     ) -> Result<(), ModelError> {
         self.ops.choose(hidden, rows, &self.head, of, pool)
+    }
+
+    /// Samples tokens from the logits of some rows of hidden states `[N, D]` by draws that depend on nothing else. A device
+    /// need not have sampled them when this returns.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    pub fn draw(
+        &self,
+        hidden: &O::Act,
+        rows: &[u32],
+        draws: &[Draw],
+        pool: &mut Pool<O>,
+    ) -> Result<O::Drawn, ModelError> {
+        self.ops.draw(hidden, rows, &self.head, draws, pool)
     }
 }
 

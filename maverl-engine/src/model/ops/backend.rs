@@ -149,4 +149,32 @@ pub trait Backend: Ops<Kv: KvCache> {
         of: &mut [C],
         pool: &mut Pool<Self>,
     ) -> Done<()>;
+
+    /// Returns true if the next pass is launched before the tokens that the last one sampled are read.
+    fn runs_ahead(&self) -> bool {
+        false
+    }
+
+    /// Samples tokens from the logits of some rows of hidden states, as many as draws, by draws without filters. A device
+    /// need not have sampled them when this returns.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    fn draw(
+        &self,
+        hidden: &Self::Act,
+        rows: &[u32],
+        head: &Linear<Self>,
+        draws: &[Draw],
+        pool: &mut Pool<Self>,
+    ) -> Done<Self::Drawn>;
+
+    /// Reads sampled tokens, without waiting for what was launched after them. A row whose logits describe no distribution
+    /// is an error of its own.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    fn drawn(&self, of: &Self::Drawn) -> Done<Vec<Result<Sampled, BadLogits>>>;
 }

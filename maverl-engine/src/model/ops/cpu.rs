@@ -14,12 +14,13 @@ use maverl_kernels::attention::{
 use maverl_kernels::logprob::LmHead;
 use maverl_kernels::matmul::{PackedWeight, Precision};
 use maverl_kernels::rope::{RopeTable, rope, rope_bwd};
+use maverl_kernels::sample::{BadLogits, Sampled};
 use maverl_kernels::{embedding, mlp, norm};
 
 pub use buffers::Buffers;
 pub(in crate::model) use linear::project;
 
-use super::{Done, Ops, Targets, Turn};
+use super::{Done, NewTokens, Ops, Targets, Turn};
 use crate::model::gradients::Gradients;
 use crate::model::kv::KvStore;
 use crate::model::linear::Linear;
@@ -50,7 +51,7 @@ impl Default for Cpu {
 /// Tokens of a pass.
 #[derive(Debug)]
 pub struct Placed<'a> {
-    ids: &'a [u32],
+    ids: Cow<'a, [u32]>,
     positions: &'a [u32],
     /// Bounds of packed rows; none of cached sequences.
     packing: Packing<'a>,
@@ -68,6 +69,7 @@ impl Ops for Cpu {
     type Spare = Buffers;
     type Placed<'a> = Placed<'a>;
     type Passes = ();
+    type Drawn = Vec<Result<Sampled, BadLogits>>;
 
     fn give(spare: &mut Buffers, buffers: impl IntoIterator<Item = Vec<f32>>) {
         spare.free.extend(buffers);
@@ -83,22 +85,18 @@ impl Ops for Cpu {
 
     fn place<'a>(&self, rows: Rows<'a>) -> Done<Placed<'a>> {
         let Rows { ids, positions, packing } = rows;
-        Ok(Placed { ids, positions, packing, segments: Cow::Borrowed(&[]) })
+        Ok(Placed { ids: ids.into(), positions, packing, segments: Cow::Borrowed(&[]) })
     }
 
-    fn place_cached<'a>(
-        &self,
-        ids: &'a [u32],
-        positions: &'a [u32],
-        segments: &'a [Segment<'a>],
-    ) -> Done<Placed<'a>> {
-        let segments = Cow::Borrowed(segments);
+    fn place_cached<'a>(&self, tokens: NewTokens<'a, Self>) -> Done<Placed<'a>> {
+        let NewTokens { positions, segments, .. } = tokens;
+        let (ids, segments) = (backend::ids(tokens), Cow::Borrowed(segments));
         Ok(Placed { ids, positions, packing: Packing::of(&[0]), segments })
     }
 
     fn part<'p>(&self, all: &'p Placed<'_>, tokens: Range<usize>) -> Placed<'p> {
         Placed {
-            ids: &all.ids[tokens.clone()],
+            ids: Cow::Borrowed(&all.ids[tokens.clone()]),
             positions: &all.positions[tokens.clone()],
             packing: all.packing,
             segments: cut(&all.segments, tokens),
@@ -139,7 +137,7 @@ impl Ops for Cpu {
     fn gather(&self, table: &Param, at: &Placed<'_>, pool: &mut Pool) -> Done<Vec<f32>> {
         let width = table.dims()[1];
         let mut x = pool.take(at.ids.len() * width);
-        embedding::gather(&table.values(), at.ids, width, &mut x);
+        embedding::gather(&table.values(), &at.ids, width, &mut x);
         Ok(x)
     }
 
@@ -151,7 +149,7 @@ impl Ops for Cpu {
         sums: &mut Gradients<'_>,
     ) -> Done<()> {
         if let Some(dtable) = sums.of(table.slot()) {
-            embedding::scatter_add(dx, at.ids, table.dims()[1], dtable);
+            embedding::scatter_add(dx, &at.ids, table.dims()[1], dtable);
         }
         Ok(())
     }

@@ -14,18 +14,20 @@ use std::fmt::{self, Debug};
 use std::sync::Arc;
 
 use maverl_kernels::cuda::{
-    AttentionLayout, BackwardLayout, BlockTables, DeviceArray, Element, EmbeddingLayout, Kernels,
-    Machine, Positions, Slice, SliceMut,
+    self, AttentionLayout, BackwardLayout, BlockTables, DeviceArray, Element, EmbeddingLayout,
+    Kernels, Machine, Positions, Slice, SliceMut,
 };
 
 pub use backend::DeviceKv;
 pub use decoding::Passes;
 pub use memory::Halves;
 
-use super::{Buffer, Done};
+use super::{Buffer, Done, FROM_HOST};
 use crate::model::gradients::Gradients;
 use crate::model::values::Param;
 use crate::model::{HfConfig, ModelError, ModelErrorKind};
+
+const _: () = assert!(FROM_HOST == cuda::FROM_HOST, "kernels know which ids the host gives");
 
 /// Machine that models can run on.
 pub trait Runner:

@@ -3,7 +3,10 @@
 //! Requests are served in order of arrival. When memory is full, younger requests are preempted: their blocks are freed
 //! and recomputed when they resume. Neither the order, nor the other requests in a batch, nor the number of preemptions
 //! changes a result (K-1).
+//!
+//! On a device, a pass is launched before the tokens of the last one are read: see [`ahead`].
 
+mod ahead;
 mod cache;
 mod echo;
 mod prefix;
@@ -14,9 +17,10 @@ use std::mem;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use maverl_kernels::attention::Segment;
+use maverl_kernels::sample::Draw;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-use crate::model::ops::{Backend, Cpu};
+use crate::model::ops::{Backend, Cpu, DrawnIds, FROM_HOST};
 use crate::model::{Context, HfConfig, KvStore, Model, ModelError, Pool, Tokenizer};
 use crate::runtime::{Completion, EngineStats, KvBlocks, Request, RuntimeError, RuntimeOptions};
 use cache::Cache;
@@ -28,6 +32,11 @@ pub(crate) type Reply<T> = oneshot::Sender<Result<T, RuntimeError>>;
 
 /// Running and waiting requests on one base.
 pub(crate) struct Engine<O: Backend = Cpu> {
+    ops: O,
+    /// True if passes are launched before the tokens of the last one are read.
+    ahead: bool,
+    /// Tokens of each policy's last pass that were not read.
+    unread: Vec<Option<O::Drawn>>,
     worker: String,
     tokenizer: Arc<Tokenizer>,
     prefill_tokens: usize,
@@ -46,6 +55,10 @@ struct Pass<O: Backend> {
     positions: Vec<u32>,
     /// Rows of the last tokens of requests that sample a token in this pass.
     ends: Vec<u32>,
+    /// Row of each token among those that were not read, or [`FROM_HOST`].
+    rows: Vec<u32>,
+    /// Draws of the requests that sample a token.
+    draws: Vec<Draw>,
     /// Segments; empty between passes.
     segments: Vec<Segment<'static>>,
     pool: Pool<O>,
@@ -53,8 +66,9 @@ struct Pass<O: Backend> {
 
 impl<O: Backend> Default for Pass<O> {
     fn default() -> Self {
-        let (ids, positions, ends) = Default::default();
-        Self { ids, positions, ends, segments: Vec::new(), pool: Pool::default() }
+        let (ids, positions, ends, rows) = Default::default();
+        let (draws, segments) = Default::default();
+        Self { ids, positions, ends, rows, draws, segments, pool: Pool::default() }
     }
 }
 
@@ -81,6 +95,9 @@ impl<O: Backend> Engine<O> {
     ) -> Self {
         let bytes = options.kv_mib.get() << 20;
         Self {
+            ops: ops.clone(),
+            ahead: ops.runs_ahead(),
+            unread: (0..policies).map(|_| None).collect(),
             worker: worker.to_owned(),
             tokenizer,
             prefill_tokens: options.prefill_tokens.get(),
@@ -152,6 +169,7 @@ impl<O: Backend> Engine<O> {
         for mut slot in self.slots.extract_if(.., |slot| slot.reply.is_closed()) {
             self.cache.release(&mut slot.table, &slot.tokens);
         }
+        self.settle();
         if let Err(error) = self.schedule() {
             self.fail(&error, |_| true);
         }
@@ -160,6 +178,12 @@ impl<O: Backend> Engine<O> {
                 self.fail(&error, |slot| slot.policy == policy);
             }
         }
+        self.answer_ended();
+        self.cache.count(&self.blocks);
+    }
+
+    /// Answers the requests that have ended.
+    fn answer_ended(&mut self) {
         let mut at = 0;
         while at < self.slots.len() {
             if let Some(error) = self.slots[at].take_error() {
@@ -177,7 +201,9 @@ impl<O: Backend> Engine<O> {
                 }
             }
         }
-        self.cache.count(&self.blocks);
+        if self.slots.is_empty() {
+            self.unread.iter_mut().for_each(|unread| *unread = None);
+        }
     }
 
     /// Ends requests with an error.
@@ -200,6 +226,9 @@ impl<O: Backend> Engine<O> {
         };
         for at in 0..self.slots.len() {
             self.slots[at].next = 0;
+            if self.slots[at].has_all() {
+                continue;
+            }
             if self.slots[at].table.is_empty() && !self.start(at, &mut budget)? {
                 continue;
             }
@@ -271,17 +300,28 @@ impl<O: Backend> Engine<O> {
         }
     }
 
-    /// Runs one forward pass of a policy over the next tokens of its requests.
-    fn advance(&mut self, policy: usize, model: &Model<O>) -> Result<(), ModelError> {
-        let Pass { ids, positions, ends, segments: spare, pool } = &mut self.pass;
+    /// Runs one forward pass of a policy over the next tokens of its requests, and samples a token for those that reach
+    /// their last one. Returns the sampled tokens if they were not read.
+    fn launch(
+        &mut self,
+        policy: usize,
+        model: &Model<O>,
+        unread: Option<&O::Drawn>,
+    ) -> Result<Option<O::Drawn>, ModelError> {
+        let Pass { ids, positions, ends, rows, segments: spare, pool, .. } = &mut self.pass;
         ids.clear();
         positions.clear();
         ends.clear();
+        rows.clear();
         let mut segments: Vec<Segment<'_>> = mem::take(spare);
         let mine = |slot: &Slot| slot.policy == policy && slot.next > 0;
         for slot in self.slots.iter().filter(|slot| mine(slot)) {
             let (from, len) = (slot.table.len, slot.table.len + slot.next);
-            ids.extend_from_slice(&slot.tokens[from..len]);
+            match slot.unread {
+                None => ids.extend_from_slice(&slot.tokens[from..len]),
+                Some(_) => ids.push(0),
+            }
+            rows.resize(ids.len(), slot.unread.unwrap_or(FROM_HOST));
             positions.extend((from..len).map(|position| position as u32));
             if slot.is_ready() {
                 ends.push(ids.len() as u32 - 1);
@@ -289,10 +329,15 @@ impl<O: Backend> Engine<O> {
             segments.push(Segment { new_tokens: slot.next, len, blocks: &slot.table.blocks });
         }
         if ids.is_empty() {
-            return Ok(());
+            *spare = emptied(segments);
+            return Ok(None);
         }
         model.decoder.pack();
-        let context = Context::Cached(&mut self.cache.store, &segments);
+        let (store, vocab) = (&mut self.cache.store, model.config.vocab_size);
+        let context = match unread {
+            None => Context::Cached(store, &segments),
+            Some(drawn) => Context::Drawn(store, &segments, DrawnIds { drawn, rows, vocab }),
+        };
         let hidden = model.decoder.forward(ids, positions, context, pool)?;
         *spare = emptied(segments);
         let mut row = 0;
@@ -301,34 +346,9 @@ impl<O: Backend> Engine<O> {
             slot.echo(&hidden, row..end, model, pool)?;
             row = end;
         }
-        if !ends.is_empty() {
-            self.slots.iter_mut().for_each(|slot| slot.row = None);
-            let ready = self.slots.iter_mut().filter(|slot| mine(slot) && slot.is_ready());
-            ready.zip(0..).for_each(|(slot, row)| slot.row = Some(row));
-            model.decoder.choose(&hidden, ends, &mut self.slots, pool)?;
-        }
-        pool.give([hidden]);
-        self.commit(policy);
-        Ok(())
-    }
-
-    /// Records the tokens of a forward pass, and inserts new blocks into the prefix tree.
-    fn commit(&mut self, policy: usize) {
-        let mut work = lock(&self.work[policy]);
-        let before = work.decoded;
-        for slot in self.slots.iter_mut().filter(|slot| slot.policy == policy && slot.next > 0) {
-            let sampled = slot.sampled();
-            let Slot { table, tokens, next, .. } = slot;
-            table.len += *next;
-            // The whole prompt, so that later requests can share it up to the last token.
-            let whole = sampled == 1 && table.len + 1 == tokens.len();
-            self.cache.insert_prefix(table, tokens, whole);
-            match sampled > 1 && *next == 1 {
-                true => work.decoded += 1,
-                false => work.prefilled += *next as u64,
-            }
-        }
-        work.passes += u64::from(work.decoded > before);
+        let drawn = self.sample(policy, model, &hidden);
+        self.pass.pool.give([hidden]);
+        drawn
     }
 }
 

@@ -25,6 +25,8 @@ pub(super) struct Slot {
     pub(super) next: usize,
     /// Row of its logits in that pass, if it samples a token.
     pub(super) row: Option<usize>,
+    /// Row of its last token among those that a device has sampled, if the host has not read it.
+    pub(super) unread: Option<u32>,
     pub(super) reply: Reply<Completion>,
     pub(super) sampling: Arc<Sampling>,
     pub(super) seed: u64,
@@ -60,6 +62,7 @@ impl Slot {
             table: BlockTable::nothing(policy),
             next: 0,
             row: None,
+            unread: None,
             reply,
             sampling,
             seed,
@@ -75,9 +78,19 @@ impl Slot {
         }
     }
 
+    /// Returns the number of tokens, of which the last may not have been read.
+    pub(super) fn length(&self) -> usize {
+        self.tokens.len() + usize::from(self.unread.is_some())
+    }
+
     /// Returns the number of tokens without keys and values; at least one, the last.
     pub(super) fn uncached(&self) -> usize {
-        self.tokens.len() - self.table.len
+        self.length() - self.table.len
+    }
+
+    /// Returns true if its last token was sampled but not read: it has as many tokens as it may.
+    pub(super) fn has_all(&self) -> bool {
+        self.unread.is_some() && self.drawn_so_far() >= self.max_new_tokens
     }
 
     /// Returns true if this pass reaches the last token, so that a new one can be sampled.
@@ -92,9 +105,14 @@ impl Slot {
         }
     }
 
-    /// Returns the number of tokens sampled so far.
+    /// Returns the number of tokens sampled and read so far.
     pub(super) fn sampled(&self) -> usize {
         self.logprobs.len()
+    }
+
+    /// Returns the number of tokens sampled so far, of which the last may not have been read.
+    pub(super) fn drawn_so_far(&self) -> usize {
+        self.sampled() + usize::from(self.unread.is_some())
     }
 
     /// Returns the tokens sampled so far.
@@ -167,7 +185,7 @@ impl Choice for Slot {
         let Filter { temperature, .. } = self.filter();
         let unfiltered = Filter { temperature, ..Filter::default() };
         let plain = self.filter() == unfiltered && self.sampling.repetition_penalty == 1.0;
-        let draw = Draw { temperature, seed: self.seed, counter: self.sampled() as u64 };
+        let draw = Draw { temperature, seed: self.seed, counter: self.drawn_so_far() as u64 };
         let watched = self.watch.as_ref().is_some_and(Watch::sends_steps);
         (plain && !watched && self.grammar.is_none()).then_some(draw)
     }

@@ -9,6 +9,9 @@ use crate::model::tests::counting;
 use crate::model::{ModelFiles, ModelSource};
 use crate::runtime::{Sampling, Step, Watch};
 
+mod ahead;
+#[cfg(feature = "cuda")]
+mod device;
 mod grammar;
 
 type Steps = tokio::sync::mpsc::UnboundedReceiver<Step>;
@@ -22,15 +25,20 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> Self {
+        Self::of(32, 4, 2)
+    }
+
+    /// Creates models of a width, and of so many heads of queries and of keys.
+    fn of(hidden_size: usize, num_attention_heads: usize, num_key_value_heads: usize) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let texts = vec!["the cat sat on the mat; the cat ate".to_owned(); 3];
         let tokenizer = byte_level_bpe(&texts, 280, |_| None).unwrap();
         let size = Size {
             vocab_size: 280,
-            hidden_size: 32,
+            hidden_size,
             num_hidden_layers: 2,
-            num_attention_heads: 4,
-            num_key_value_heads: 2,
+            num_attention_heads,
+            num_key_value_heads,
             intermediate_size: 48,
             max_position_embeddings: 1024,
         };
@@ -68,7 +76,7 @@ impl Fixture {
     }
 }
 
-fn send(engine: &mut Engine, model: &Model, request: Request) -> Answer {
+fn send<O: Backend>(engine: &mut Engine<O>, model: &Model<O>, request: Request) -> Answer {
     let (reply, answer) = oneshot::channel();
     let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
     engine.admit(0, &model.config, 0, request, reply, permit);
@@ -88,7 +96,7 @@ fn step(engine: &mut Engine, model: &Model) {
     engine.cache.check(&engine.slots.iter().map(|slot| &slot.table).collect::<Vec<_>>());
 }
 
-fn work(engine: &Engine) -> EngineStats {
+fn work<O: Backend>(engine: &Engine<O>) -> EngineStats {
     *lock(&engine.work[0])
 }
 
@@ -139,14 +147,15 @@ fn whatever_is_shared_set_back_or_cancelled_every_completion_is_the_same_to_the_
         1 => any::<usize>().prop_map(Op::Cancel),
         1 => Just(Op::Update),
     ];
-    let cases = (7..14usize, any::<bool>(), 1..200usize, prop::collection::vec(op, 1..80));
+    let flags = [any::<bool>(), any::<bool>()];
+    let cases = (7..14usize, flags, 1..200usize, prop::collection::vec(op, 1..80));
     let total = std::cell::RefCell::new(EngineStats::default());
     let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
         failure_persistence: None,
         ..ProptestConfig::with_cases(48)
     });
-    let result = runner.run(&cases, |(blocks, share, prefill, ops)| {
-        let mut engine = fixture.engine(blocks, share, prefill);
+    let result = runner.run(&cases, |(blocks, [share, ahead], prefill, ops)| {
+        let mut engine = Engine { ahead, ..fixture.engine(blocks, share, prefill) };
         let (mut version, mut waiting) = (0, Vec::<((u64, Option<Steps>), Answer)>::new());
         for op in ops.into_iter().chain([Op::Update]) {
             match op {

@@ -1,9 +1,9 @@
 //! Passes that add one token to each of some sequences, as recordings have them: of few sizes, with inputs at fixed places.
 
 use super::cached::{BlockTables, SPAN};
-use super::{EmbeddingLayout, Positions};
+use super::{EmbeddingLayout, FROM_HOST, Positions, SampledTokens};
 use crate::attention::{BLOCK_TOKENS, Segment};
-use crate::cuda::{Kernels, Machine};
+use crate::cuda::{Kernels, Machine, SliceMut};
 
 /// Sequences of a pass. Those that lack are filled up by sequences without tokens.
 const ROWS: [usize; 17] = [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024];
@@ -44,28 +44,37 @@ impl DecodingPass {
         self.spans * (SPAN / BLOCK_TOKENS)
     }
 
-    /// Words of ids, positions, slots, sequences, and the table of blocks.
-    fn inputs(self) -> [usize; 5] {
+    /// Words of ids, positions, slots, sequences, the table of blocks, and the rows that ids are sampled from.
+    fn inputs(self) -> [usize; 6] {
         let Self { rows, .. } = self;
-        [rows, rows, rows, 4 * rows, rows * self.most()]
+        [rows, rows, rows, 4 * rows, rows * self.most(), rows]
     }
 
-    /// Returns the inputs of a pass, as they lie at the front of its workspace.
-    ///
-    /// # Panics
-    ///
-    /// If the pass is not one for these sequences, or a sequence has more tokens than its blocks.
-    pub fn pack(self, ids: &[u32], positions: &[u32], segments: &[Segment<'_>]) -> Vec<u32> {
-        let n = segments.len();
-        assert!(n <= self.rows && ids.len() == n && positions.len() == n, "{n} sequences");
+    /// Returns the begins of the inputs in the workspace, and the end of the last.
+    fn begins(self) -> ([usize; 6], usize) {
         let mut begin = 0;
         let begins = self.inputs().map(|words| {
             let at = begin;
             begin += words.next_multiple_of(STEP);
             at
         });
-        let mut all = vec![0; begin];
-        let [at_ids, at_positions, at_slots, at_rows, at_table] = begins;
+        (begins, begin)
+    }
+
+    /// Returns the inputs of a pass, as they lie at the front of its workspace. Where `from` has a row of sampled tokens
+    /// and not [`FROM_HOST`], the id is one that [`Kernels::place_sampled`] replaces; `from` may be empty.
+    ///
+    /// # Panics
+    ///
+    /// If the pass is not one for these sequences, or a sequence has more tokens than its blocks.
+    pub fn pack(self, [ids, positions, from]: [&[u32]; 3], segments: &[Segment<'_>]) -> Vec<u32> {
+        let n = segments.len();
+        assert!(n <= self.rows && ids.len() == n && positions.len() == n, "{n} sequences");
+        let (begins, words) = self.begins();
+        let mut all = vec![0; words];
+        let [at_ids, at_positions, at_slots, at_rows, at_table, at_from] = begins;
+        all[at_from..][..self.rows].fill(FROM_HOST);
+        all[at_from..][..from.len()].copy_from_slice(from);
         all[at_ids..][..n].copy_from_slice(ids);
         all[at_positions..][..n].copy_from_slice(positions);
         all[at_slots..][n..self.rows].fill(NOWHERE);
@@ -98,9 +107,11 @@ impl<M: Machine> Kernels<M> {
     ///
     /// None: a recording takes no memory.
     pub fn decoding_tokens(&self, pass: DecodingPass) -> Result<DecodingTokens<M>, M::Error> {
-        let [ids, positions, slots, single, table] = pass.inputs();
+        let [ids, positions, slots, single, table, from] = pass.inputs();
         let (ids, positions) = (self.array(ids)?, self.array(positions)?);
         let (slots, single, table) = (self.array(slots)?, self.array(single)?, self.array(table)?);
+        // Read before the pass, which may have the place.
+        drop(self.array::<u32>(from)?);
         let tables = BlockTables {
             new_tokens: pass.rows,
             blocks: 1,
@@ -112,6 +123,30 @@ impl<M: Machine> Kernels<M> {
             slots,
         };
         Ok((self.recorded_ids(ids)?, Positions { array: positions, most: 0 }, tables))
+    }
+
+    /// Replaces ids of a pass, whose inputs of [`DecodingPass::pack`] are at the front of a workspace, by those of sampled
+    /// tokens. They are below `vocab`.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    ///
+    /// # Panics
+    ///
+    /// If the workspace is too small, or a row of `from` is not among the tokens.
+    pub fn place_sampled(
+        &self,
+        pass: DecodingPass,
+        tokens: &SampledTokens<M>,
+        from: &[u32],
+        vocab: usize,
+        workspace: SliceMut<'_, u32>,
+    ) -> Result<(), M::Error> {
+        tokens.check(from);
+        let ([at_ids, .., at_from], _) = pass.begins();
+        let at = |begin: usize| workspace.read().part(begin..begin + pass.rows).address();
+        self.replace_ids(tokens, [at(at_from), at(at_ids)], pass.rows, vocab)
     }
 }
 
@@ -136,8 +171,9 @@ mod tests {
         assert_eq!(size(&vec![of(1, 2 * SPAN + 1); 17]), [24, 4]);
         let segments = [of(1, 17), of(1, 48), of(1, 1)];
         let pass = DecodingPass::of(&segments).unwrap();
-        let packed = pass.pack(&[1, 2, 3], &[16, 47, 0], &segments);
-        assert_eq!(packed.len(), 4 * STEP + 4 * 128);
+        let packed = pass.pack([&[1, 2, 3], &[16, 47, 0], &[FROM_HOST, 7, 0]], &segments);
+        assert_eq!(packed.len(), 4 * STEP + 4 * 128 + STEP);
+        assert_eq!(packed[4 * STEP + 4 * 128..][..4], [FROM_HOST, 7, 0, FROM_HOST]);
         assert_eq!(packed[..4], [1, 2, 3, 0]);
         assert_eq!(packed[STEP..][..4], [16, 47, 0, 0]);
         assert_eq!(packed[2 * STEP..][..4], [9 * 16, 7 * 16 + 15, 5 * 16, NOWHERE]);

@@ -1,5 +1,6 @@
 //! Lookup of tokens' rows in a table, and its gradient.
 
+use super::SampledTokens;
 use crate::cuda::array::{args, expect};
 use crate::cuda::{DeviceArray, Kernels, Launch, Machine, Slice, SliceMut};
 
@@ -63,6 +64,32 @@ impl<M: Machine> Kernels<M> {
             merged: [self.array_of(&merged_starts)?, self.array_of(&merged_ids)?],
             partials,
         })
+    }
+
+    /// Replaces ids of tokens, for lookups alone, by those of sampled tokens: of the rows `from`, or none where that is
+    /// [`FROM_HOST`](super::FROM_HOST). They are below `vocab`.
+    ///
+    /// # Errors
+    ///
+    /// If the device's memory is full, or the device fails.
+    ///
+    /// # Panics
+    ///
+    /// If there are not as many rows as tokens, or a row is not among the sampled tokens.
+    pub fn replace_by_sampled(
+        &self,
+        at: &mut EmbeddingLayout<M>,
+        tokens: &SampledTokens<M>,
+        from: &[u32],
+        vocab: usize,
+    ) -> Result<(), M::Error> {
+        let n = at.ids.len();
+        expect("sampled_ids", "rows", from.len(), n);
+        tokens.check(from);
+        at.most = at.most.max(vocab.max(1) as u32 - 1);
+        let from = self.array_of(from)?;
+        let both = [from.slice().address(), at.ids.slice_mut().address()];
+        self.replace_ids(tokens, both, n, vocab)
     }
 
     /// Returns tokens whose ids are a place of a recording, for lookups alone.

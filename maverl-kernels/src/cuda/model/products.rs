@@ -1,5 +1,9 @@
 //! Products with weights, and their gradients.
 
+mod maps;
+
+pub use maps::{MapOutput, together};
+
 use crate::cuda::array::{Arg, args, expect};
 use crate::cuda::{Gradient, Kernels, Launch, LibraryProduct, Machine, Slice, SliceMut};
 

@@ -1,5 +1,7 @@
 //! Softmax over the vocabulary: log-probabilities, their derivatives, sampling.
 
+use std::fmt;
+
 use crate::cuda::array::{args, expect};
 use crate::cuda::{DeviceArray, Kernels, Launch, Machine, Slice, SliceMut};
 use crate::sample::{BadLogits, COLDEST, Draw, Sampled};
@@ -8,6 +10,8 @@ use crate::sample::{BadLogits, COLDEST, Draw, Sampled};
 const TILE: usize = 64;
 /// Rows of a block: a warp each.
 const ROWS: usize = 8;
+/// Words of a sampled token.
+const WORDS: usize = 4;
 
 /// Rows of logits with a target each.
 #[derive(Debug)]
@@ -15,6 +19,42 @@ pub struct SoftmaxRows<M: Machine> {
     targets: DeviceArray<M, u32>,
     inverses: DeviceArray<M, f32>,
     most: u32,
+}
+
+/// Row of a token whose id the host gives.
+pub const FROM_HOST: u32 = u32::MAX;
+
+/// Tokens that a machine has sampled from rows of logits, or will have.
+pub struct SampledTokens<M: Machine> {
+    words: DeviceArray<M, u32>,
+    /// Point in the machine's work after which they are there.
+    at: M::Event,
+}
+
+impl<M: Machine> fmt::Debug for SampledTokens<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} sampled tokens", self.len())
+    }
+}
+
+impl<M: Machine> SampledTokens<M> {
+    /// Returns the number of tokens.
+    pub fn len(&self) -> usize {
+        self.words.len() / WORDS
+    }
+
+    /// Returns true if there are no tokens.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Asserts that rows are those of tokens, or [`FROM_HOST`].
+    #[track_caller]
+    pub(super) fn check(&self, rows: &[u32]) {
+        let known = |row: u32| row == FROM_HOST || (row as usize) < self.len();
+        let unknown = rows.iter().find(|&&row| !known(row));
+        assert!(unknown.is_none(), "row {unknown:?} of {} sampled tokens", self.len());
+    }
 }
 
 /// Log-probabilities of rows' targets, and entropies.
@@ -118,11 +158,64 @@ impl<M: Machine> Kernels<M> {
         logits: Slice<'_, f32>,
         draws: &[Draw],
     ) -> Result<Vec<Result<Sampled, BadLogits>>, M::Error> {
-        let n = draws.len();
-        if logits.is_empty() || n == 0 {
+        if logits.is_empty() || draws.is_empty() {
             assert!(logits.is_empty(), "choose: {} logits, no rows", logits.len());
-            return Ok(vec![Err(BadLogits::Empty); n]);
+            return Ok(vec![Err(BadLogits::Empty); draws.len()]);
         }
+        let words = self.launch_choose(logits, draws)?;
+        Ok(self.read(&words)?.chunks_exact(WORDS).map(decode).collect())
+    }
+
+    /// Launches [`Self::choose`] of at least one row of logits. [`Self::sampled`] reads the result.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    ///
+    /// # Panics
+    ///
+    /// As [`Self::choose`], or if there are no logits.
+    pub fn sample(
+        &self,
+        logits: Slice<'_, f32>,
+        draws: &[Draw],
+    ) -> Result<SampledTokens<M>, M::Error> {
+        assert!(!logits.is_empty() && !draws.is_empty(), "sample: no logits");
+        let words = self.launch_choose(logits, draws)?;
+        Ok(SampledTokens { words, at: self.machine.record()? })
+    }
+
+    /// Copies sampled tokens to the host, without waiting for what was launched after [`Self::sample`].
+    ///
+    /// # Errors
+    ///
+    /// If the device fails. A row whose logits describe no distribution is an error of its own.
+    pub fn sampled(
+        &self,
+        tokens: &SampledTokens<M>,
+    ) -> Result<Vec<Result<Sampled, BadLogits>>, M::Error> {
+        let words = self.read_at(&tokens.at, &tokens.words)?;
+        Ok(words.chunks_exact(WORDS).map(decode).collect())
+    }
+
+    /// Replaces ids `[n]` by those of sampled tokens: of the rows `from [n]`, or none where that is [`FROM_HOST`]. They are
+    /// below `vocab`, whatever the logits were. The caller has checked the rows, and has both arrays, at these addresses.
+    pub(super) fn replace_ids(
+        &self,
+        tokens: &SampledTokens<M>,
+        [from, ids]: [u64; 2],
+        n: usize,
+        vocab: usize,
+    ) -> Result<(), M::Error> {
+        self.run("sampled_ids", Launch::threads(n), args![tokens.words, from, n, vocab, ids])
+    }
+
+    fn launch_choose(
+        &self,
+        logits: Slice<'_, f32>,
+        draws: &[Draw],
+    ) -> Result<DeviceArray<M, u32>, M::Error> {
+        let n = draws.len();
         let vocab = logits.len() / n;
         expect("choose", "logits", logits.len(), n * vocab);
         let inverse = |draw: &Draw| {
@@ -134,10 +227,10 @@ impl<M: Machine> Kernels<M> {
         let (partials, tiles) = self.partials(logits, &inverses, n, vocab)?;
         let words = |draw: &Draw| [draw.seed, draw.counter, u64::from(draw.temperature == 0.0)];
         let draws = self.array_of(&draws.iter().flat_map(words).collect::<Vec<u64>>())?;
-        let drawn = self.array::<u32>(4 * n)?;
+        let drawn = self.array::<u32>(WORDS * n)?;
         let args = args![logits, inverses, partials, draws, n, vocab, tiles, drawn];
         self.run("choose", Launch::blocks(n.div_ceil(ROWS)), args)?;
-        Ok(self.read(&drawn)?.chunks_exact(4).map(decode).collect())
+        Ok(drawn)
     }
 
     /// Computes the sums of tiles of 64 logits. Returns them and the number of tiles of a row.

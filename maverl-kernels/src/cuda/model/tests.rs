@@ -112,6 +112,7 @@ tests! {
         large_tiles_of_the_backward_products_agree_with_f64,
         a_row_has_the_same_bits_by_every_tile_with_pieces_apart_or_walked,
         outputs_have_their_scale_bias_adapter_rounding_and_sum,
+        maps_of_one_input_have_the_bits_of_each_alone,
     ];
     library of &["products.cu"] => [
         backward_products_by_the_library_agree_with_f64_for_every_destination,
@@ -130,6 +131,7 @@ tests! {
         draws_equal_those_of_the_cpu,
         the_lowest_of_equal_logits_is_the_greedy_one,
         logits_that_describe_no_distribution_are_errors_of_their_row,
+        sampled_ids_take_their_places_before_the_host_reads_them,
     ];
     head of &["products.cu", "softmax.cu"] => [
         a_loss_of_the_head_agrees_with_the_cpu_and_does_not_depend_on_chunks,

@@ -3,12 +3,13 @@
 use std::borrow::Cow;
 
 use maverl_kernels::embedding;
+use maverl_kernels::sample::{BadLogits, Draw, Filter, Sampled, sample, uniform};
 use rayon::prelude::*;
 
 use super::{Cpu, project};
 use crate::model::kv::KvStore;
 use crate::model::linear::Linear;
-use crate::model::ops::{Backend, Choice, Done, KvCache};
+use crate::model::ops::{Backend, Choice, Done, DrawnIds, FROM_HOST, KvCache, NewTokens};
 use crate::model::pool::Pool;
 use crate::model::{HfConfig, Model};
 
@@ -110,4 +111,36 @@ impl Backend for Cpu {
         pool.give([logits]);
         Ok(())
     }
+
+    fn draw(
+        &self,
+        hidden: &Vec<f32>,
+        rows: &[u32],
+        head: &Linear<Self>,
+        draws: &[Draw],
+        pool: &mut Pool,
+    ) -> Done<Vec<Result<Sampled, BadLogits>>> {
+        let logits = self.logits(hidden, rows, head, pool)?;
+        let drawn = |(logits, draw): (&[f32], &Draw)| {
+            let filter = Filter { temperature: draw.temperature, ..Filter::default() };
+            sample(logits, &filter, uniform(draw.seed, draw.counter))
+        };
+        let drawn = logits.par_chunks_exact(head.dims().0).zip(draws).map(drawn).collect();
+        pool.give([logits]);
+        Ok(drawn)
+    }
+
+    fn drawn(&self, of: &Vec<Result<Sampled, BadLogits>>) -> Done<Vec<Result<Sampled, BadLogits>>> {
+        Ok(of.clone())
+    }
+}
+
+/// Returns the ids of new tokens, sampled ones included.
+pub(super) fn ids<'a>(tokens: NewTokens<'a, Cpu>) -> Cow<'a, [u32]> {
+    let Some(DrawnIds { drawn, rows, vocab }) = tokens.drawn else { return tokens.ids.into() };
+    let id = |(&given, &row): (&u32, &u32)| match row {
+        FROM_HOST => given,
+        row => drawn[row as usize].map_or(0, |sampled| sampled.id.min(vocab as u32 - 1)),
+    };
+    tokens.ids.iter().zip(rows).map(id).collect()
 }

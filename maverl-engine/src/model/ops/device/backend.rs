@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use maverl_kernels::attention::BLOCK_TOKENS;
-use maverl_kernels::cuda::{Destination, DeviceArray, KvShape, from_bf16, to_bf16};
-use maverl_kernels::sample::Draw;
+use maverl_kernels::cuda::{Destination, DeviceArray, KvShape, SampledTokens, from_bf16, to_bf16};
+use maverl_kernels::sample::{BadLogits, Draw, Sampled};
 
 use super::{Device, Numbers, Runner, failed};
 use crate::model::linear::Linear;
@@ -171,6 +171,26 @@ impl<M: Runner> Backend for Device<M> {
         let sampled = self.kernels.choose(logits.slice(), &draws).map_err(failed)?;
         let drawn = ready.into_iter().zip(sampled).skip(whole);
         drawn.into_iter().try_for_each(|((.., choice), sampled)| choice.drawn(sampled))
+    }
+
+    fn runs_ahead(&self) -> bool {
+        true
+    }
+
+    fn draw(
+        &self,
+        hidden: &Self::Act,
+        rows: &[u32],
+        head: &Linear<Self>,
+        draws: &[Draw],
+        _: &mut Pool<Self>,
+    ) -> Done<SampledTokens<M>> {
+        let logits = self.head_logits(hidden, rows, head)?;
+        self.kernels.sample(logits.slice(), draws).map_err(failed)
+    }
+
+    fn drawn(&self, of: &SampledTokens<M>) -> Done<Vec<Result<Sampled, BadLogits>>> {
+        self.kernels.sampled(of).map_err(failed)
     }
 }
 

@@ -14,7 +14,7 @@ use maverl_kernels::attention::Segment;
 use maverl_kernels::cuda::{DecodingPass, KvShape, Recording};
 
 use super::{Device, DeviceKv, Numbers, Placed, Runner, Seen, Tokens, empty, failed};
-use crate::model::ops::{Buffer, Done, KvCache};
+use crate::model::ops::{Buffer, Done, DrawnIds, KvCache, NewTokens};
 
 /// Recorded passes of a decoder, by size.
 pub struct Passes<M: Runner>(Mutex<BTreeMap<DecodingPass, Recorded<M>>>);
@@ -22,9 +22,9 @@ pub struct Passes<M: Runner>(Mutex<BTreeMap<DecodingPass, Recorded<M>>>);
 /// A recorded pass.
 pub(super) struct Recorded<M: Runner> {
     recording: Recording<M>,
+    pass: DecodingPass,
     /// Hidden states, in the workspace.
     hidden: Numbers<M, u16>,
-    rows: usize,
 }
 
 impl<M: Runner> Default for Passes<M> {
@@ -84,17 +84,19 @@ impl<M: Runner> Device<M> {
         let keys = recorder.kernels.recorded_keys(shape.block());
         let kv = DeviceKv::recorded(Numbers(Some(keys)), shape);
         let hidden = run(&recorder, &at, &kv)?;
-        Ok(Recorded { recording: recorder.kernels.recording(), hidden, rows: pass.rows() })
+        Ok(Recorded { recording: recorder.kernels.recording(), pass, hidden })
     }
 
-    /// Replays a pass with these inputs, and returns the hidden states of the sequences.
+    /// Replays a pass with these tokens, and returns the hidden states of the sequences.
     pub(super) fn replay(
         &self,
         of: &Recorded<M>,
-        inputs: &[u32],
-        segments: &[Segment<'_>],
+        tokens: NewTokens<'_, Self>,
         kv: &mut DeviceKv<M>,
     ) -> Done<Numbers<M, u16>> {
+        let NewTokens { ids, positions, segments, drawn } = tokens;
+        let from = drawn.map_or(&[][..], |drawn| drawn.rows);
+        let inputs = of.pass.pack([ids, positions, from], segments);
         let last = segments.iter().flat_map(|segment| segment.blocks).max();
         assert!(last.is_none_or(|&last| (last as usize) < kv.count()), "block {last:?} of a cache");
         let mut workspace = mem::take(&mut kv.workspace);
@@ -103,7 +105,12 @@ impl<M: Runner> Device<M> {
             workspace = self.take(of.recording.words())?;
         }
         let array = workspace.0.as_mut().ok_or_else(empty)?;
-        self.kernels.write(array, inputs).map_err(failed)?;
+        self.kernels.write(array, &inputs).map_err(failed)?;
+        if let Some(DrawnIds { drawn, rows, vocab }) = drawn {
+            self.kernels
+                .place_sampled(of.pass, drawn, rows, vocab, array.slice_mut())
+                .map_err(failed)?;
+        }
         let done = {
             let mut blocks = kv.blocks();
             // SAFETY: the decoder that owns the recording holds its weights and tables, which are only written in place,
@@ -112,7 +119,7 @@ impl<M: Runner> Device<M> {
         };
         done.map_err(failed)?;
         let all = of.recording.result(workspace.read()?, of.hidden.read()?);
-        let elements = all.len() / of.rows * segments.len();
+        let elements = all.len() / of.pass.rows() * segments.len();
         let mut hidden = self.take(elements)?;
         self.kernels.copy(all.part(0..elements), hidden.write()?).map_err(failed)?;
         kv.workspace = workspace;

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use maverl_kernels::attention::{Heads, Segment};
-use maverl_kernels::cuda::{Destination, HeadInput, HeadNorm, RopeTables, Slice};
+use maverl_kernels::attention::Heads;
+use maverl_kernels::cuda::{Destination, HeadInput, HeadNorm, RopeTables, SampledTokens, Slice};
 use maverl_kernels::rope::RopeTable;
 
 use super::{
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::model::gradients::Gradients;
 use crate::model::linear::Linear;
-use crate::model::ops::{Buffer, Done, Ops, Targets, Turn};
+use crate::model::ops::{Buffer, Done, DrawnIds, NewTokens, Ops, Targets, Turn};
 use crate::model::pool::{Pool, Share};
 use crate::model::tape::Rows;
 use crate::model::values::Param;
@@ -29,6 +29,7 @@ impl<M: Runner> Ops for Device<M> {
     type Spare = ();
     type Placed<'a> = Placed<'a, M>;
     type Passes = Passes<M>;
+    type Drawn = SampledTokens<M>;
 
     fn give((): &mut (), buffers: impl IntoIterator<Item = Self::Act>) {
         buffers.into_iter().for_each(drop);
@@ -51,14 +52,13 @@ impl<M: Runner> Ops for Device<M> {
         Ok(Placed::All(Box::new(Tokens { ids, positions, seen: Seen::Rows(forward, back) })))
     }
 
-    fn place_cached<'a>(
-        &self,
-        ids: &'a [u32],
-        positions: &'a [u32],
-        segments: &'a [Segment<'a>],
-    ) -> Done<Placed<'a, M>> {
+    fn place_cached<'a>(&self, tokens: NewTokens<'a, Self>) -> Done<Placed<'a, M>> {
+        let NewTokens { ids, positions, segments, drawn } = tokens;
         let tables = self.kernels.block_tables(segments).map_err(failed)?;
-        let ids = self.kernels.embedding_layout(ids).map_err(failed)?;
+        let mut ids = self.kernels.embedding_layout(ids).map_err(failed)?;
+        if let Some(DrawnIds { drawn, rows, vocab }) = drawn {
+            self.kernels.replace_by_sampled(&mut ids, drawn, rows, vocab).map_err(failed)?;
+        }
         let positions = self.kernels.positions(positions).map_err(failed)?;
         Ok(Placed::All(Box::new(Tokens { ids, positions, seen: Seen::Cached(tables) })))
     }
@@ -66,16 +66,14 @@ impl<M: Runner> Ops for Device<M> {
     fn decode(
         &self,
         passes: &Passes<M>,
-        [ids, positions]: [&[u32]; 2],
+        tokens: NewTokens<'_, Self>,
         kv: &mut DeviceKv<M>,
-        segments: &[Segment<'_>],
         run: impl FnOnce(&Self, &Placed<'_, M>, &DeviceKv<M>) -> Done<Self::Act>,
     ) -> Done<Option<Self::Act>> {
-        let Some(pass) = self.recorded(segments) else { return Ok(None) };
+        let Some(pass) = self.recorded(tokens.segments) else { return Ok(None) };
         let shape = kv.shape;
         let record = || self.record(pass, shape, run);
-        let inputs = pass.pack(ids, positions, segments);
-        passes.with(pass, record, |of| self.replay(of, &inputs, segments, kv)).map(Some)
+        passes.with(pass, record, |of| self.replay(of, tokens, kv)).map(Some)
     }
 
     fn part<'p>(&self, all: &'p Placed<'_, M>, _: Range<usize>) -> Placed<'p, M> {
@@ -150,6 +148,15 @@ impl<M: Runner> Ops for Device<M> {
         let mut y = self.take(x.len() / i * o)?;
         self.map(map, x.read()?, Destination::Bf16(y.write()?))?;
         Ok(y)
+    }
+
+    fn linears<const N: usize>(
+        &self,
+        x: &Self::Act,
+        maps: [&Linear<Self>; N],
+        _: &mut Pool<Self>,
+    ) -> Done<[Self::Act; N]> {
+        self.maps(x, maps)
     }
 
     fn linear_onto(

@@ -1,6 +1,6 @@
 //! Products of a device: linear maps with their adapters, forward and backward.
 
-use maverl_kernels::cuda::{AdapterTerms, Destination, LinearOutput, Slice};
+use maverl_kernels::cuda::{AdapterTerms, Destination, LinearOutput, MapOutput, Slice, together};
 
 use super::{Device, Done, Numbers, Runner, failed, sum, with};
 use crate::model::gradients::Gradients;
@@ -45,6 +45,35 @@ impl<M: Runner> Device<M> {
         let low = self.low(x, lora)?;
         let left = low.read()?;
         with(&lora.b, |right| biased(Some(AdapterTerms { left, right, rank: lora.dims().0 })))
+    }
+
+    /// Computes maps of one input, in one launch where its rows are few and no map has an adapter.
+    pub(super) fn maps<const N: usize>(
+        &self,
+        x: &Numbers<M, u16>,
+        maps: [&Linear<Self>; N],
+    ) -> Done<[Numbers<M, u16>; N]> {
+        let mut ys = [(); N].map(|()| Numbers::default());
+        let (x, k) = (x.read()?, maps[0].dims().1);
+        let m = x.len() / k;
+        if !together(N, m) || maps.iter().any(|map| map.lora.is_some()) {
+            for (y, map) in ys.iter_mut().zip(maps) {
+                *y = self.take(m * map.dims().0)?;
+                self.map(map, x, Destination::Bf16(y.write()?))?;
+            }
+            return Ok(ys);
+        }
+        let held = maps.map(|map| (map.weight.read(), map.bias.as_ref().map(Param::read)));
+        let mut outputs = Vec::with_capacity(N);
+        for ((y, map), ((weights, at), bias)) in ys.iter_mut().zip(maps).zip(&held) {
+            *y = self.take(m * map.dims().0)?;
+            let bias = bias.as_ref().map(|(of, at)| Ok(of.high.read()?.part(at.clone())));
+            let (w, bias) = (weights.high.read()?.part(at.clone()), bias.transpose()?);
+            outputs.push(MapOutput { w, bias, to: y.write()? });
+        }
+        self.kernels.linears(x, [m, k], &outputs).map_err(failed)?;
+        drop(outputs);
+        Ok(ys)
     }
 
     /// Adds the gradients of a map's weights, and writes that of its input.

@@ -3,7 +3,7 @@
 use super::super::products::{NT_16, NT_64, NT_128};
 use super::*;
 use crate::attention::{Heads, Packing, Segment};
-use crate::cuda::{Destination, KvShape, LinearOutput, Module};
+use crate::cuda::{Destination, KvShape, LinearOutput, MapOutput, Module};
 use crate::sample::Draw;
 
 /// A mistake: a part of the source after a place that is there once, and what stands in its stead. A statement ends
@@ -121,6 +121,9 @@ fn mistakes_in_products_are_caught() {
             "parts[(pieces - 1 - piece) * size + at]",
         ),
         mutant("int height =", "min(8, tiles_m - band)", "8"),
+        mutant("const int tiles = blocks(a)", "block / tiles", "0"),
+        mutant("INLINE void products", "parts += results(a)", "parts += a.n"),
+        mutant("KERNEL(256) add_map_pieces", "results(a) * a.pieces", "results(a)"),
     ];
     all_are_caught("products.cu", &mutants, |kernels| {
         let mut results = Vec::new();
@@ -141,6 +144,21 @@ fn mistakes_in_products_are_caught() {
                 }
                 results.push(bits(&kernels.read(&y)?));
             }
+        }
+        // Maps of one input, the first two of several pieces.
+        let (m, k, mut maps) = (5, 1600, Vec::new());
+        let x = kernels.array_of(&random_bf16(1, m * k))?;
+        for n in [72, 66, 8] {
+            maps.push((kernels.array_of(&random_bf16(n as u64, n * k))?, kernels.array(m * n)?));
+        }
+        let all: Vec<MapOutput<'_>> = maps
+            .iter_mut()
+            .map(|(w, y)| MapOutput { w: w.slice(), bias: None, to: y.slice_mut() })
+            .collect();
+        kernels.linears(x.slice(), [m, k], &all)?;
+        drop(all);
+        for (_, y) in &maps {
+            results.push(kernels.read(y)?.into_iter().map(u32::from).collect());
         }
         Ok(results)
     });
@@ -266,6 +284,8 @@ fn mistakes_in_sampling_are_caught() {
         mutant("if (from == lane) r.before", "from == lane", "true"),
         mutant("int owner =", "__ffs((int)passing) - 1", "31 - __clz((int)passing)"),
         mutant("u64 z = finalize", "seed + golden", "seed"),
+        mutant("KERNEL(256) sampled_ids", "i >= n", "i > n"),
+        mutant("u32 id = drawn", "drawn[from[i]]", "drawn[i]"),
     ];
     all_are_caught("softmax.cu", &mutants, |kernels| {
         let z: Vec<f32> = random(1, 20 * 5000).into_iter().map(|z| 3.0 * z).collect();
@@ -274,6 +294,10 @@ fn mistakes_in_sampling_are_caught() {
         let on = kernels.array_of(&z)?;
         let wide = kernels.choose(on.slice(), &draws)?;
         let narrow = kernels.choose(on.slice().part(0..20 * 70), &draws)?;
-        Ok(format!("{wide:?} {narrow:?}"))
+        let tokens = kernels.sample(on.slice(), &draws)?;
+        let from: Vec<u32> = (0..20).map(|i| (i * 7 + 3) % 20).collect();
+        let (from, ids) = (kernels.array_of(&from)?, kernels.array_of(&[9000_u32; 20])?);
+        kernels.replace_ids(&tokens, [from.slice().bits(), ids.slice().bits()], 19, 5000)?;
+        Ok(format!("{wide:?} {narrow:?} {:?}", kernels.read(&ids)?))
     });
 }

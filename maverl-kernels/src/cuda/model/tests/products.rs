@@ -1,6 +1,6 @@
 use super::super::products::{NT_16, NT_64, NT_128};
 use super::*;
-use crate::cuda::{AdapterTerms, Destination, LinearOutput, pieces};
+use crate::cuda::{AdapterTerms, Destination, LinearOutput, MapOutput, pieces};
 
 fn plain(y: crate::cuda::SliceMut<'_, f32>) -> LinearOutput<'_> {
     LinearOutput { scale: 1.0, bias: None, to: Destination::F32(y) }
@@ -150,5 +150,55 @@ pub(super) fn outputs_have_their_scale_bias_adapter_rounding_and_sum<M: Tested>(
         let want: Vec<f64> = want.iter().zip(&base).map(|(y, &b)| y + f64::from(b)).collect();
         let sum: Vec<f32> = sum.into_iter().map(f32::from_bits).collect();
         near(&format!("{shape:?}"), &sum, &want, 1e-6);
+    }
+}
+
+pub(super) fn maps_of_one_input_have_the_bits_of_each_alone<M: Tested>(kernels: &Kernels<M>) {
+    // Sums of one piece, of several, and of both; an odd number of columns; one, two and three maps.
+    let cases: [(usize, &[usize]); 5] = [
+        (72, &[66, 8, 130]),
+        (1040, &[72, 200]),
+        (1600, &[4100, 65, 7]),
+        (1040, &[33]),
+        (8, &[1; 3]),
+    ];
+    for (k, widths) in cases {
+        for m in [1, 16, 17, 70] {
+            let x = random_bf16(1, m * k);
+            let run = |kernels: &Kernels<M>, apart: bool| {
+                let x = kernels.array_of(&x).unwrap();
+                let mut maps: Vec<_> = (2..)
+                    .zip(widths)
+                    .map(|(seed, &n)| {
+                        let w = kernels.array_of(&random_bf16(seed, n * k)).unwrap();
+                        let bias = kernels.array_of(&random_bf16(seed + 7, n)).unwrap();
+                        (w, (seed != 3).then_some(bias), kernels.array::<u16>(m * n).unwrap())
+                    })
+                    .collect();
+                if apart {
+                    for (w, bias, y) in &mut maps {
+                        let (to, bias) = (Destination::Bf16(y.slice_mut()), bias.as_ref());
+                        let out = LinearOutput { scale: 1.0, bias: bias.map(|b| b.slice()), to };
+                        let shape = [m, w.len() / k, k];
+                        kernels.linear(x.slice(), w.slice(), shape, None, out).unwrap();
+                    }
+                } else {
+                    let outputs = maps.iter_mut().map(|(w, bias, y)| {
+                        let bias = bias.as_ref().map(|bias| bias.slice());
+                        MapOutput { w: w.slice(), bias, to: y.slice_mut() }
+                    });
+                    kernels.linears(x.slice(), [m, k], &outputs.collect::<Vec<_>>()).unwrap();
+                }
+                let read = maps.iter().map(|(.., y)| kernels.read(y).unwrap());
+                read.collect::<Vec<_>>()
+            };
+            let want = run(kernels, true);
+            if widths.contains(&4100) {
+                assert_eq!(run(kernels, false), want, "{m} rows of {k}");
+            } else {
+                let found = in_every_order(kernels, |kernels| run(kernels, false));
+                assert_eq!(found, want, "{m} rows of {k}");
+            }
+        }
     }
 }

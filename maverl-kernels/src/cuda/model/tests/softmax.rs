@@ -1,3 +1,4 @@
+use super::super::FROM_HOST;
 use super::*;
 use crate::logprob;
 use crate::sample::{BadLogits, Draw, Filter, derive_seed, sample, uniform};
@@ -149,4 +150,38 @@ pub(super) fn logits_that_describe_no_distribution_are_errors_of_their_row<M: Te
         kernels.choose(kernels.array_of(&[]).unwrap().slice(), &draws[..1]).unwrap(),
         [Err(BadLogits::Empty)]
     );
+}
+
+pub(super) fn sampled_ids_take_their_places_before_the_host_reads_them<M: Tested>(
+    kernels: &Kernels<M>,
+) {
+    let (n, vocab) = (300, 70);
+    let mut z = logits(8, n * vocab);
+    z[..vocab].fill(f32::NEG_INFINITY);
+    let draws: Vec<Draw> =
+        (0..n as u64).map(|seed| Draw { temperature: 0.9, seed, counter: 2 }).collect();
+    let from: Vec<u32> = (0..n as u32)
+        .map(|i| if i.is_multiple_of(3) { FROM_HOST } else { (i * 7) % n as u32 })
+        .collect();
+    let given: Vec<u32> = (0..n as u32).map(|i| 100 + i).collect();
+    let run = |kernels: &Kernels<M>| {
+        let on = kernels.array_of(&z).unwrap();
+        let tokens = kernels.sample(on.slice(), &draws).unwrap();
+        let (rows, ids) = (kernels.array_of(&from).unwrap(), kernels.array_of(&given).unwrap());
+        let at = [rows.slice().bits(), ids.slice().bits()];
+        kernels.replace_ids(&tokens, at, n - 1, vocab).unwrap();
+        (kernels.read(&ids).unwrap(), kernels.sampled(&tokens).unwrap())
+    };
+    let (ids, tokens) = in_every_order(kernels, run);
+    assert_eq!(tokens, kernels.choose(kernels.array_of(&z).unwrap().slice(), &draws).unwrap());
+    assert_eq!(tokens[0], Err(BadLogits::NoMass));
+    for (i, id) in ids.iter().enumerate() {
+        let want = match from[i] {
+            FROM_HOST => given[i],
+            _ if i + 1 == n => given[i],
+            // A row without a token has any id of the vocabulary.
+            row => tokens[row as usize].map_or(0, |token| token.id),
+        };
+        assert_eq!(*id, want, "id {i}");
+    }
 }
