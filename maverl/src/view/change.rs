@@ -228,7 +228,7 @@ fn largest(change: &Change, named: u32) -> Vec<String> {
         let second = most.filter(|most| along(most.by) > 0.0).map(|most| {
             let [is, was] = most.episodes;
             let by = signed(most.by);
-            format!("Of this, {by} is of episodes {}: {is}, {was} in step {named}.", most.text)
+            format!("Of this, {by} comes from {is} episodes {} ({was} in step {named}).", most.text)
         });
         return [first].into_iter().chain(second).collect();
     }
@@ -300,7 +300,7 @@ mod tests {
             change.text[0],
             "Equal kinds of tasks were answered worse: −0.325 of −0.325 (“b” 0.500, 0.900 in step 7; “a” 0.800, 0.900 in step 7)."
         );
-        let lost = "is of episodes unsolved, lost at a reply of t/a: 33, 8 in step 7.";
+        let lost = "comes from 33 episodes unsolved, lost at a reply of t/a (8 in step 7).";
         assert_eq!(change.text[1], format!("Of this, {} {lost}", signed(change.terms[0].by)));
         let [low, high] = change.interval.unwrap();
         assert!(low < change.by && change.by < high && high < 0.0);

@@ -95,7 +95,8 @@ fn a_step_names_the_largest_part_of_the_change_and_shows_an_episode_of_it() {
     for expected in [
         "Equal kinds of tasks were answered worse: ".to_owned(),
         format!("({two}; {one})"),
-        "is of episodes unsolved, lost at a reply of search/searcher: 48, 8 in step 1.".to_owned(),
+        "comes from 48 episodes unsolved, lost at a reply of search/searcher (8 in step 1)."
+            .to_owned(),
         "No task of this step was in an earlier one".to_owned(),
         format!("Step 3, with other tasks, scores {:.3}.", rows(&run, 3, "").1),
     ] {

@@ -261,8 +261,13 @@ fn groups_of_all_steps_are_listed_by_their_weight_in_the_updates() {
         let samples = samples(&(0..8).map(|n| searched(step, n)).collect::<Vec<_>>());
         samples.of_group(id).map(|sample| sample.advantage.abs()).sum::<f64>()
     };
-    let most = (1..=3).flat_map(|step| (0..6).map(move |id| (step, id)));
-    let most = most.map(|(step, id)| weight(step, id)).fold(0.0, f64::max);
+    let all = (1..=3).flat_map(|step| (0..6).map(move |id| (step, id)));
+    let all: Vec<f64> = all.map(|(step, id)| weight(step, id)).collect();
+    let most = all.iter().copied().fold(0.0, f64::max);
+    let ties = all.iter().filter(|of| **of > most - 1e-6).count();
+    let text = at.browser.text("#main");
+    let expected = format!("{ties} groups tie for the most, with a sum of |A| of {most:.2} each.");
+    assert!(ties > 1 && text.contains(&expected), "{expected}: {text}");
     let first = at.browser.text("tbody tr.row");
     assert!(first.contains(&format!("{most:.2}")), "{first}: {most}");
     at.browser.value("document.querySelector('[aria-pressed]').click()");

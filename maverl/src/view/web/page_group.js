@@ -125,8 +125,8 @@ async function list(root, at, run) {
     const ties = groups.filter((/** @type {any} */ of) => Math.abs(of.advantages - most) < 1e-6).sort((/** @type {any} */ x, /** @type {any} */ y) => y.share - x.share);
     const [first] = ties;
     fill(body,
-      most > 0 && h("p", {}, h("b", {}, ties.length === 1 ? "One group taught the most: " : `${ties.length} groups tie for the most: each `), `sum of |A| ${fixed(most, 2)}. `,
-        ties.length > 1 && "The largest part of its step is ", a(to(`r/${r}/group/${first.step}/${first.group.id}`), `step ${first.step}, ${first.group.task}, ${first.group.seat ?? "all seats"}`), ` (${percent(first.share)} of its step).`),
+      most > 0 && h("p", {}, h("b", {}, ties.length === 1 ? "One group taught the most" : `${ties.length} groups tie for the most`), `, with a sum of |A| of ${fixed(most, 2)}${ties.length > 1 ? " each. The largest part of its step is that of " : ": "}`,
+        a(to(`r/${r}/group/${first.step}/${first.group.id}`), `step ${first.step}, `, foreign(first.group.task, "plain"), `, ${first.group.seat ?? "all seats"}`), ` (${percent(first.share)}).`),
       most > 0 && h("p", {}, "Measured by the sum of the absolute advantages |A| of its turns: its weight in the update, before clipping. A group with equal rewards teaches nothing."),
       h("p", { class: "muted" }, about || "The run has no record of samples. ", found.estimator && rule(found.estimator)),
       groups.length > 0 && h("div", { class: "card scroll" }, h("table", {},
