@@ -15,8 +15,10 @@ use crate::eval::{over_runs, paired};
 const MOST: usize = 12;
 /// Maximum number of tasks that are listed as different.
 const TASKS: usize = 100;
+/// Maximum number of runs of which all pairs have lists of tasks, which cost a pass over the rows for each task.
+const LISTED: usize = 4;
 
-/// Compares runs with the first of them.
+/// Compares runs, every two of them.
 pub(super) fn answer(viewer: &Viewer, query: &Query) -> Answer {
     let wrong = |reason: &str| Response::refusal(400, reason);
     let given = query.text("runs").ok_or_else(|| wrong("`runs` is missing: numbers of runs"))?;
@@ -42,10 +44,8 @@ pub(super) fn answer(viewer: &Viewer, query: &Query) -> Answer {
             });
         }
     }
-    let pairs: Vec<Value> = (1..runs.len())
-        .map(|i| pair(&runs[0].1, &runs[i].1, &differs(&facts[0].provenance, &facts[i].provenance)))
-        .collect();
-    let seeds = seeds(&runs, &facts, &keys);
+    let pairs = pairs(&runs, &facts);
+    let seeds = seeds(&facts, &keys);
     Ok(Response::json(&json!({
         "runs": lines,
         "seeds": seeds,
@@ -58,34 +58,40 @@ pub(super) fn answer(viewer: &Viewer, query: &Query) -> Answer {
     })))
 }
 
-/// Returns the sets of at least two runs that differ in the seed only: their results, the interval of a run from another
-/// seed by Student's t, and each run's difference from the first of the set, paired by task.
-fn seeds(
-    runs: &[(usize, Arc<Run>)],
-    facts: &[Facts],
-    keys: &BTreeMap<String, Vec<Value>>,
-) -> Vec<Value> {
+/// Compares every two runs: the later one with the earlier one.
+fn pairs(runs: &[(usize, Arc<Run>)], facts: &[Facts]) -> Vec<Value> {
+    let outcomes: Vec<_> = runs.iter().map(|(_, run)| run.now().outcomes("after")).collect();
+    let all = (0..runs.len()).flat_map(|i| (i + 1..runs.len()).map(move |j| (i, j)));
+    let pair = |(i, j): (usize, usize)| {
+        let differs = differs(&facts[i].provenance, &facts[j].provenance);
+        let listed = i == 0 || runs.len() <= LISTED;
+        let mut found = pair([i, j].map(|k| (&*runs[k].1, &outcomes[k])), &differs, listed);
+        found["runs"] = json!([i, j]);
+        found
+    };
+    all.map(pair).collect()
+}
+
+/// Returns the sets of at least two runs that differ in the seed only: their results, and the interval of a run from
+/// another seed by Student's t, within 0 to 1.
+fn seeds(facts: &[Facts], keys: &BTreeMap<String, Vec<Value>>) -> Vec<Value> {
     let others = |i: usize| {
         let values = keys.iter().filter(|(key, _)| *key != "seed").map(|(_, values)| &values[i]);
         json!(values.collect::<Vec<_>>()).to_string()
     };
     let mut sets: BTreeMap<String, Vec<usize>> = BTreeMap::new();
-    (0..runs.len()).for_each(|i| sets.entry(others(i)).or_default().push(i));
+    (0..facts.len()).for_each(|i| sets.entry(others(i)).or_default().push(i));
     let set = |members: &Vec<usize>| {
         let after = |i: &usize| facts[*i].after["sampled"]["overall"]["avg"]["mean"].as_f64();
         let results: Vec<Option<f64>> = members.iter().map(after).collect();
         let known: Vec<f64> = results.iter().copied().flatten().collect();
         let interval = over_runs(&known).filter(|_| known.len() > 1);
-        let first = members[0];
-        let pair = |i: &usize| {
-            let differs = differs(&facts[first].provenance, &facts[*i].provenance);
-            pair(&runs[first].1, &runs[*i].1, &differs)
-        };
+        let interval = interval
+            .map(|of| json!({ "mean": of.mean, "low": of.low.max(0.0), "high": of.high.min(1.0) }));
         json!({
             "members": members,
             "after": results,
-            "interval": interval.map(|of| json!({ "mean": of.mean, "low": of.low, "high": of.high })),
-            "pairs": members[1..].iter().map(pair).collect::<Vec<_>>(),
+            "interval": interval,
         })
     };
     let mut sets: Vec<&Vec<usize>> = sets.values().filter(|members| members.len() > 1).collect();
@@ -119,13 +125,17 @@ fn differs(one: &Value, other: &Value) -> Vec<String> {
     names.into_iter().filter(|name| one.get(*name) != other.get(*name)).cloned().collect()
 }
 
-/// Compares the evaluations after training of two runs, task by task. Without equal tasks there is no interval.
-fn pair(one: &Run, other: &Run, differs: &[String]) -> Value {
+/// Compares the evaluations after training of two runs, task by task. Without equal tasks there is no interval. The
+/// tasks that differ are `listed` with an episode of each run.
+fn pair(
+    [(one, a), (other, b)]: [(&Run, &BTreeMap<String, f64>); 2],
+    differs: &[String],
+    listed: bool,
+) -> Value {
     if !differs.is_empty() {
         let reason = format!("the tasks of {} differ", differs.join(", "));
         return json!({ "difference": null, "reason": reason });
     }
-    let (a, b) = (one.now().outcomes("after"), other.now().outcomes("after"));
     let both: Vec<(&String, f64, f64)> =
         a.iter().filter_map(|(task, a)| Some((task, *a, *b.get(task)?))).collect();
     if both.is_empty() {
@@ -133,7 +143,7 @@ fn pair(one: &Run, other: &Run, differs: &[String]) -> Value {
     }
     let differences: Vec<f64> = both.iter().map(|(_, a, b)| b - a).collect();
     let interval = paired(&differences);
-    let changed = both.iter().filter(|(_, a, b)| a != b).take(TASKS);
+    let changed = both.iter().filter(|(_, a, b)| listed && a != b).take(TASKS);
     // An episode of each that shows the difference: solved in the run that solves more.
     let episode =
         |run: &Run, task: &str, solved| run.now().index.with_outcome("after", task, solved);

@@ -6,6 +6,7 @@
 
 mod api;
 mod assets;
+mod change;
 mod compare;
 mod episode;
 mod events;
@@ -17,6 +18,7 @@ mod index;
 mod kept;
 mod notices;
 mod page;
+mod parting;
 mod replies;
 mod run;
 mod scan;

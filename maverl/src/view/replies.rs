@@ -8,9 +8,11 @@ use serde_json::{Value, json};
 
 use super::api::{self, Answer};
 use super::http::Response;
+use super::index::counts::Played;
+use super::parting::{causes, lost, read_turns};
 use super::run::Run;
 use super::team::WINDOW;
-use crate::run_dir::{TRAIN, Texts, scan_texts};
+use crate::run_dir::{TRAIN, Texts};
 
 /// Maximum number of episodes that are read at either end of a run.
 const EPISODES: usize = 640;
@@ -71,29 +73,15 @@ struct Team {
     unreadable: usize,
 }
 
-/// Reads the replies of the scored episodes of steps, at most [`EPISODES`] of them.
-fn read(run: &Run, steps: [u32; 2]) -> Team {
-    let places = run.now().index.outcomes(TRAIN, steps);
-    let mut frames: BTreeMap<(u32, u64), Vec<(u64, bool)>> = BTreeMap::new();
-    for (place, solved) in places.into_iter().take(EPISODES) {
-        frames.entry((place.step, place.frame)).or_default().push((place.at.into(), solved));
-    }
+/// Reads the replies of episodes, at most [`EPISODES`] of them.
+fn read(run: &Run, played: &[Played]) -> Team {
+    let episodes: Vec<(usize, &Played)> = played.iter().take(EPISODES).enumerate().collect();
     let mut team = Team::default();
-    let is_turn = |line: &[u8]| line.starts_with(b"{\"turn\":");
-    for ((step, frame), mut episodes) in frames {
-        episodes.sort_unstable();
-        episodes.dedup_by_key(|(at, _)| *at);
-        let starts: Vec<u64> = episodes.iter().map(|(at, _)| *at).collect();
-        let found = |i: usize, texts: Texts| {
-            if let Texts::Turn { seat, reply, .. } = texts {
-                team.seats.entry(seat.to_string()).or_default().add(&reply, episodes[i].1);
-            }
-        };
-        let file = run.episodes(TRAIN, step.into()).unwrap_or_default();
-        if scan_texts(&file, frame, &starts, is_turn, found).is_err() {
-            team.unreadable += episodes.len();
+    team.unreadable = read_turns(run, &episodes, |i, texts| {
+        if let Texts::Turn { seat, reply, .. } = texts {
+            team.seats.entry(seat.to_string()).or_default().add(&reply, played[i].solved);
         }
-    }
+    });
     team
 }
 
@@ -101,18 +89,25 @@ fn read(run: &Run, steps: [u32; 2]) -> Team {
 pub(super) fn answer(run: &Run) -> Answer {
     let steps = run.now().index.steps(TRAIN);
     let (Some(first), Some(last)) = (steps.first(), steps.last()) else {
-        return Ok(Response::json(&json!({ "early": null, "late": null, "seats": {} })));
+        return Ok(Response::json(
+            &json!({ "early": null, "late": null, "seats": {}, "lost": null }),
+        ));
     };
     let late = [steps[steps.len().saturating_sub(WINDOW)], *last];
     let early = [*first, steps[WINDOW.min(steps.len()) - 1]];
     let early = (early[1] < late[0]).then_some(early);
-    let before = early.map(|steps| read(run, steps)).unwrap_or_default();
-    let now = read(run, late);
+    let played = |steps| run.now().index.played(TRAIN, steps);
+    let before = early.map(|steps| read(run, &played(steps))).unwrap_or_default();
+    let last = played(late);
+    let now = read(run, &last);
+    let lost = lost(&causes(run, &last).into_iter().map(|(cause, _)| cause).collect::<Vec<_>>());
     let seat =
         |(seat, said): (&String, &Said)| (seat.clone(), of_seat(said, before.seats.get(seat)));
     let seats: BTreeMap<String, Value> = now.seats.iter().map(seat).collect();
     let unreadable = before.unreadable + now.unreadable;
-    api::bounded(&json!({ "early": early, "late": late, "seats": seats, "unreadable": unreadable }))
+    api::bounded(&json!({
+        "early": early, "late": late, "seats": seats, "unreadable": unreadable, "lost": lost,
+    }))
 }
 
 /// Returns the replies of a seat in the last and the first steps.

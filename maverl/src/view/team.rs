@@ -1,22 +1,24 @@
 //! The seats of a team over steps: who fails, who is rewarded without a solved task, and who the others wait for. One
-//! step beside those before it.
+//! step beside the one before it.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::api::{self, Answer};
+use super::change::{One, change};
 use super::http::Response;
-use super::index::counts::{Attempts, TaskSums};
+use super::index::counts::{Attempts, Played, TaskSums, Team};
+use super::parting::{Cause, causes};
 use super::run::Run;
 use super::spans;
 use crate::run_dir::{TRAIN, TurnTime};
 
 /// Number of steps whose sums are shown, at either end of a run.
 pub(super) const WINDOW: usize = 5;
-/// Number of steps before a step that it is compared with.
-const BEFORE: u32 = 10;
+/// Number of steps before a step whose mean score is shown.
+const BEFORE: usize = 10;
 /// Maximum number of tasks of an answer.
 const TASKS: usize = 100;
 
@@ -100,7 +102,7 @@ pub(super) fn answer(run: &Run) -> Answer {
     Ok(Response::json(&json!({ "early": early, "late": late, "times": times })))
 }
 
-/// Compares a step with the steps before it.
+/// Compares a step with the step before it.
 pub(super) fn step(run: &Run, step: u64) -> Answer {
     let missing = || Response::refusal(404, "the run has no episodes of this step");
     let step = u32::try_from(step).map_err(|_| missing())?;
@@ -109,39 +111,83 @@ pub(super) fn step(run: &Run, step: u64) -> Answer {
     if !steps.contains(&step) {
         return Err(missing());
     }
-    let before: Vec<u32> = steps.iter().copied().filter(|&earlier| earlier < step).collect();
-    let earlier = before.len().checked_sub(1).map(|last| {
-        let first = before.len().saturating_sub(BEFORE as usize);
-        [before[first], before[last]]
-    });
-    let before = earlier.map(|steps| held.index.team(TRAIN, steps));
-    let sources = held.index.sources(TRAIN, step, earlier);
+    let at = steps.partition_point(|&earlier| earlier < step);
+    let previous = at.checked_sub(1).map(|last| steps[last]);
+    let earlier = previous.map(|last| [steps[at.saturating_sub(BEFORE)], last]);
+    let mean = |of: &Team| of.score / of.episodes.max(1) as f64;
+    let usual = earlier.map(|steps| mean(&held.index.team(TRAIN, steps)));
+    let before = previous.map(|step| held.index.team(TRAIN, [step; 2]));
+    let next = steps.get(at + 1).map(|next| (*next, mean(&held.index.team(TRAIN, [*next; 2]))));
     let tasks = held.index.tasks(TRAIN, step);
     let now = held.index.team(TRAIN, [step; 2]);
     drop(held);
+    let change = previous.and_then(|from| change(&ones(run, step), &ones(run, from), from));
+    let mut text = change.as_ref().map(|change| change.text.clone()).unwrap_or_default();
+    text.extend(change.as_ref().and(context(&tasks, next)));
     let estimator = api::samples(run, step.into())?.map(|samples| samples.estimator);
     api::bounded(&json!({
         "step": step,
         "estimator": estimator,
         "now": now,
         "before": before,
-        "known": known(&tasks),
-        "sources": &sources[..sources.len().min(TASKS)],
+        "usual": usual,
+        "earlier": earlier,
+        "change": change,
+        "text": text,
         "tasks": &tasks[..tasks.len().min(TASKS)],
         "of": tasks.len(),
     }))
 }
 
-/// Returns the mean score of the tasks of a step that earlier steps had too, now and then; null if there are none.
-fn known(tasks: &[TaskSums]) -> Value {
+/// Says how the tasks of a step that earlier steps had too scored there, and how the next step scored.
+fn context(tasks: &[TaskSums], next: Option<(u32, f64)>) -> Option<String> {
+    let next = next.map_or_else(String::new, |(step, score)| {
+        format!(" Step {step}, with other tasks, scores {score:.3}.")
+    });
+    let Some((n, now, before)) = known(tasks) else {
+        return Some(format!(
+            "No task of this step was in an earlier one, so harder tasks of the same kinds and a worse team look alike.{next}"
+        ));
+    };
+    let same = if n == 1 { "task".to_owned() } else { format!("{n} tasks") };
+    let team = match now - before {
+        by if by < -0.05 => "does worse",
+        by if by > 0.05 => "does better",
+        _ => "is about as good",
+    };
+    Some(format!(
+        "The same {same} scored {before:.3} in earlier steps and {now:.3} now: the team {team} on equal tasks.{next}"
+    ))
+}
+
+/// Returns the scored episodes of a step with their causes.
+fn ones(run: &Run, step: u32) -> Vec<One> {
+    let (played, sources) = {
+        let held = run.now();
+        let played = held.index.played(TRAIN, [step; 2]);
+        let sources = played.iter().map(|one| held.index.source(one.task).to_owned());
+        let sources: Vec<String> = sources.collect();
+        (played, sources)
+    };
+    let causes = causes(run, &played);
+    let one = |((of, source), (cause, beside)): ((&Played, String), (Cause, Option<usize>))| One {
+        n: of.place.n,
+        task: of.task,
+        source,
+        score: of.score,
+        cause,
+        beside: beside.map(|other| played[other].place.n),
+    };
+    played.iter().zip(sources).zip(causes).map(one).collect()
+}
+
+/// Returns the number of the tasks of a step that earlier steps had too, and their mean score now and then.
+fn known(tasks: &[TaskSums]) -> Option<(usize, f64, f64)> {
     let seen: Vec<&TaskSums> = tasks.iter().filter(|task| task.before.episodes > 0).collect();
-    if seen.is_empty() {
-        return Value::Null;
-    }
     let mean = |of: fn(&TaskSums) -> Attempts| {
         seen.iter().map(|task| of(task).mean()).sum::<f64>() / seen.len() as f64
     };
-    json!({ "tasks": seen.len(), "now": mean(|task| task.now), "before": mean(|task| task.before) })
+    (!seen.is_empty()).then(|| (seen.len(), mean(|task| task.now), mean(|task| task.before)))
 }
 
 #[cfg(test)]

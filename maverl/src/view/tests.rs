@@ -24,6 +24,7 @@ use crate::trajectory::{
 
 mod bounds;
 mod browser;
+mod change;
 mod compared;
 mod estimators;
 mod exports;
@@ -392,12 +393,16 @@ fn every_path_of_the_interface_answers_with_the_numbers_of_the_files() {
     assert!((sums["solved"]["reward"].as_f64().unwrap() - reward).abs() < 1e-6, "{sums}");
     assert!(team["times"]["seats"][SEATS[2]]["busy"].as_f64().unwrap() > 0.0, "{team}");
     let step = get("api/runs/0/steps/3");
-    let before: f64 = all[..16].iter().map(|one| one.score().unwrap().reward).sum();
+    let sum = |of: &[Episode]| of.iter().map(|one| one.score().unwrap().reward).sum::<f64>();
     assert_eq!(
         (&step["before"]["score"], &step["before"]["steps"]),
-        (&json!(before), &json!([1, 2]))
+        (&json!(sum(&all[8..16])), &json!([2, 2]))
     );
-    assert_eq!((step["known"]["tasks"].as_u64(), step["of"].as_u64()), (Some(2), Some(2)));
+    assert_eq!(
+        (&step["usual"], &step["earlier"]),
+        (&json!(sum(&all[..16]) / 16.0), &json!([1, 2]))
+    );
+    assert_eq!(step["of"].as_u64(), Some(2));
     let largest = get("api/runs/0/groups");
     let sums: Vec<f64> = largest["groups"]
         .as_array()

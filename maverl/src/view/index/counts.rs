@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{Index, Row, RowPlace, SCORED, SOLVED};
+use super::{Cell, Index, Row, RowPlace, SCORED, SOLVED};
 
 /// Sums over the scored episodes of some steps.
 #[derive(Debug, Default, Clone, PartialEq, Serialize)]
@@ -57,16 +57,21 @@ pub(in crate::view) struct TaskSums {
     pub(in crate::view) before: Attempts,
 }
 
-/// The tasks of a source in a step, and in steps before it.
-#[derive(Debug, Default, Clone, PartialEq, Serialize)]
-pub(in crate::view) struct SourceSums {
-    /// Name of the source.
-    pub(in crate::view) source: String,
-    pub(in crate::view) now: Attempts,
-    pub(in crate::view) before: Attempts,
+/// A scored episode: its place, and how it went.
+#[derive(Debug, Clone, PartialEq)]
+pub(in crate::view) struct Played {
+    pub(in crate::view) place: RowPlace,
+    /// Number of its task.
+    pub(in crate::view) task: u32,
+    pub(in crate::view) score: f64,
+    pub(in crate::view) solved: bool,
+    /// Seat with the most malformed replies, if there are any.
+    pub(in crate::view) malformed: Option<String>,
+    /// Seat with the most truncated replies, if there are any.
+    pub(in crate::view) truncated: Option<String>,
 }
 
-/// Scored episodes of a task, or of a source.
+/// Scored episodes of a task.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Serialize)]
 pub(in crate::view) struct Attempts {
     pub(in crate::view) episodes: usize,
@@ -127,36 +132,31 @@ impl Index {
         team
     }
 
-    /// Returns the place of each scored episode of steps of a stage, and true if it solved its task.
-    pub(in crate::view) fn outcomes(&self, stage: &str, steps: [u32; 2]) -> Vec<(RowPlace, bool)> {
-        let outcome = |row: &Row| {
-            let Row { stage, step, n, frame, at, flags, .. } = *row;
-            (RowPlace { stage, step, frame, at, n }, flags & SOLVED != 0)
+    /// Returns the scored episodes of steps of a stage.
+    pub(in crate::view) fn played(&self, stage: &str, steps: [u32; 2]) -> Vec<Played> {
+        let most = |row: &Row, of: fn(&Cell) -> u16| {
+            let cells = self.cells_of(row).iter().filter(|cell| of(cell) > 0);
+            let seat = cells.max_by_key(|cell| (of(cell), std::cmp::Reverse(cell.seat)))?.seat;
+            Some(self.seats.names[usize::from(seat)].clone())
         };
-        self.scored(stage, steps).map(outcome).collect()
+        let played = |row: &Row| {
+            let Row { stage, step, n, frame, at, task, score, flags, .. } = *row;
+            Played {
+                place: RowPlace { stage, step, frame, at, n },
+                task,
+                score,
+                solved: flags & SOLVED != 0,
+                malformed: most(row, |cell| cell.malformed),
+                truncated: most(row, |cell| cell.truncated),
+            }
+        };
+        self.scored(stage, steps).map(played).collect()
     }
 
-    /// Returns the sources of the tasks of a step of a stage, and of earlier steps, by name.
-    pub(in crate::view) fn sources(
-        &self,
-        stage: &str,
-        step: u32,
-        before: Option<[u32; 2]>,
-    ) -> Vec<SourceSums> {
-        let mut sums: BTreeMap<&str, SourceSums> = BTreeMap::new();
-        let source = |row: &Row| {
-            let task = row.task as usize;
-            self.tasks.names[task].get(..self.sources[task]).unwrap_or_default()
-        };
-        for row in self.scored(stage, [step; 2]) {
-            sums.entry(source(row)).or_default().now.add(row);
-        }
-        for row in before.into_iter().flat_map(|steps| self.scored(stage, steps)) {
-            sums.entry(source(row)).or_default().before.add(row);
-        }
-        let named =
-            |(source, sums): (&str, SourceSums)| SourceSums { source: source.to_owned(), ..sums };
-        sums.into_iter().map(named).collect()
+    /// Returns the source of a task.
+    pub(in crate::view) fn source(&self, task: u32) -> &str {
+        let task = task as usize;
+        self.tasks.names[task].get(..self.sources[task]).unwrap_or_default()
     }
 
     /// Returns the tasks of a step of a stage, those first whose scores fell most.
@@ -222,27 +222,11 @@ mod tests {
         assert_eq!(names, ["facts/a", "facts/b"], "the largest fall first");
         assert_eq!((tasks[0].before.episodes, tasks[0].before.solved), (2, 2));
         assert_eq!((tasks[0].now.solved, tasks[1].before.episodes), (0, 0));
-        let places = index.outcomes(TRAIN, [2, 2]);
-        let found: Vec<(u32, bool)> =
-            places.iter().map(|(place, solved)| (place.n, *solved)).collect();
-        assert_eq!(found, [(0, false), (1, true)]);
-    }
-
-    #[test]
-    fn sources_of_a_step_are_compared_with_earlier_steps() {
-        let mut index = Index::default();
-        for (step, source, solved) in
-            [(1, "sums/1", true), (2, "sums/1", false), (2, "sums/2", true)]
-        {
-            let mut one = episode("a/b", 0, solved, 1);
-            one.task.source = source.into();
-            index.add_made(&EpisodeRow::new(TRAIN, step, 0, [0, 0], &one));
-        }
-        let found = index.sources(TRAIN, 2, Some([1, 1]));
-        let names: Vec<&str> = found.iter().map(|sums| sums.source.as_str()).collect();
-        assert_eq!(names, ["sums/1", "sums/2"]);
-        assert_eq!((found[0].now.solved, found[0].before.solved), (0, 1));
-        assert_eq!((found[1].now.solved, found[1].before.episodes), (1, 0));
-        assert_eq!(index.sources(TRAIN, 1, None).len(), 1);
+        let played = index.played(TRAIN, [2, 2]);
+        let found: Vec<_> =
+            played.iter().map(|one| (one.place.n, one.solved, one.malformed.as_deref())).collect();
+        assert_eq!(found, [(0, false, Some("t/a")), (1, true, None)]);
+        assert_eq!((played[0].truncated.as_deref(), played[0].score), (None, 0.0));
+        assert_eq!(index.source(played[0].task), "facts");
     }
 }

@@ -66,6 +66,28 @@ fn the_difference_of_runs_is_the_paired_one_of_the_reports() {
 }
 
 #[test]
+fn every_two_runs_are_compared_and_the_interval_of_a_share_is_within_0_to_1() {
+    let home = two();
+    let mut third = Written::new(&home.path().join("c"));
+    third.evaluation("after", 3, 16);
+    drop(third);
+    let Some(mut at) = Visit::new(home.path(), 1200, 800) else { return };
+    at.go("compare?runs=0,1,2");
+    at.browser.wait("document.querySelector('[data-seeds=ABC]') !== null");
+    let after: Vec<BTreeMap<String, f64>> =
+        ["a", "b", "c"].map(|name| shares(&home.path().join(name))).into();
+    for (i, j, name) in [(0, 1, "B − A"), (0, 2, "C − A"), (1, 2, "C − B")] {
+        let of = paired(&after[i].iter().map(|(task, a)| after[j][task] - a).collect::<Vec<_>>());
+        let [mean, low, high] = [of.mean, of.low, of.high].map(signed);
+        let row = at.browser.text(&format!("[data-pair='{name}']"));
+        assert!(row.contains(&format!("{mean} ({low} to {high})")), "{row}: {mean}");
+    }
+    let seeds = at.browser.text("[data-seeds=ABC]");
+    assert!(seeds.contains("mean 0.750 (0.129 to 1.000, 95 %"), "{seeds}");
+    at.browser.assert_quiet();
+}
+
+#[test]
 fn charts_are_over_steps_episodes_tokens_or_seconds_and_seeds_are_one_line() {
     let home = two();
     let Some(mut at) = Visit::new(home.path(), 1200, 800) else { return };
@@ -123,7 +145,7 @@ fn a_task_that_differs_leads_to_its_episodes_side_by_side() {
     let [mean, low, high] = [expected.mean, expected.low, expected.high].map(signed);
     let shown = format!("{mean} ({low} to {high}), lower");
     assert!(
-        row.contains(&shown) && row.contains("0 better, 4 worse of 16 tasks"),
+        row.contains(&shown) && row.contains("over 16 tasks0 better, 4 worse"),
         "{row}: {shown}"
     );
     at.browser.value("document.querySelector('[data-pair] summary').click()");

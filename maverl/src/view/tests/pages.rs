@@ -7,6 +7,7 @@ use serde_json::json;
 use tokio::net::TcpListener;
 
 use super::browser::Browser;
+use super::visits::signed;
 use super::*;
 
 /// A server of runs, with a browser that looks at it.
@@ -216,7 +217,7 @@ fn the_parts_of_a_step_are_those_of_the_file() {
 }
 
 #[test]
-fn a_step_is_compared_with_those_before_and_the_team_by_outcome() {
+fn a_step_is_compared_with_the_one_before_and_the_team_by_outcome() {
     let home = home();
     let Some(mut at) = Visit::new(home.path(), 1200, 800) else { return };
     let all: Vec<Episode> = (1..=3).flat_map(|s| (0..8).map(move |n| searched(s, n))).collect();
@@ -229,9 +230,15 @@ fn a_step_is_compared_with_those_before_and_the_team_by_outcome() {
     assert_eq!(at.browser.text("[data-step-score]"), format!("{:.3}", mean(&all[16..])));
     let by = at.browser.text("[data-estimator]");
     assert_eq!(by, "Advantages: “group”, computed on the CPU.");
-    let same = format!("scored {:.3} in earlier steps", mean(&all[..16]));
+    let (before, usual) = (mean(&all[8..16]), mean(&all[..16]));
     let text = at.browser.text("#main");
-    assert!(text.contains(&same), "{same}\n{text}");
+    for expected in [
+        format!("= {before:.3} in step 2 {}", signed(mean(&all[16..]) - before)),
+        format!("mean of steps 1 to 2: {usual:.3}"),
+        format!("scored {:.3} in earlier steps", usual - 1e-9),
+    ] {
+        assert!(text.contains(&expected), "{expected}\n{text}");
+    }
     at.browser.press("[");
     at.browser.wait("location.hash.includes('step=2')");
     at.go("r/0");
@@ -254,8 +261,13 @@ fn groups_of_all_steps_are_listed_by_their_weight_in_the_updates() {
         let samples = samples(&(0..8).map(|n| searched(step, n)).collect::<Vec<_>>());
         samples.of_group(id).map(|sample| sample.advantage.abs()).sum::<f64>()
     };
-    let most = (1..=3).flat_map(|step| (0..6).map(move |id| (step, id)));
-    let most = most.map(|(step, id)| weight(step, id)).fold(0.0, f64::max);
+    let all = (1..=3).flat_map(|step| (0..6).map(move |id| (step, id)));
+    let all: Vec<f64> = all.map(|(step, id)| weight(step, id)).collect();
+    let most = all.iter().copied().fold(0.0, f64::max);
+    let ties = all.iter().filter(|of| **of > most - 1e-6).count();
+    let text = at.browser.text("#main");
+    let expected = format!("{ties} groups tie for the most, with a sum of |A| of {most:.2} each.");
+    assert!(ties > 1 && text.contains(&expected), "{expected}: {text}");
     let first = at.browser.text("tbody tr.row");
     assert!(first.contains(&format!("{most:.2}")), "{first}: {most}");
     at.browser.value("document.querySelector('[aria-pressed]').click()");
@@ -410,7 +422,7 @@ fn pictures_of_a_run() {
     // The name of the picture, the page, and the heading at its top.
     let mut pages = vec![
         ("overview", "r/0".to_owned(), ""),
-        ("team", "r/0".to_owned(), "Where it fails"),
+        ("team", "r/0".to_owned(), "Bottlenecks"),
         ("step", format!("r/0/step?step={step}"), ""),
         ("episode", episode, ""),
         ("tokens", tokens, ""),

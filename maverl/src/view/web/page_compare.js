@@ -102,14 +102,12 @@ export async function page(root, at) {
   const axis = AXES.find((name) => name === at.query.get("x")) ?? "steps";
   const joined = at.query.get("seeds") === "one";
   const go = (/** @type {any} */ changes) => (location.hash = to("compare", { ...Object.fromEntries(at.query), ...changes }));
-  const pair = (/** @type {any} */ of, /** @type {number} */ i) => {
-    const name = `${letter(i + 1)} − ${letter(0)}`;
-    if (!of.difference) return h("tr", {}, h("td", {}, name), h("td", { colspan: 3, class: "muted" }, `no interval: ${of.reason}`));
-    const { mean, low, high } = of.difference;
-    return h("tr", { "data-pair": i + 1 }, h("td", {}, name), h("td", {}, h("b", {}, signed(mean)), ` (${signed(low)} to ${signed(high)}), ${verdict(of.difference)}`),
-      h("td", {}, `${of.better} better, ${of.worse} worse of ${plural(of.tasks, "task")}`),
-      h("td", {}, h("details", {}, h("summary", {}, "tasks that differ"), of.changed.map((/** @type {any} */ task) => different({ ...task, runs: [0, i + 1] }, [found.runs[0].r, found.runs[i + 1].r])))));
-  };
+  const name = (/** @type {any} */ of) => of.runs.toReversed().map(letter).join(" − ");
+  const result = (/** @type {any} */ { difference: of, reason, tasks }) => (of
+    ? [h("b", {}, `${signed(of.mean)} (${signed(of.low)} to ${signed(of.high)})`), `, ${verdict(of)}, over ${plural(tasks, "task")}`] : `no interval: ${reason}`);
+  const pair = (/** @type {any} */ of) => h("tr", { "data-pair": name(of) }, h("td", {}, name(of)), h("td", {}, result(of)),
+    of.difference && [h("td", {}, `${of.better} better, ${of.worse} worse`), h("td", {}, of.changed.length > 0 && h("details", {}, h("summary", {}, "tasks that differ"),
+      of.changed.map((/** @type {any} */ task) => different({ ...task, runs: of.runs }, of.runs.map((/** @type {number} */ i) => found.runs[i].r)))))]);
   const whole = joined ? found.seeds.map((/** @type {any} */ set) => set.members) : [];
   const sets = [...whole, ...found.runs.map((/** @type {any} */ _, /** @type {number} */ i) => [i]).filter((/** @type {number[]} */ [i]) => !whole.flat().includes(i))];
   const charts = CHARTS.map(([pattern, title]) => {
@@ -126,8 +124,8 @@ export async function page(root, at) {
     return h("div", { class: "card", "data-seeds": names.join("") },
       h("p", {}, h("b", {}, names.join(", ")), " differ in the seed only. ",
         of.interval ? [`After training ${fixed(low)} to ${fixed(high)}; mean `, h("b", {}, fixed(of.interval.mean)), h("span", { class: "muted" }, ` (${fixed(of.interval.low)} to ${fixed(of.interval.high)}, 95 % for the mean over seeds)`)] : "Fewer than two have a result."),
-      h("ul", { class: "reasons" }, of.pairs.map((/** @type {any} */ one, /** @type {number} */ i) => h("li", {}, `${names[i + 1]} − ${names[0]}: `,
-        one.difference ? [h("b", {}, `${signed(one.difference.mean)} (${signed(one.difference.low)} to ${signed(one.difference.high)})`), `, ${verdict(one.difference)} over ${plural(one.tasks, "task")}`] : `no interval: ${one.reason}`))));
+      h("ul", { class: "reasons" }, found.pairs.filter((/** @type {any} */ one) => one.runs.every((/** @type {number} */ i) => of.members.includes(i)))
+        .map((/** @type {any} */ one) => h("li", {}, `${name(one)}: `, result(one)))));
   };
   fill(root,
     h("h1", {}, "Compare"),

@@ -122,8 +122,12 @@ async function list(root, at, run) {
     const about = every
       ? groups.length > 0 && `The ${plural(groups.length, "group")} with the largest sums of |A| in steps ${found.steps[0]} to ${found.steps[1]}, of ${plural(found.samples, "sample")}. `
       : `${plural(groups.length, "group")}, ${plural(found.samples, "sample")}; ${flat} with equal rewards. `;
+    const ties = groups.filter((/** @type {any} */ of) => Math.abs(of.advantages - most) < 1e-6).sort((/** @type {any} */ x, /** @type {any} */ y) => y.share - x.share);
+    const [first] = ties;
     fill(body,
-      groups.length > 0 && h("p", {}, "The sum of |A| is the weight of a group in the update, before clipping: the groups at the top taught the most, and a group with equal rewards teaches nothing."),
+      most > 0 && h("p", {}, h("b", {}, ties.length === 1 ? "One group taught the most" : `${ties.length} groups tie for the most`), `, with a sum of |A| of ${fixed(most, 2)}${ties.length > 1 ? " each. The largest part of its step is that of " : ": "}`,
+        a(to(`r/${r}/group/${first.step}/${first.group.id}`), `step ${first.step}, `, foreign(first.group.task, "plain"), `, ${first.group.seat ?? "all seats"}`), ` (${percent(first.share)}).`),
+      most > 0 && h("p", {}, "Measured by the sum of the absolute advantages |A| of its turns: its weight in the update, before clipping. A group with equal rewards teaches nothing."),
       h("p", { class: "muted" }, about || "The run has no record of samples. ", found.estimator && rule(found.estimator)),
       groups.length > 0 && h("div", { class: "card scroll" }, h("table", {},
         h("thead", {}, h("tr", {}, every && h("th", { class: "n" }, "step"), h("th", {}, "task"), h("th", {}, "seat"), head("size", "size"), head("reward", "mean reward"), head("deviation", "deviation"), head("advantages", "sum of |A|"), head("share", "of the step"), h("th"))),

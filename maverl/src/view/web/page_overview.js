@@ -209,7 +209,7 @@ export async function page(root, at) {
   };
   const sum = async () => {
     const [team, replies] = await Promise.all(["team", "replies"].map((part) => get(`runs/${r}/${part}`)));
-    fill(sums, weak(team, run.seats, r), said(replies, run.seats, r));
+    fill(sums, weak(team, replies.lost, run.seats, r), said(replies, run.seats, r));
   };
   const build = () => {
     for (const chart of charts.values()) chart.remove();

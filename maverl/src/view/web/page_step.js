@@ -1,11 +1,11 @@
-// One step beside those before it: what changed, and where.
+// One step beside the one before it: what changed, and where.
 
 import { h, fill, a, foreign } from "./dom.js";
-import { get, seriesOf, to } from "./data.js";
+import { get, isOffline, seriesOf, to } from "./data.js";
 import { spark } from "./chart.js";
-import { count, fixed, minus, percent, plural, short, signed } from "./format.js";
+import { count, fixed, percent, plural, short, signed } from "./format.js";
 
-/** Steps before the step that it is compared with. */
+/** Steps before the step that its metrics are compared with. */
 const BEFORE = 10;
 /** Metrics that are listed. */
 const LISTED = 14;
@@ -55,58 +55,41 @@ function both(sums, name) {
   return (sums?.solved[name] ?? 0) + (sums?.unsolved[name] ?? 0);
 }
 
-/**
- * Sentences on sources of tasks that are new, or of which the step has another share than the steps before.
- * @param {any} found
- * @returns {string[]}
- */
-function mixed({ sources, now, before }) {
-  const mean = (/** @type {any} */ of) => fixed(share(of.score, of.episodes));
-  return sources.flatMap((/** @type {any} */ of) => {
-    const [is, was] = [of.now.episodes / now.episodes, of.before.episodes / Math.max(before.episodes, 1)];
-    if (of.before.episodes === 0) return [`New are tasks of “${of.source}”: ${percent(is)} of the episodes; they score ${mean(of.now)}.`];
-    if (of.now.episodes === 0) return [`Tasks of “${of.source}” are gone: they were ${percent(was)} of the episodes, and scored ${mean(of.before)}.`];
-    if (sources.length === 1 || Math.abs(is - was) < 0.1) return [];
-    return [`Tasks of “${of.source}” are ${percent(is)} of the episodes, ${percent(was)} before; they score ${mean(of.now)}, ${mean(of.before)} before.`];
-  });
+/** @param {number} by */
+function adds(by) {
+  return h("b", { class: by < -0.05 ? "bad" : by > 0.05 ? "good" : "" }, signed(by));
 }
 
 /**
- * Sentences on the change of the score, most telling first.
+ * The terms of the change of the score, which add up to it.
  * @param {any} found
- * @param {any} score
+ * @param {string} r
  */
-function reasons(found, score) {
-  const { now, before, known } = found;
-  if (!before) return [];
-  const list = [];
-  if (known) {
-    const worse = known.now - known.before;
-    const mean = before.score / Math.max(before.episodes, 1);
-    const harder = known.before - mean;
-    if (Math.abs(harder) > 0.05) {
-      list.push(`The ${plural(known.tasks, "task")} that earlier steps had too scored ${fixed(known.before)} there, where all tasks scored ${fixed(mean)}: the tasks of this step are ${harder < 0 ? "harder" : "easier"}.`);
-    }
-    list.push(Math.abs(worse) > 0.05
-      ? `The same ${plural(known.tasks, "task")} scored ${fixed(known.before)} in earlier steps and ${fixed(known.now)} now: the team does ${worse < 0 ? "worse" : "better"} on equal tasks.`
-      : `The same ${plural(known.tasks, "task")} scored ${fixed(known.before)} in earlier steps and ${fixed(known.now)} now: the team is about as good on equal tasks.`);
-  }
-  list.push(...mixed(found));
-  if (!known && score.change !== null && list.length === 0) list.push("No task of this step was in an earlier one: tasks cannot be compared.");
-  for (const [seat, sums] of Object.entries(now.seats)) {
-    const [turns, earlier] = [both(sums, "turns"), both(before.seats[seat], "turns")];
-    for (const [name, word] of [["malformed", "malformed"], ["truncated", "truncated"]]) {
-      const [is, was] = [share(both(sums, name), turns), share(both(before.seats[seat], name), earlier)];
-      if (is !== null && was !== null && Math.abs(is - was) > 0.05) {
-        list.push(`${seat}: ${percent(is)} of its replies are ${word}, ${percent(was)} before.`);
-      }
-    }
-  }
-  return list;
+function parts({ change, step, earlier }, r) {
+  const from = earlier[1];
+  const row = (/** @type {any} */ name, /** @type {any} */ now, /** @type {any} */ before, /** @type {number} */ by, /** @type {any} */ link = "") => h("tr", { "data-term": by },
+    h("td", {}, name), h("td", { class: "n" }, now), h("td", { class: "n muted" }, before), h("td", { class: "n" }, adds(by)), h("td", {}, link));
+  const table = (/** @type {string[]} */ heads, /** @type {any} */ rows) => h("table", {}, h("thead", {}, h("tr", {}, heads.map((name, i) => h("th", { class: i > 0 && "n" }, name)), h("th"))), h("tbody", {}, rows));
+  const shown = (/** @type {any} */ { example }) => {
+    if (!example || isOffline()) return "";
+    const [n, other] = example;
+    return other === null ? a(to(`r/${r}/episode/train/${step}/${n}`), "an episode") : a(to("beside", { a: `${r}/train/${step}/${n}`, b: `${r}/train/${step}/${other}` }), "side by side");
+  };
+  const terms = change.terms.filter((/** @type {any} */ of) => of.cause.kind !== "solved" || Math.abs(of.by) > 5e-4);
+  const part = (/** @type {any} */ of) => (of.episodes > 0 ? `${fixed(of.score)} of ${count(of.episodes)}` : "–");
+  return h("div", { class: "card scroll" }, h("h3", {}, `What the change from step ${from} is made of`),
+    table(["part", "episodes", `step ${from}`, "adds"], [
+      row("mix: other shares of the sources", "", "", change.mix),
+      change.new !== 0 && row("new sources", "", "", change.new),
+      terms.map((/** @type {any} */ of) => row(foreign(of.text, "plain"), of.episodes[0], of.episodes[1], of.by, shown(of))),
+      row(h("b", {}, "sum: change of the score"), fixed(change.now), fixed(change.before), change.by)].flat()),
+    h("p", { class: "muted" }, "Each part is exact, and they add up. Lost at a reply: until then the episode is equal to a solved one of its task."),
+    change.sources.length > 1 && [h("h3", {}, "The same by source"), table(["source", "score of episodes", `step ${from}`, "adds"],
+      change.sources.map((/** @type {any} */ of) => row(foreign(of.source, "plain"), part(of.now), part(of.before), of.mix + of.within, `${signed(of.mix)} by its share, ${signed(of.within)} by its score`)))].flat());
 }
 
 /**
- * Seats of the step and of those before.
+ * Seats of the step and of the step before.
  * @param {any} found
  * @param {string} r
  */
@@ -122,7 +105,7 @@ function seats(found, r) {
   });
   return h("div", { class: "card scroll" }, h("h3", {}, "Seats"), h("table", {},
     h("thead", {}, h("tr", {}, h("th", {}, "seat"), ["reward", "malformed", "truncated", "reply tokens"].map((name) => h("th", { class: "n" }, name)), h("th"))),
-    h("tbody", {}, rows)), h("p", { class: "muted" }, "In parentheses: the steps before."));
+    h("tbody", {}, rows)), found.before && h("p", { class: "muted" }, `In parentheses: step ${found.earlier[1]}.`));
 }
 
 /**
@@ -165,33 +148,29 @@ export async function page(root, at) {
     return { title, keys };
   }
   const by = found.estimator;
-  const scores = series.columns["rollout/score_mean"] ?? [];
   const here = series.steps.indexOf(step);
-  const earlier = /** @type {number[]} */ (scores.slice(Math.max(0, here - BEFORE), Math.max(0, here)).filter((/** @type {number | null} */ of) => of !== null));
-  const score = { now: share(found.now.score, found.now.episodes), usual: earlier.length > 0 ? median(earlier) : null, change: /** @type {number | null} */ (null) };
-  if (score.now !== null && score.usual !== null) score.change = score.now - score.usual;
-  const last_score = earlier.at(-1);
-  const by_score = (/** @type {any} */ old) => { const by = (score.now ?? 0) - old; return h("b", { class: by < -0.05 ? "bad" : by > 0.05 ? "good" : "" }, signed(by)); };
-  const why = reasons(found, score);
+  const { change, earlier } = found;
   const far = changes(series, step).slice(0, LISTED);
   const row = (/** @type {any} */ of) => {
     const values = series.columns[of.name].slice(Math.max(0, here - 3 * BEFORE), here + 1);
     const steps = series.steps.slice(Math.max(0, here - 3 * BEFORE), here + 1);
     return h("tr", {}, h("td", { class: "mono" }, a(to(`r/${r}/metrics`, { q: of.name }), of.name), of.update && h("span", { class: "muted" }, ` of step ${of.step}`)),
-      h("td", { class: "n" }, short(of.value)), h("td", { class: "n muted" }, short(of.usual)), h("td", { class: "n" }, `${of.distance > 0 ? "+" : "−"}${minus(Math.abs(of.distance).toFixed(0))}`), h("td", {}, spark(steps, values)));
+      h("td", { class: "n" }, short(of.value)), h("td", { class: "n muted" }, short(of.usual)), h("td", { class: "n" }, signed(of.distance, 0)), h("td", {}, spark(steps, values)));
   };
   fill(root, head,
-    h("div", { class: "card" }, h("p", {}, "score ", h("b", { "data-step-score": step }, fixed(score.now)),
-      last_score !== undefined && [", ", by_score(last_score), ` from ${fixed(last_score)} in the step before`],
-      earlier.length > 1 && [", ", by_score(score.usual), ` from ${fixed(score.usual)}, the median of ${plural(earlier.length, "step")} before`],
+    h("div", { class: "card" }, h("p", {}, "score ", h("b", { "data-step-score": step }, fixed(share(found.now.score, found.now.episodes))),
+      change && [" = ", fixed(change.before), ` in step ${earlier[1]} `, adds(change.by),
+        change.interval && ` (95 % interval ${signed(change.interval[0])} to ${signed(change.interval[1])}, tasks drawn anew)`],
+      earlier && earlier[0] < earlier[1] && `; mean of steps ${earlier.join(" to ")}: ${fixed(found.usual)}`,
       `; ${count(found.now.solved)} of ${plural(found.now.episodes, "episode")} solved`),
-    by && h("p", { class: "muted", "data-estimator": "" }, `Advantages: “${by.estimator}”, computed on ${by.device ?? "the CPU"}${by.kernel ? ` by the kernel ${by.kernel}` : ""}.`),
-    why.length > 0 && h("ul", { class: "reasons" }, why.map((text) => h("li", {}, foreign(text, "plain"))))),
+    found.text.length > 0 && h("ul", { class: "reasons" }, found.text.map((/** @type {string} */ text) => h("li", {}, foreign(text, "plain")))),
+    by && h("p", { class: "muted", "data-estimator": "" }, `Advantages: “${by.estimator}”, computed on ${by.device ?? "the CPU"}${by.kernel ? ` by the kernel ${by.kernel}` : ""}.`)),
+    change && parts(found, r),
     h("div", { class: "cols" }, seats(found, r), tasks(found, r)),
     h("h2", {}, "Metrics that are unlike the steps before"),
     far.length > 0 ? h("div", { class: "card scroll" }, h("table", {},
       h("thead", {}, h("tr", {}, h("th", {}, "metric"), ["value", "median before", "distance"].map((name) => h("th", { class: "n" }, name)), h("th"))), h("tbody", {}, far.map(row))),
     h("p", { class: "muted" }, "Distance is in units of the usual distance from the median of 10 steps. Metrics of an update are those of the step before: its weights played this step."))
-      : h("p", { class: "muted" }, earlier.length < 3 ? "Too few steps before." : "None."));
+      : h("p", { class: "muted" }, here < 3 ? "Too few steps before." : "None."));
   return { title, keys };
 }

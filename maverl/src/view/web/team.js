@@ -7,10 +7,11 @@ import { fixed, percent, plural } from "./format.js";
 /**
  * Who fails, who is rewarded without a solved task, and who the others wait for.
  * @param {any} team
+ * @param {any} lost
  * @param {string[]} seats
  * @param {string} r
  */
-export function weak(team, seats, r) {
+export function weak(team, lost, seats, r) {
   const { late, early, times } = team;
   if (!late || late.episodes === 0) return null;
   const known = seats.filter((seat) => late.seats[seat]);
@@ -20,7 +21,8 @@ export function weak(team, seats, r) {
   const busy = (/** @type {string} */ seat) => (times ? share(times.seats[seat]?.alone ?? 0, times.seconds) : null);
   const most = (/** @type {(seat: string) => number | null} */ of) => known.reduce((/** @type {string | null} */ best, seat) => ((of(seat) ?? 0) > (best === null ? 0 : (of(best) ?? 0)) ? seat : best), null);
   const mean = (/** @type {any} */ sums, /** @type {string} */ name) => (sums ? share(sums[name], sums.turns) : null);
-  const [worst, slowest] = [most(failed), most(busy)];
+  const losing = (/** @type {string} */ seat) => (lost?.unsolved > 0 ? (lost.seats[seat] ?? 0) / lost.unsolved : null);
+  const [worst, slowest] = [lost?.seat, most(busy)];
   const tokens = known.reduce((sum, seat) => sum + late.seats[seat].solved.tokens + late.seats[seat].unsolved.tokens, 0);
   const cell = (/** @type {number | null} */ value, /** @type {(value: any) => string} */ text, strong = false) => h("td", { class: "n" }, strong ? h("b", { class: "bad" }, text(value)) : text(value));
   const pair = (/** @type {any} */ sums, /** @type {any} */ before, /** @type {string} */ name) =>
@@ -28,7 +30,7 @@ export function weak(team, seats, r) {
   const rows = known.map((seat) => {
     const [sums, old] = [late.seats[seat], early?.seats[seat]];
     return h("tr", { "data-team": seat }, h("td", {}, a(to(`r/${r}/episodes`, { stage: "train", step: late.steps.join(".."), seat, solved: 0, sort: "-reward" }), seat)),
-      cell(failed(seat), percent, seat === worst), pair(sums.solved, old?.solved, "reward"), pair(sums.unsolved, old?.unsolved, "reward"),
+      cell(losing(seat), percent, seat === worst), cell(failed(seat), percent), pair(sums.solved, old?.solved, "reward"), pair(sums.unsolved, old?.unsolved, "reward"),
       pair(sums.solved, old?.solved, "parts"), pair(sums.unsolved, old?.unsolved, "parts"),
       cell(share(sums.solved.tokens + sums.unsolved.tokens, tokens), percent), times && cell(share(times.seats[seat]?.busy ?? 0, times.seconds), percent), times && cell(busy(seat), percent, seat === slowest), times && cell(share(times.seats[seat]?.waited ?? 0, times.seats[seat]?.open ?? 0), percent));
   });
@@ -40,17 +42,20 @@ export function weak(team, seats, r) {
       ? [`${seat} may have a hacked reward: from reward parts it earns ${fixed(no, 2)} where the task is not solved, ${fixed(yes, 2)} where it is.`] : [];
   });
   const says = [
-    worst && (failed(worst) ?? 0) > 0.05 && `${worst} has a malformed reply in ${percent(failed(worst))} of the ${plural(unsolved, "unsolved episode")}, more than any other.`,
-    times && slowest && `Time: ${slowest} is asked alone in ${percent(busy(slowest))} of the rollout, while all others wait.`,
+    lost?.text,
+    times && slowest && `Time: ${slowest} is the bottleneck. Only its requests are open in ${percent(busy(slowest))} of the rollout, while all others wait.`,
     ...hacked,
     hacked.length === 0 && rewarded && "Reward parts do not suggest a hacked reward: no seat earns more than 0.05 from them where the task is not solved, and as much as where it is.",
   ].filter(Boolean);
-  return h("section", {}, h("h2", {}, "Where it fails, who is rewarded, who is waited for"), h("div", { class: "card scroll" },
+  return h("section", {}, h("h2", {}, "Bottlenecks: where it fails, who is rewarded, who is waited for"), h("div", { class: "card scroll" },
     says.length > 0 && h("ul", { class: "reasons" }, says.map((text) => h("li", {}, foreign(/** @type {string} */ (text), "plain")))),
-    h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "seat"), ["malformed in unsolved", "reward if solved", "if not", "parts if solved", "if not", "tokens", ...(times ? ["busy", "alone", "waited"] : [])].map((name) => h("th", { class: "n" }, name)))),
+    h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "seat"), [
+      ["lost", "of the unsolved episodes, at its reply"], ["malformed", "reply of it in unsolved episodes"], ["reward", "a turn, if solved"], ["reward", "if not solved"],
+      ["parts", "reward but score, if solved"], ["parts", "if not solved"], ["tokens", "of all sampled"],
+      ...(times ? [["busy", "of the rollout, a request open"], ["alone", "only its requests open"], ["waited", "of its time, for the engine"]] : [])].map(([name, note]) => h("th", { class: "n" }, name, h("small", {}, note))))),
       h("tbody", {}, rows))),
   h("p", { class: "muted" }, `Steps ${late.steps.join(" to ")}`, early && `, in parentheses steps ${early.steps.join(" to ")}`,
-    ". Parts: rewards besides the score of the episode. Busy: share of the rollout in which a request of the seat is open; alone: only its requests; waited: share of the time of its requests before the engine began with them."));
+    ". Lost: the reply is malformed or truncated, or the last solved episode of the task goes on otherwise from there. Bold: the bottleneck."));
 }
 
 /** Share of the replies of a seat that its listed lines must have: a seat whose replies are all unlike decides nothing by them. */

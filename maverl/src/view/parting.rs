@@ -1,0 +1,337 @@
+//! Where unsolved episodes leave the solved ones of their task: the reply after which no solved episode of the task
+//! goes on in the same way.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::index::counts::Played;
+use super::run::Run;
+use crate::run_dir::{TRAIN, Texts, scan_texts};
+
+/// Maximum number of episodes whose replies are compared.
+const EPISODES: usize = 640;
+
+/// What was different in an episode that did not solve its task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Kind {
+    /// The task is solved.
+    Solved,
+    /// A reply of the seat is malformed.
+    Malformed,
+    /// A reply of the seat is truncated.
+    Truncated,
+    /// The episode leaves the solved ones of its task at a reply of the seat.
+    Left,
+    /// After replies equal to those of a solved episode, the environment gave something else.
+    Given,
+    /// All turns are equal to those of a solved episode.
+    Alike,
+    /// No episode of the task is solved.
+    Never,
+    /// The first replies of all episodes of the task are unlike.
+    Unlike,
+    /// The replies were not compared.
+    Unread,
+}
+
+/// What was different, and the seat that it is about.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub(super) struct Cause {
+    pub(super) kind: Kind,
+    pub(super) seat: Option<String>,
+}
+
+impl Cause {
+    pub(super) fn new(kind: Kind, seat: Option<&str>) -> Self {
+        Self { kind, seat: seat.map(str::to_owned) }
+    }
+
+    /// Describes the episodes with this cause.
+    pub(super) fn text(&self) -> String {
+        let seat = self.seat.as_deref().unwrap_or_default();
+        match self.kind {
+            Kind::Solved => "solved".to_owned(),
+            Kind::Malformed => format!("unsolved, a reply of {seat} is malformed"),
+            Kind::Truncated => format!("unsolved, a reply of {seat} is truncated"),
+            Kind::Left => format!("unsolved, lost at a reply of {seat}"),
+            Kind::Given => "unsolved, given something else after equal replies".to_owned(),
+            Kind::Alike => "unsolved, with the turns of a solved one".to_owned(),
+            Kind::Never => "unsolved, of tasks that none solved".to_owned(),
+            Kind::Unlike => "unsolved, of tasks whose first replies are all unlike".to_owned(),
+            Kind::Unread => "unsolved, not compared".to_owned(),
+        }
+    }
+}
+
+/// A turn, as far as turns are compared.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Said {
+    seat: String,
+    prompt: u64,
+    reply: u64,
+}
+
+impl Said {
+    fn new(seat: String, prompt: &[String], reply: &str) -> Self {
+        let hash = |of: &dyn Fn(&mut DefaultHasher)| {
+            let mut hasher = DefaultHasher::new();
+            of(&mut hasher);
+            hasher.finish()
+        };
+        let (prompt, reply) = (hash(&|h| prompt.hash(h)), hash(&|h| reply.hash(h)));
+        Self { seat, prompt, reply }
+    }
+}
+
+/// Reads the turns of episodes. `found` is called with the index of the episode and the texts of each turn. Returns the
+/// number of episodes that cannot be read.
+pub(super) fn read_turns(
+    run: &Run,
+    episodes: &[(usize, &Played)],
+    mut found: impl FnMut(usize, Texts),
+) -> usize {
+    let mut frames: BTreeMap<(u32, u64), Vec<(u64, usize)>> = BTreeMap::new();
+    for (i, Played { place, .. }) in episodes {
+        frames.entry((place.step, place.frame)).or_default().push((place.at.into(), *i));
+    }
+    let mut unreadable = 0;
+    let is_turn = |line: &[u8]| line.starts_with(b"{\"turn\":");
+    for ((step, frame), mut episodes) in frames {
+        episodes.sort_unstable();
+        episodes.dedup_by_key(|(at, _)| *at);
+        let starts: Vec<u64> = episodes.iter().map(|(at, _)| *at).collect();
+        let file = run.episodes(TRAIN, step.into()).unwrap_or_default();
+        let scanned =
+            scan_texts(&file, frame, &starts, is_turn, |i, texts| found(episodes[i].1, texts));
+        unreadable += if scanned.is_err() { episodes.len() } else { 0 };
+    }
+    unreadable
+}
+
+/// Returns the cause of each episode, and the index of the solved episode that it leaves.
+pub(super) fn causes(run: &Run, played: &[Played]) -> Vec<(Cause, Option<usize>)> {
+    let mut tasks: BTreeMap<(u32, u32), Vec<usize>> = BTreeMap::new();
+    for (i, one) in played.iter().enumerate() {
+        tasks.entry((one.place.step, one.task)).or_default().push(i);
+    }
+    // Only tasks that some episodes solve and others do not are read, whole ones up to the limit.
+    let is_mixed = |its: &&Vec<usize>| {
+        let solved = |i: &usize| played[*i].solved;
+        its.iter().any(solved) && !its.iter().all(solved)
+    };
+    let mut room = EPISODES;
+    let mut chosen: Vec<usize> = Vec::new();
+    for its in tasks.values().filter(is_mixed).take_while(|its| {
+        let fits = its.len() <= room;
+        room -= its.len().min(room);
+        fits
+    }) {
+        chosen.extend(its);
+    }
+    let episodes: Vec<(usize, &Played)> = chosen.iter().map(|&i| (i, &played[i])).collect();
+    let mut said: BTreeMap<usize, Vec<Said>> = BTreeMap::new();
+    read_turns(run, &episodes, |i, texts| {
+        if let Texts::Turn { seat, prompt, reply, .. } = texts {
+            said.entry(i).or_default().push(Said::new(seat.to_string(), &prompt, &reply));
+        }
+    });
+    let mut found = vec![(Cause::new(Kind::Solved, None), None); played.len()];
+    for its in tasks.values() {
+        for (i, cause) in of_task(played, its, &said) {
+            found[i] = cause;
+        }
+    }
+    found
+}
+
+/// Returns the causes of the unsolved episodes of a task.
+fn of_task(
+    played: &[Played],
+    its: &[usize],
+    said: &BTreeMap<usize, Vec<Said>>,
+) -> Vec<(usize, (Cause, Option<usize>))> {
+    let (solved, unsolved): (Vec<usize>, Vec<usize>) =
+        its.iter().copied().partition(|i| played[*i].solved);
+    let firsts: BTreeSet<Option<&Said>> =
+        its.iter().map(|i| said.get(i).and_then(|turns| turns.first())).collect();
+    let cause = |i: usize| {
+        let one = &played[i];
+        if let Some(seat) = &one.malformed {
+            return (Cause::new(Kind::Malformed, Some(seat)), None);
+        }
+        if let Some(seat) = &one.truncated {
+            return (Cause::new(Kind::Truncated, Some(seat)), None);
+        }
+        if solved.is_empty() {
+            return (Cause::new(Kind::Never, None), None);
+        }
+        let Some(turns) = said.get(&i) else { return (Cause::new(Kind::Unread, None), None) };
+        let others = solved.iter().filter_map(|other| Some((*other, said.get(other)?)));
+        let parted = others.map(|(other, of)| (parting(turns, of), other));
+        // The first of those with which it has most in common.
+        let last = parted.max_by_key(|((depth, _), other)| (*depth, std::cmp::Reverse(*other)));
+        let Some(((depth, cause), other)) = last else {
+            return (Cause::new(Kind::Unread, None), None);
+        };
+        let unlike = depth <= 1 && firsts.len() == its.len();
+        (if unlike { Cause::new(Kind::Unlike, None) } else { cause }, Some(other))
+    };
+    unsolved.into_iter().map(|i| (i, cause(i))).collect()
+}
+
+/// Returns where an episode leaves another one, and what is different there: twice the number of common turns, and one
+/// more if the next prompts are equal, too.
+fn parting(one: &[Said], other: &[Said]) -> (usize, Cause) {
+    for (k, (a, b)) in one.iter().zip(other).enumerate() {
+        if (&a.seat, a.prompt) != (&b.seat, b.prompt) {
+            return (2 * k, Cause::new(Kind::Given, None));
+        }
+        if a.reply != b.reply {
+            return (2 * k + 1, Cause::new(Kind::Left, Some(&a.seat)));
+        }
+    }
+    let kind = if one.len() == other.len() { Kind::Alike } else { Kind::Given };
+    (2 * one.len().min(other.len()), Cause::new(kind, None))
+}
+
+/// Says which seat loses most of the tasks of some episodes, or that none stands out, with the numbers.
+pub(super) fn lost(causes: &[Cause]) -> Value {
+    let mut counts: BTreeMap<&Cause, usize> = BTreeMap::new();
+    causes.iter().for_each(|cause| *counts.entry(cause).or_default() += 1);
+    let mut seats: BTreeMap<&str, usize> = BTreeMap::new();
+    for (cause, n) in &counts {
+        if let Some(seat) = &cause.seat {
+            *seats.entry(seat).or_default() += n;
+        }
+    }
+    let unsolved: usize =
+        counts.iter().filter(|(cause, _)| cause.kind != Kind::Solved).map(|(_, n)| n).sum();
+    let mut ranked: Vec<(&str, usize)> = seats.iter().map(|(seat, n)| (*seat, *n)).collect();
+    ranked.sort_by(|(a, x), (b, y)| y.cmp(x).then(a.cmp(b)));
+    let seat = bottleneck(&ranked, unsolved);
+    let verdict = match seat {
+        _ if unsolved == 0 => "Quality: every task is solved.".to_owned(),
+        Some(seat) => format!("Quality: {seat} is the bottleneck."),
+        None => "Quality: no seat stands out.".to_owned(),
+    };
+    let mut parts: Vec<String> =
+        ranked.iter().map(|(seat, n)| format!("{n} lost at {seat}")).collect();
+    parts.extend(counts.iter().filter(|(cause, _)| cause.seat.is_none()).filter_map(
+        |(cause, n)| match cause.kind {
+            Kind::Solved => None,
+            Kind::Never => Some(format!("{n} of tasks that none solved")),
+            Kind::Unlike => Some(format!("{n} of tasks whose first replies are all unlike")),
+            Kind::Unread => Some(format!("{n} not compared")),
+            _ => Some(format!("{n} after equal replies")),
+        },
+    ));
+    let numbers =
+        format!(" {unsolved} of {} episodes are unsolved: {}.", causes.len(), parts.join(", "));
+    let text = if unsolved == 0 { verdict } else { verdict + &numbers };
+    json!({
+        "episodes": causes.len(), "unsolved": unsolved, "seats": seats, "seat": seat, "text": text,
+    })
+}
+
+/// Returns the seat that loses more episodes than the next one beyond chance, if seats lose at least half of all.
+fn bottleneck<'s>(ranked: &[(&'s str, usize)], unsolved: usize) -> Option<&'s str> {
+    let (seat, first) = *ranked.first()?;
+    let second = ranked.get(1).map_or(0, |(_, n)| *n);
+    let named: usize = ranked.iter().map(|(_, n)| n).sum();
+    // Two standard deviations of the difference of two counts of a Poisson distribution.
+    let apart = (first - second) as f64 > 2.0 * ((first + second) as f64).sqrt();
+    (apart && 2 * named >= unsolved).then_some(seat)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::view::index::RowPlace;
+
+    fn played(n: u32, solved: bool) -> Played {
+        let place = RowPlace { stage: 0, step: 1, frame: 0, at: n, n };
+        let score = f64::from(u8::from(solved));
+        Played { place, task: 0, score, solved, malformed: None, truncated: None }
+    }
+
+    /// Returns turns from their seats, prompts and replies.
+    fn turns(of: &[(&str, &str, &str)]) -> Vec<Said> {
+        let said = |(seat, prompt, reply): &(&str, &str, &str)| {
+            Said::new((*seat).to_owned(), &[(*prompt).to_owned()], reply)
+        };
+        of.iter().map(said).collect()
+    }
+
+    #[test]
+    fn an_unsolved_episode_leaves_the_solved_one_with_which_it_has_most_in_common() {
+        let all = [played(0, true), played(1, true), played(2, false), played(3, false)];
+        let search = |query| ("t/searcher", "who?", query);
+        let said = BTreeMap::from([
+            (0, turns(&[search("Peru"), ("t/answerer", "doc", "Lima")])),
+            (1, turns(&[search("Lima"), ("t/answerer", "city", "Lima")])),
+            (2, turns(&[search("Peru"), ("t/answerer", "doc", "Quito")])),
+            (3, turns(&[search("Peru"), ("t/answerer", "another doc", "Lima")])),
+        ]);
+        let found = of_task(&all, &[0, 1, 2, 3], &said);
+        let left = Cause::new(Kind::Left, Some("t/answerer"));
+        assert_eq!(found, [(2, (left, Some(0))), (3, (Cause::new(Kind::Given, None), Some(0)))]);
+        // Alone, both unsolved ones leave the other solved one at their first reply; all first replies are unlike then.
+        let found = of_task(&all, &[1, 2], &said);
+        assert_eq!(found, [(2, (Cause::new(Kind::Unlike, None), Some(1)))]);
+        let found = of_task(&all, &[1, 2, 3], &said);
+        assert_eq!(found[0], (2, (Cause::new(Kind::Left, Some("t/searcher")), Some(1))));
+        assert_eq!(of_task(&all, &[2], &said), [(2, (Cause::new(Kind::Never, None), None))]);
+        let unread = of_task(&all, &[0, 2], &BTreeMap::new());
+        assert_eq!(unread[0].1.0, Cause::new(Kind::Unread, None));
+        let malformed = Played { malformed: Some("t/searcher".into()), ..played(2, false) };
+        let found = of_task(&[all[0].clone(), malformed], &[0, 1], &said);
+        assert_eq!(found[0].1.0, Cause::new(Kind::Malformed, Some("t/searcher")));
+        let same = BTreeMap::from([(0, said[&0].clone()), (2, said[&0].clone())]);
+        assert_eq!(of_task(&all, &[0, 2], &same)[0].1.0, Cause::new(Kind::Alike, None));
+    }
+
+    #[test]
+    fn a_seat_is_the_bottleneck_only_beyond_chance() {
+        let of = |counts: &[(Kind, Option<&str>, usize)]| {
+            let causes =
+                counts.iter().flat_map(|(kind, seat, n)| vec![Cause::new(*kind, *seat); *n]);
+            lost(&causes.collect::<Vec<_>>())
+        };
+        let near = of(&[
+            (Kind::Left, Some("s/a"), 9),
+            (Kind::Left, Some("s/b"), 8),
+            (Kind::Solved, None, 100),
+        ]);
+        assert_eq!((&near["episodes"], &near["unsolved"]), (&json!(117), &json!(17)));
+        assert_eq!(
+            near["text"],
+            "Quality: no seat stands out. 17 of 117 episodes are unsolved: 9 lost at s/a, 8 lost at s/b."
+        );
+        let far = of(&[
+            (Kind::Left, Some("s/a"), 28),
+            (Kind::Malformed, Some("s/a"), 3),
+            (Kind::Left, Some("s/b"), 10),
+        ]);
+        assert_eq!(
+            (&far["seats"], &far["seat"]),
+            (&json!({ "s/a": 31, "s/b": 10 }), &json!("s/a"))
+        );
+        assert_eq!(
+            far["text"],
+            "Quality: s/a is the bottleneck. 41 of 41 episodes are unsolved: 31 lost at s/a, 10 lost at s/b."
+        );
+        let never = of(&[(Kind::Left, Some("s/a"), 40), (Kind::Never, None, 200)]);
+        let text = never["text"].as_str().unwrap();
+        assert!(
+            text.contains("no seat stands out") && text.contains("200 of tasks that none solved"),
+            "{text}"
+        );
+        assert_eq!(of(&[(Kind::Solved, None, 3)])["text"], "Quality: every task is solved.");
+    }
+}
