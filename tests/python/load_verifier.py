@@ -17,12 +17,18 @@ import sys
 import urllib.request
 
 import torch
-from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, PreTrainedTokenizerFast
 
 TOLERANCE = 1e-4
 CONVERSATIONS = [
     [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": reply}]
     for reply in ["4", "5", "<answer>4</answer>", "I do not know: is it 22?"]
+]
+# As in the rows of `examples/verifier.toml`.
+SUM = "Question: Sam has 6 stamps. Sam gets 5 more. How many stamps does Sam have now?\n(none)\nWhat is the answer? Reply <answer>words</answer>."
+CONVERSATIONS += [
+    [{"role": "user", "content": SUM}, {"role": "assistant", "content": f"<answer>{number}</answer>"}]
+    for number in [10, 11, 12, 21]
 ]
 
 
@@ -43,7 +49,8 @@ def theirs(directory):
     """Probabilities of transformers."""
     head = json.loads((pathlib.Path(directory) / "reward_head.json").read_text())
     temperature = head["temperature"]
-    tokenizer = AutoTokenizer.from_pretrained(directory)
+    # The class that `AutoTokenizer` of transformers 5 chooses for Qwen2 splits numbers into digits, whatever `tokenizer.json` says.
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(directory)
     if head["place"] == "reply":
         return likelihoods(directory, tokenizer, head)
     model = AutoModelForSequenceClassification.from_pretrained(directory, dtype=torch.float32).eval()
