@@ -113,8 +113,6 @@ fn a_head_with_one_logit_a_reply_takes_no_loss_at_single_tokens() {
             &[&format!("`loss = {loss:?}` needs logits at single tokens"), "head = \"linear\""],
         );
     }
-    let plan = plan_of(&text(&verifier("head = \"likelihood\", loss = \"pairs\"")));
-    assert_eq!(plan.algorithm.verifier.head, crate::config::VerifierHead::Likelihood);
 }
 
 #[test]
