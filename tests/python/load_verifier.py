@@ -5,7 +5,8 @@ Not part of the test command: it needs `pip install torch transformers` and a bu
 
     python tests/python/load_verifier.py target/release/maverl verifiers/v1
 
-The directory is opened with AutoModelForSequenceClassification. It has to give the probabilities that the server gives at
+The directory is opened with AutoModelForSequenceClassification, or one that scores by log-probs with AutoModelForCausalLM. It has
+to give the probabilities that the server gives at
 `/predict`, to 1e-4. Exits with 1 if it does not.
 """
 
@@ -16,12 +17,18 @@ import sys
 import urllib.request
 
 import torch
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, PreTrainedTokenizerFast
 
 TOLERANCE = 1e-4
 CONVERSATIONS = [
     [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": reply}]
     for reply in ["4", "5", "<answer>4</answer>", "I do not know: is it 22?"]
+]
+# As in the rows of `examples/verifier.toml`.
+SUM = "Question: Sam has 6 stamps. Sam gets 5 more. How many stamps does Sam have now?\n(none)\nWhat is the answer? Reply <answer>words</answer>."
+CONVERSATIONS += [
+    [{"role": "user", "content": SUM}, {"role": "assistant", "content": f"<answer>{number}</answer>"}]
+    for number in [10, 11, 12, 21]
 ]
 
 
@@ -40,8 +47,12 @@ def ours(maverl, directory):
 
 def theirs(directory):
     """Probabilities of transformers."""
-    temperature = json.loads((pathlib.Path(directory) / "reward_head.json").read_text())["temperature"]
-    tokenizer = AutoTokenizer.from_pretrained(directory)
+    head = json.loads((pathlib.Path(directory) / "reward_head.json").read_text())
+    temperature = head["temperature"]
+    # The class that `AutoTokenizer` of transformers 5 chooses for Qwen2 splits numbers into digits, whatever `tokenizer.json` says.
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(directory)
+    if head["place"] == "reply":
+        return likelihoods(directory, tokenizer, head)
     model = AutoModelForSequenceClassification.from_pretrained(directory, dtype=torch.float32).eval()
     found = []
     for messages in CONVERSATIONS:
@@ -50,6 +61,25 @@ def theirs(directory):
         with torch.no_grad():
             logit = model(ids).logits[0, 0]
         found.append(torch.sigmoid(logit / temperature).item())
+    return found
+
+
+def likelihoods(directory, tokenizer, head):
+    """Probabilities of a verifier that scores the tokens of a reply by their log-probs."""
+    weight, bias = head["likelihood"]["weight"], head["likelihood"]["bias"]
+    model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32).eval()
+    found = []
+    for messages in CONVERSATIONS:
+        given = tokenizer.apply_chat_template(messages[:-1], add_generation_prompt=True, tokenize=False)
+        whole = tokenizer.apply_chat_template(messages, tokenize=False)
+        encode = lambda text: tokenizer(text, add_special_tokens=False).input_ids
+        prompt, reply = encode(given), encode(whole[len(given) :])
+        reply = reply[: reply.index(tokenizer.eos_token_id) + 1]
+        with torch.no_grad():
+            logits = model(torch.tensor([prompt + reply])).logits[0, len(prompt) - 1 : -1]
+        logprobs = logits.log_softmax(-1).gather(1, torch.tensor(reply)[:, None])
+        logit = weight * logprobs.mean() + bias
+        found.append(torch.sigmoid(logit / head["temperature"]).item())
     return found
 
 

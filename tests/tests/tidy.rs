@@ -640,7 +640,7 @@ const ENGINE_API: &[(&str, &str)] = &[
         "Adapter ChatInput ChatMessage Context Decoder Detokenizer Gradients HeadKind HfConfig Hub HubId KvStore \
          LoraConfig Model ModelError ModelErrorKind ModelFiles ModelSource Param Params Piece Pool Rendered RewardHead RewardModel \
          Rows SaveOptions Shards Snapshot StoredDtype Tape Tensor Tokenizer TokenizerError ValueHead ValueModel Weights blank \
-         builtin create decoder lora save scored_ids",
+         builtin create decoder lora reply_ids save scored_ids",
     ),
     (
         "runtime/mod.rs",

@@ -1,9 +1,11 @@
-//! Scalar heads on the hidden states of a decoder: values (one for each token) and rewards (one for each row).
+//! Scalar heads on the hidden states of a decoder: values (one for each token) and rewards (one for each row); and one on the
+//! log-probs of a reply's tokens, `w log p + b`.
 //!
 //! A head is on the trunk of the policy, where its gradient may be passed on or dropped, or on a trunk of its own
 //! ([`ValueModel`]). It is stored in the model directory as `value_head.safetensors` or `reward_head.safetensors`, with
 //! the tensors `value_head.weight [1, D]` and `value_head.bias [1]`, or `reward_head.weight [1, D]`, beside the files that
-//! other tools read. A head of rewards has no bias, as those of `AutoModelForSequenceClassification`.
+//! other tools read. A head of rewards has no bias, as those of `AutoModelForSequenceClassification`. That of log-probs has
+//! `likelihood_head.weight [1, 1]` and `likelihood_head.bias [1]`.
 
 use std::path::{Path, PathBuf};
 
@@ -21,6 +23,8 @@ pub enum HeadKind {
     Value,
     /// Reward of a whole row.
     Reward,
+    /// Reward of a reply from the log-probs that the trunk gives its tokens.
+    Likelihood,
 }
 
 impl HeadKind {
@@ -29,6 +33,7 @@ impl HeadKind {
         match self {
             Self::Value => "value_head",
             Self::Reward => "reward_head",
+            Self::Likelihood => "likelihood_head",
         }
     }
 
@@ -37,7 +42,8 @@ impl HeadKind {
     }
 }
 
-/// Linear map to one number, `h · w + b` for values and `h · w` for rewards, in f32. Clones share the parameters.
+/// Linear map to one number, `h · w + b` for values, `h · w` for rewards, and `w log p + b` for log-probs, in f32. Clones share
+/// the parameters.
 #[derive(Debug, Clone)]
 pub struct ValueHead {
     kind: HeadKind,
@@ -46,14 +52,26 @@ pub struct ValueHead {
 }
 
 impl ValueHead {
-    /// Creates a head whose output is 0 everywhere.
+    /// Creates a head whose output is 0 everywhere, or of log-probs the log-prob.
     pub fn new(kind: HeadKind, trunk: &HfConfig) -> Self {
-        Self::of_width(kind, trunk.hidden_size)
+        match kind {
+            HeadKind::Value | HeadKind::Reward => Self::of_width(kind, trunk.hidden_size),
+            HeadKind::Likelihood => Self::of_likelihood([1.0, 0.0]),
+        }
+    }
+
+    /// Creates a head of log-probs with a weight and a bias.
+    pub(super) fn of_likelihood([weight, bias]: [f32; 2]) -> Self {
+        let head = Self::of_width(HeadKind::Likelihood, 1);
+        for ((_, var), value) in head.vars().iter().zip([weight, bias]) {
+            var.update(|values| values[0] = value);
+        }
+        head
     }
 
     fn of_width(kind: HeadKind, width: usize) -> Self {
         let shapes = [("weight", vec![1, width]), ("bias", vec![1])].into_iter();
-        let shapes = shapes.take(if kind == HeadKind::Value { 2 } else { 1 });
+        let shapes = shapes.take(if kind == HeadKind::Reward { 1 } else { 2 });
         let named = |(part, shape)| (format!("{}.{part}", kind.name()), shape);
         Self { kind, params: Params::zeros(shapes.map(named)) }
     }
@@ -127,7 +145,7 @@ impl ValueHead {
         &self.params
     }
 
-    /// Computes the value of each token, `[N]`, from the hidden states `[N, D]` of packed rows.
+    /// Computes the value of each token, `[N]`, from the hidden states `[N, D]` of packed rows, or from log-probs `[N]`.
     pub fn values(&self, hidden: &[f32]) -> Vec<f32> {
         let (weight, bias) = self.parts();
         let width = weight.len();
@@ -181,7 +199,7 @@ impl ValueHead {
     }
 
     /// Returns the values of weight and bias.
-    fn parts(&self) -> (Vec<f32>, Vec<f32>) {
+    pub(super) fn parts(&self) -> (Vec<f32>, Vec<f32>) {
         let bias = self.vars().get(1).map_or_else(|| vec![0.0], |(_, bias)| bias.to_vec());
         (self.vars()[0].1.to_vec(), bias)
     }

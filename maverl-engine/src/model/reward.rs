@@ -1,10 +1,18 @@
-//! Reward models: a decoder with a linear head without bias, in the layout of `AutoModelForSequenceClassification`.
+//! Reward models: a decoder with a linear head without bias, in the layout of `AutoModelForSequenceClassification`, or one that
+//! scores a reply by the log-probs of its tokens, in the layout of a causal language model.
 //!
 //! A directory has the files of a model, with `score.weight [1, D]` among its weights, and `reward_head.json`, which says
 //! where a row is scored and how its logit becomes a probability:
 //!
 //! ```text
 //! {"protocol": 1, "place": "generation_prompt", "temperature": 1.3}          p = 1 / (1 + exp(−logit / temperature))
+//! ```
+//!
+//! One that scores by log-probs has no `score.weight`, and the numbers of its head are in `reward_head.json`:
+//!
+//! ```text
+//! {"protocol": 1, "place": "reply", "temperature": 1.3, "likelihood": {"weight": 4.0, "bias": 2.0}}
+//! logit = 1/n Σ (weight log p(y_t | x, y_<t) + bias)                         y: the n tokens of the reply, with its end
 //! ```
 
 use std::path::Path;
@@ -31,24 +39,37 @@ const PROTOCOL: u32 = 1;
 pub struct RewardHead {
     /// Version of the settings.
     protocol: u32,
-    /// Token whose hidden state is scored.
+    /// Tokens that are scored.
     place: Place,
     /// Divisor of logits, from calibration.
     pub temperature: f64,
+    /// Head of log-probs; none of a linear head, which is among the weights.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    likelihood: Option<Likelihood>,
 }
 
-/// Token whose hidden state is scored.
+/// Head of log-probs.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+struct Likelihood {
+    weight: f32,
+    bias: f32,
+}
+
+/// Tokens that are scored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Place {
     /// The last token of the prompt for a next reply, after the reply that is scored.
     GenerationPrompt,
+    /// The tokens of the reply, by their log-probs.
+    Reply,
 }
 
 impl RewardHead {
     /// Creates the settings of a head with a temperature.
     pub fn new(temperature: f64) -> Self {
-        Self { protocol: PROTOCOL, place: Place::GenerationPrompt, temperature }
+        let place = Place::GenerationPrompt;
+        Self { protocol: PROTOCOL, place, temperature, likelihood: None }
     }
 
     /// Reads the settings in the directory of a reward model.
@@ -70,6 +91,10 @@ impl RewardHead {
         if !(head.temperature.is_finite() && head.temperature > 0.0) {
             let found = head.temperature;
             return Err(invalid(format!("`temperature` is {found}; it is a number above 0")));
+        }
+        if (head.place == Place::Reply) != head.likelihood.is_some() {
+            let message = "the place `reply` is that of `likelihood`; write both or neither";
+            return Err(invalid(message.to_owned()));
         }
         Ok(head)
     }
@@ -96,6 +121,41 @@ pub fn scored_ids(
     Ok(ids.split_off(cut))
 }
 
+/// Returns the token ids of a conversation that ends with the reply to score, and the number of the reply's tokens, which are the
+/// last ones: with its end of turn, as the model generates it. Of a row that is longer than the context, the beginning is cut.
+///
+/// # Errors
+///
+/// If the template refuses the conversation, or changes the prompt when the reply is appended, or the reply has no tokens.
+pub fn reply_ids(
+    tokenizer: &Tokenizer,
+    messages: &[Message],
+    context: usize,
+) -> Result<(Vec<u32>, usize), TokenizerError> {
+    let refused = |message: &str| TokenizerError::Template(message.to_owned());
+    let (_, prompt) =
+        messages.split_last().ok_or_else(|| refused("a conversation without a reply"))?;
+    let (open, whole) = (tokenizer.render(prompt, true)?, tokenizer.render(messages, false)?);
+    if !whole.text().starts_with(open.text()) {
+        return Err(refused("the chat template changes the prompt when the reply is appended"));
+    }
+    let mut reply = tokenizer.encode_rendered(&whole.after(open.text().len()))?;
+    // Text of the template after the stop id belongs to the next turn.
+    if let Some(end) = reply.iter().position(|id| tokenizer.stop_ids().contains(id)) {
+        reply.truncate(end + 1);
+    }
+    let mut ids = tokenizer.encode_rendered(&open)?;
+    ids.extend_from_slice(&reply);
+    let cut = ids.len().saturating_sub(context);
+    let ids = ids.split_off(cut);
+    // The first token of a row follows none.
+    let places = reply.len().min(ids.len().saturating_sub(1));
+    match places {
+        0 => Err(refused("a reply without tokens has no log-probs")),
+        _ => Ok((ids, places)),
+    }
+}
+
 /// A decoder with a head that scores rows.
 pub struct RewardModel {
     model: Model,
@@ -109,15 +169,23 @@ impl RewardModel {
     ///
     /// # Errors
     ///
-    /// If the head has a bias, which the layout has no place for.
+    /// If the head is one of values.
     pub fn new(model: Model, head: ValueHead, settings: RewardHead) -> Result<Self, ModelError> {
-        match head.kind() {
-            HeadKind::Reward => Ok(Self { model, head, settings }),
-            HeadKind::Value => Err(ModelError::new(
-                ModelErrorKind::Argument,
-                "a head of values is not that of a reward model",
-            )),
-        }
+        let settings = match head.kind() {
+            HeadKind::Reward => settings,
+            HeadKind::Likelihood => {
+                let (weight, bias) = head.parts();
+                let likelihood = Likelihood { weight: weight[0], bias: bias[0] };
+                RewardHead { place: Place::Reply, likelihood: Some(likelihood), ..settings }
+            }
+            HeadKind::Value => {
+                return Err(ModelError::new(
+                    ModelErrorKind::Argument,
+                    "a head of values is not that of a reward model",
+                ));
+            }
+        };
+        Ok(Self { model, head, settings })
     }
 
     /// Loads a directory that [`RewardModel::save`] wrote.
@@ -129,6 +197,9 @@ impl RewardModel {
         let settings = RewardHead::read(dir)?;
         let files = ModelFiles::new(&ModelSource::Directory(dir.to_owned()));
         let model = Model::load(&files)?;
+        if let Some(Likelihood { weight, bias }) = settings.likelihood {
+            return Self::new(model, ValueHead::of_likelihood([weight, bias]), settings);
+        }
         let (head, shards) =
             (ValueHead::new(HeadKind::Reward, &model.config), Shards::open(&files)?);
         if shards.shape(SCORE).is_none() {
@@ -139,24 +210,26 @@ impl RewardModel {
         Self::new(model, head, settings)
     }
 
-    /// Writes the model as a directory that [`RewardModel::load`] and `AutoModelForSequenceClassification` load.
+    /// Writes the model as a directory that [`RewardModel::load`] loads, and `AutoModelForSequenceClassification`, or with a head of
+    /// log-probs `AutoModelForCausalLM`.
     ///
     /// # Errors
     ///
     /// If a file cannot be written.
     pub fn save(&self, dir: &Path, options: &SaveOptions) -> Result<(), ModelError> {
-        let tied = self.model.config.tie_word_embeddings;
+        let (tied, linear) = (self.model.config.tie_word_embeddings, self.is_linear());
         for (name, bytes) in self.model.companions.iter() {
             match name.as_str() {
                 "config.json" => {
                     let config = save::configuration(bytes, options.dtype, tied);
-                    companion(dir, name, &classifier(&config))?;
+                    let config = if linear { classifier(&config) } else { config };
+                    companion(dir, name, &config)?;
                 }
                 _ => companion(dir, name, bytes)?,
             }
         }
         let vars = self.model.weights.vars().iter().map(|(name, var)| (name.as_str(), var));
-        let head = std::iter::once((SCORE, &self.head.vars()[0].1));
+        let head = linear.then(|| (SCORE, &self.head.vars()[0].1));
         let entries: Vec<Entry<'_>> = vars
             .chain(head)
             .map(|(name, var)| Entry::tensor(name, var).stored_as(options.dtype))
@@ -170,35 +243,129 @@ impl RewardModel {
         self.model.config.max_position_embeddings
     }
 
-    /// Computes the logit of each row, at its last token. Rows are packed up to `tokens` tokens at a time; a logit does not
-    /// depend on the other rows, to the bit (K-1).
+    fn is_linear(&self) -> bool {
+        self.settings.likelihood.is_none()
+    }
+
+    /// Returns the token ids of a conversation that ends with the reply to score, and the number of the last of them that are
+    /// scored.
+    ///
+    /// # Errors
+    ///
+    /// If the template refuses the conversation; with a head of log-probs also those of [`reply_ids`].
+    pub fn conversation(
+        &self,
+        tokenizer: &Tokenizer,
+        messages: &[Message],
+    ) -> Result<(Vec<u32>, usize), TokenizerError> {
+        match self.is_linear() {
+            true => Ok((scored_ids(tokenizer, messages, self.context())?, 1)),
+            false => reply_ids(tokenizer, messages, self.context()),
+        }
+    }
+
+    /// Returns the token ids of a rendered conversation up to the scored token.
+    ///
+    /// # Errors
+    ///
+    /// If the head is one of log-probs, for which the reply must be known; or if the tokenizer cannot encode the text.
+    pub fn rendered(
+        &self,
+        tokenizer: &Tokenizer,
+        text: &str,
+    ) -> Result<(Vec<u32>, usize), TokenizerError> {
+        if !self.is_linear() {
+            let message =
+                "this verifier scores the tokens of a reply: send messages, not a rendered text";
+            return Err(TokenizerError::Template(message.to_owned()));
+        }
+        let mut ids = tokenizer.encode(text)?;
+        let cut = ids.len().saturating_sub(self.context());
+        Ok((ids.split_off(cut), 1))
+    }
+
+    /// Computes the logit of each row from the last tokens that are scored, whose number is beside the ids. Rows are packed up to
+    /// `tokens` tokens at a time; a logit does not depend on the other rows, to the bit (K-1).
     ///
     /// # Errors
     ///
     /// If a row is empty or too long, or has an unknown id.
-    pub fn logits(&self, rows: &[Vec<u32>], tokens: usize) -> Result<Vec<f32>, ModelError> {
+    pub fn logits(
+        &self,
+        rows: &[(Vec<u32>, usize)],
+        tokens: usize,
+    ) -> Result<Vec<f32>, ModelError> {
         let (mut logits, mut pool, mut left) = (Vec::new(), Pool::default(), rows);
         while !left.is_empty() {
             let mut used = 0;
-            let fits = |row: &&Vec<u32>| {
-                used += row.len();
+            let fits = |(ids, _): &&(Vec<u32>, usize)| {
+                used += ids.len();
                 used <= tokens
             };
             let (now, later) = left.split_at(left.iter().take_while(fits).count().max(1));
             left = later;
-            let (mut positions, mut offsets) = (Vec::new(), vec![0]);
-            for row in now {
-                positions.extend(0..row.len() as u32);
-                offsets.push(positions.len());
-            }
-            let context = Context::Packed(Packing::of(&offsets));
-            let decoder = &self.model.decoder;
-            let hidden = decoder.forward(&now.concat(), &positions, context, &mut pool)?;
-            logits.extend(self.head.scores(&hidden, &offsets)?);
-            pool.give([hidden]);
+            logits.extend(match self.is_linear() {
+                true => self.scored(now, &mut pool)?,
+                false => self.likely(now, &mut pool)?,
+            });
         }
         Ok(logits)
     }
+
+    /// Computes the logits of rows from their last hidden states.
+    fn scored(&self, rows: &[(Vec<u32>, usize)], pool: &mut Pool) -> Result<Vec<f32>, ModelError> {
+        let (hidden, offsets) = self.hidden(rows.iter().map(|(ids, _)| ids.as_slice()), pool)?;
+        let scores = self.head.scores(&hidden, &offsets)?;
+        pool.give([hidden]);
+        Ok(scores)
+    }
+
+    /// Computes the logits of rows from the log-probs of their last tokens.
+    fn likely(&self, rows: &[(Vec<u32>, usize)], pool: &mut Pool) -> Result<Vec<f32>, ModelError> {
+        if rows.iter().any(|(ids, places)| *places == 0 || *places >= ids.len()) {
+            let message = "a row without a reply, or without a token before it, has no score";
+            return Err(ModelError::new(ModelErrorKind::Argument, message));
+        }
+        let before = rows.iter().map(|(ids, _)| &ids[..ids.len() - 1]);
+        let (hidden, offsets) = self.hidden(before, pool)?;
+        let width = self.model.config.hidden_size;
+        let (mut picked, mut targets) = (Vec::new(), Vec::new());
+        for ((ids, places), end) in rows.iter().zip(&offsets[1..]) {
+            picked.extend_from_slice(&hidden[(end - places) * width..end * width]);
+            targets.extend_from_slice(&ids[ids.len() - places..]);
+        }
+        pool.give([hidden]);
+        let ones = vec![1.0; targets.len()];
+        let values = self.head.values(&self.model.decoder.logprobs(&picked, &targets, &ones)?.0);
+        let mut values = values.as_slice();
+        let mean = |(_, places): &(Vec<u32>, usize)| {
+            let (own, others) = values.split_at(*places);
+            values = others;
+            mean(own) as f32
+        };
+        Ok(rows.iter().map(mean).collect())
+    }
+
+    /// Computes the hidden states of packed rows. Returns the bounds of the rows too.
+    fn hidden<'r>(
+        &self,
+        rows: impl Iterator<Item = &'r [u32]>,
+        pool: &mut Pool,
+    ) -> Result<(Vec<f32>, Vec<usize>), ModelError> {
+        let (mut ids, mut positions, mut offsets) = (Vec::new(), Vec::new(), vec![0]);
+        for row in rows {
+            ids.extend_from_slice(row);
+            positions.extend(0..row.len() as u32);
+            offsets.push(ids.len());
+        }
+        let context = Context::Packed(Packing::of(&offsets));
+        Ok((self.model.decoder.forward(&ids, &positions, context, pool)?, offsets))
+    }
+}
+
+/// Computes the logit of a reply from the values of its tokens: their mean, in f64.
+fn mean(values: &[f32]) -> f64 {
+    values.iter().map(|&value| f64::from(value)).sum::<f64>() / values.len().max(1) as f64
 }
 
 /// Returns a `config.json` whose architecture classifies sequences, with one label.
@@ -231,17 +398,70 @@ mod tests {
         (model, Tokenizer::load(&files).unwrap())
     }
 
-    fn row(tokenizer: &Tokenizer, reply: &str, context: usize) -> Vec<u32> {
+    fn messages(reply: &str) -> [Message; 2] {
         let message = |role, content: &str| Message { role, content: content.to_owned() };
-        let messages = [message(Role::User, "What is 2 + 2?"), message(Role::Assistant, reply)];
-        scored_ids(tokenizer, &messages, context).unwrap()
+        [message(Role::User, "What is 2 + 2?"), message(Role::Assistant, reply)]
+    }
+
+    fn row(tokenizer: &Tokenizer, reply: &str, context: usize) -> Vec<u32> {
+        scored_ids(tokenizer, &messages(reply), context).unwrap()
+    }
+
+    const REPLIES: [&str; 3] = ["4", "5", "I think that it is 4."];
+
+    #[test]
+    fn a_head_of_log_probs_scores_the_mean_of_those_of_the_reply_and_is_read_back_to_the_bit() {
+        let (model, tokenizer) = tiny();
+        let RewardModel { model, .. } = model;
+        let head = ValueHead::of_likelihood([3.0, 0.5]);
+        let model = RewardModel::new(model, head, RewardHead::new(2.0)).unwrap();
+        let row = |reply: &&str| model.conversation(&tokenizer, &messages(reply)).unwrap();
+        let rows: Vec<(Vec<u32>, usize)> = REPLIES.iter().map(row).collect();
+        let logits = model.logits(&rows, 4096).unwrap();
+        for ((ids, places), logit) in rows.iter().zip(&logits) {
+            let said = tokenizer.decode(&ids[ids.len() - places..ids.len() - 1]);
+            assert!(REPLIES.contains(&said.trim()), "{said}");
+            let before = &ids[..ids.len() - 1];
+            let positions: Vec<u32> = (0..before.len() as u32).collect();
+            let (mut pool, whole) = (Pool::default(), [0, before.len()]);
+            let context = Context::Packed(Packing::of(&whole));
+            let decoder = &model.model.decoder;
+            let hidden = decoder.forward(before, &positions, context, &mut pool).unwrap();
+            let ones = vec![1.0; before.len()];
+            let (logp, _) = decoder.logprobs(&hidden, &ids[1..], &ones).unwrap();
+            let expected = 3.0 * mean(&logp[logp.len() - places..]) + 0.5;
+            assert!((f64::from(*logit) - expected).abs() < 1e-5, "{logit} {expected}");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        model.save(dir.path(), &SaveOptions::default()).unwrap();
+        let read = RewardModel::load(dir.path()).unwrap();
+        assert_eq!(read.logits(&rows, 1).unwrap(), logits);
+        assert_eq!(read.settings, model.settings);
+        let config = std::fs::read_to_string(dir.path().join("config.json")).unwrap();
+        assert!(config.contains("ForCausalLM\""), "{config}");
+        let error = model.rendered(&tokenizer, "2 + 2? 4").unwrap_err().to_string();
+        assert!(error.contains("send messages"), "{error}");
+        let settings = r#"{"protocol": 1, "place": "reply", "temperature": 1.0}"#;
+        std::fs::write(dir.path().join(FILE), settings).unwrap();
+        let error = RewardModel::load(dir.path()).err().unwrap().to_string();
+        assert!(error.contains("write both or neither"), "{error}");
+    }
+
+    #[test]
+    fn of_a_long_row_the_beginning_is_cut_and_a_reply_keeps_a_token_before_it() {
+        let (_, tokenizer) = tiny();
+        let (ids, places) = reply_ids(&tokenizer, &messages(REPLIES[2]), 512).unwrap();
+        assert!(places > 2 && tokenizer.stop_ids().contains(ids.last().unwrap()));
+        let (cut, all) = reply_ids(&tokenizer, &messages(REPLIES[2]), 3).unwrap();
+        assert_eq!((cut.as_slice(), all), (&ids[ids.len() - 3..], 2));
+        assert!(reply_ids(&tokenizer, &messages(REPLIES[2]), 1).is_err());
     }
 
     #[test]
     fn a_reward_model_written_and_read_back_gives_the_same_logits_to_the_bit() {
         let (model, tokenizer) = tiny();
-        let rows: Vec<Vec<u32>> =
-            ["4", "5", "I think that it is 4."].map(|reply| row(&tokenizer, reply, 512)).into();
+        let rows: Vec<(Vec<u32>, usize)> =
+            REPLIES.map(|reply| (row(&tokenizer, reply, 512), 1)).into();
         let dir = tempfile::tempdir().unwrap();
         model.save(dir.path(), &SaveOptions::default()).unwrap();
         let read = RewardModel::load(dir.path()).unwrap();

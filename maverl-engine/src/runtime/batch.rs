@@ -181,7 +181,8 @@ impl PartialEq for CustomSurrogate {
     }
 }
 
-/// Input of a critic. It has a value at each of the last `places` tokens, before the token that follows.
+/// Input of a critic. It has a value at each of the last `places` tokens, before the token that follows. With a head of
+/// log-probs, those are the tokens that are predicted, and a token before them is needed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ValueText {
     /// Token ids.

@@ -1,6 +1,7 @@
 //! The critic of a policy: a head on a trunk, the scale of its values, and its optimizer.
 
 mod joint;
+mod pass;
 mod scale;
 
 pub(crate) use joint::{Joint, Shared};
@@ -16,10 +17,11 @@ use crate::model::ops::{Backend, Buffer, Cpu};
 use crate::model::save::{self, Entry};
 use crate::model::weights::Shards;
 use crate::model::{
-    Adapter, Context, Gradients, Model, ModelError, ModelErrorKind, Params, Pool, Tape, ValueHead,
+    Adapter, Context, Gradients, HeadKind, Model, ModelError, ModelErrorKind, Params, Pool, Tape,
+    ValueHead,
 };
 use crate::runtime::optimizer::{Optimizer, halves, whole};
-use crate::runtime::packed::{PackedRows, micro_batches};
+use crate::runtime::packed::micro_batches;
 use crate::runtime::peers::Peers;
 use crate::runtime::trainer::restore;
 use crate::runtime::{
@@ -110,20 +112,14 @@ impl<O: Backend> Critic<O> {
         policy: &Model<O>,
         texts: &[ValueText],
     ) -> Result<Vec<Vec<f32>>, ModelError> {
-        let Body { ops, trunk, head, micro_batch_tokens, pool, .. } = &self.body;
+        let Body { trunk, head, micro_batch_tokens, pool, .. } = &self.body;
         let decoder = &trunk.as_ref().unwrap_or(policy).decoder;
         let mut pool = pool.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut values, mut texts) = (Vec::new(), texts);
         for micro in micro_batches(texts.iter().map(|t| t.ids.len()), *micro_batch_tokens) {
             let (now, later) = texts.split_at(micro);
             texts = later;
-            let packed = PackedRows::texts(now.iter());
-            let rows = packed.rows();
-            let context = Context::Packed(rows.packing);
-            let hidden = decoder.forward(rows.ids, rows.positions, context, &mut pool)?;
-            let picked = packed.predicting(ops, &hidden)?;
-            let all = head.values(&ops.read(&picked)?);
-            pool.give([hidden]);
+            let all = pass::values(head, decoder, &pass::packed(head, now.iter()), &mut pool)?;
             let mut all = all.into_iter().map(|value| self.scale.value(value));
             values.extend(now.iter().map(|text| all.by_ref().take(text.places).collect()));
         }
@@ -232,7 +228,9 @@ impl<O: Backend> Critic<O> {
         totals.grad_norm += norm;
         totals.steps += 1;
         let Self { of_trunk: trunk, of_head: head, .. } = self;
-        let applied = trunk.apply(of_trunk, lr, norm).and_then(|()| head.apply(of_head, lr, norm));
+        let head_lr = lr * self.body.spec.head_rate;
+        let applied =
+            trunk.apply(of_trunk, lr, norm).and_then(|()| head.apply(of_head, head_lr, norm));
         applied.map_err(|error| failed(&self.policy, &error))
     }
 
@@ -301,9 +299,11 @@ impl<O: Backend> Body<O> {
         };
         let mut of_trunk = optimizer.gradients(trunk.trainable())?;
         let mut of_head = Gradients::new(self.head.params());
-        // No value depends on a separate output head.
-        let unused = trunk.trainable().vars().iter().position(|(name, _)| name == "lm_head.weight");
-        of_trunk.unused(unused);
+        // No value of a hidden state depends on a separate output head.
+        if self.head.kind() != HeadKind::Likelihood {
+            let output = |(name, _): &(String, _)| name == "lm_head.weight";
+            of_trunk.unused(trunk.trainable().vars().iter().position(output));
+        }
         let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.peers.channel().map(|_| std::mem::take(sums));
         let lengths = |rows: &'_ [&Aimed<'_>]| {
@@ -314,21 +314,19 @@ impl<O: Backend> Body<O> {
         for micro in micro_batches(lengths(left), self.micro_batch_tokens) {
             let (now, later) = left.split_at(micro);
             left = later;
-            let packed = PackedRows::texts(now.iter().map(|row| row.text));
+            let packed = pass::packed(&self.head, now.iter().map(|row| row.text));
             let tape = Tape::record(&trunk.decoder, packed.rows(), self.checkpointing, &mut pool)?;
-            let hidden = packed.predicting(&self.ops, tape.hidden())?;
-            let hidden = self.ops.read(&hidden)?;
-            let values = self.head.values(&hidden);
-            let mut values = values.as_slice();
-            let mut dvalues = Vec::new();
-            for row in now {
-                let (own, others) = values.split_at(row.text.places);
-                values = others;
-                dvalues.extend(row.grads(own, weight, self.spec.limits, sums));
-            }
-            let dhidden = self.ops.act(self.head.backward(&hidden, &dvalues, &mut of_head))?;
-            let dhidden = packed.spread(&self.ops, &dhidden)?;
-            tape.backward(&dhidden, &mut of_trunk, &mut pool)?;
+            let slopes = |rows: Range<usize>, mut values: &[f32]| {
+                let mut slopes = Vec::new();
+                for row in &now[rows] {
+                    let (own, others) = values.split_at(row.text.places);
+                    values = others;
+                    slopes.extend(row.grads(own, weight, self.spec.limits, sums));
+                }
+                slopes
+            };
+            let of = (&mut of_trunk, &mut of_head);
+            pass::backward(&self.head, &trunk.decoder, (&packed, tape), slopes, of, &mut pool)?;
         }
         if let Some(before) = before {
             self.peers.combine(&self.ops, &mut of_trunk)?;

@@ -82,6 +82,19 @@ impl PackedRows {
         packed
     }
 
+    /// Packs texts whose last `places` tokens are predicted. The last token of a text predicts nothing and is omitted.
+    pub(crate) fn predicted<'a>(texts: impl Iterator<Item = &'a ValueText>) -> Self {
+        let mut packed = Self { offsets: vec![0], completions: vec![0], ..Self::default() };
+        for ValueText { ids, places } in texts {
+            let (_, last) = packed.push([&ids[..ids.len() - 1], &[]], 0, None);
+            packed.before.extend((last + 1 - places..=last).map(|at| at as u32));
+            packed.targets.extend_from_slice(&ids[ids.len() - places..]);
+            packed.completions.push(packed.targets.len());
+        }
+        packed.inv_temperature = vec![1.0; packed.targets.len()];
+        packed
+    }
+
     /// Returns a key for each token of rows without shared prefixes. A key depends only on the row (the first one here
     /// is row `first` of the minibatch) and the position.
     pub(crate) fn keys(&self, seed: u64, first: usize) -> Vec<u64> {

@@ -191,8 +191,10 @@ impl LoraSpec {
 pub struct CriticSpec {
     /// Trunk under the head.
     pub trunk: Trunk,
-    /// Kind of the head: of rewards for a verifier.
+    /// Kind of the head: of rewards or log-probs for a verifier.
     pub head: HeadKind,
+    /// Learning rate of the head on a trunk of its own, in units of the trunk's.
+    pub head_rate: f64,
     /// Normalization of value targets.
     pub normalize: Normalize,
     /// Bounds of the value loss.
@@ -209,6 +211,7 @@ impl CriticSpec {
         Self {
             trunk,
             head: HeadKind::Value,
+            head_rate: 1.0,
             normalize: Normalize::None,
             limits: ValueLimits { clip: 0.2, huber: 0.0 },
             value_coef: 0.1,

@@ -5,7 +5,10 @@ use std::collections::BTreeSet;
 use super::diagnostic::{Problems, key, path, within};
 use super::models::Models;
 use super::values::modules;
-use crate::config::{AdvantagePlan, CriticInput, CriticScope, MixerNetwork, Preset, Trunk};
+use crate::config::{
+    AdvantagePlan, CriticInput, CriticScope, MixerNetwork, Preset, Trunk, VerifierHead,
+    VerifierLoss, VerifierPlan,
+};
 use crate::plan::{AdapterPlan, AlgorithmPlan, CriticPlan, PolicyPlan, WorkerPlan, host};
 
 /// Reports critics that have nothing to sit on, or parts of one that do not go together.
@@ -18,6 +21,7 @@ pub(super) fn check(
 ) {
     let Some(critic) = &algorithm.critic else { return nowhere(policies, problems) };
     if algorithm.preset == Preset::Verifier {
+        of_replies(&algorithm.verifier, problems);
         return count(critic, policies, workers, models);
     }
     if algorithm.preset.is_supervised() {
@@ -64,6 +68,20 @@ pub(super) fn check(
         problems.key(&critic_key("lora"), message.to_owned(), help.to_owned());
     }
     count(critic, policies, workers, models);
+}
+
+/// Reports a head that has one logit for a reply with a loss that needs one at single tokens.
+fn of_replies(verifier: &VerifierPlan, problems: &mut Problems<'_>) {
+    let loss = match (verifier.head, verifier.loss) {
+        (VerifierHead::Likelihood, VerifierLoss::Span) => "span",
+        (VerifierHead::Likelihood, VerifierLoss::Steps) => "steps",
+        _ => return,
+    };
+    let message = format!(
+        "`loss = {loss:?}` needs logits at single tokens, and `head = \"likelihood\"` has one for a reply"
+    );
+    let help = "set `loss = \"last\"` or `\"pairs\"`, or `head = \"linear\"`";
+    problems.conflict(&path(["algorithm", "verifier", "loss"]), message, help.to_owned());
 }
 
 /// Reports critics that agents name where there are none.

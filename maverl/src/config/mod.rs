@@ -58,7 +58,9 @@ pub use reward::{
 };
 pub use rollout_server::{RolloutServerConfig, ServerKind};
 
-pub use verifier::{VerifierConfig, VerifierLabels, VerifierLoss, VerifierPlan, VerifierTrunk};
+pub use verifier::{
+    VerifierConfig, VerifierHead, VerifierLabels, VerifierLoss, VerifierPlan, VerifierTrunk,
+};
 
 use std::collections::BTreeMap;
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};

@@ -14,6 +14,8 @@ use crate::settings::Settings;
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Settings)]
 #[settings(partial = "VerifierConfig", level = "team")]
 pub struct VerifierPlan {
+    /// Head: a linear map of hidden states, or of the log-probs that the trunk gives the tokens of the reply.
+    pub head: VerifierHead,
     /// Loss: of the last token of a row, which gives the score, of every token of the reply too, of pairs of a right and a wrong
     /// reply, or of the steps of an episode.
     pub loss: VerifierLoss,
@@ -30,6 +32,9 @@ pub struct VerifierPlan {
     /// Learning rate of trunk and head.
     #[setting(default = 1e-4, range = 0.0..)]
     pub lr: f64,
+    /// Learning rate of the head, in units of `lr`.
+    #[setting(default = 1.0, range = 0.0..)]
+    pub head_rate: f64,
     /// Schedule of the learning rate.
     pub schedule: Schedule,
     /// Steps over which the learning rate rises to `lr`.
@@ -43,6 +48,18 @@ pub struct VerifierPlan {
     pub validation: f64,
     /// Train although held-out questions share 13 words in a row with questions that are trained on.
     pub allow_near: bool,
+}
+
+/// Head of a verifier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum VerifierHead {
+    /// A linear map of the hidden state of a token, without a bias.
+    #[default]
+    Linear,
+    /// A weight and a bias for the mean log-prob of the reply's tokens. The trunk is one that gives right replies, such as after
+    /// supervised training.
+    Likelihood,
 }
 
 /// Loss of a verifier.

@@ -24,6 +24,7 @@ use crate::config::Transport;
 use crate::config::{
     Aggregation, CispoPlan, ClipPlan, CorrectionPlan, CpgdPlan, Kl, KlIn, LoraPlan, Normalize,
     PairLoss, Preset, Ratio, RuntimeConfig, SapoPlan, SurrogatePlan, TargetModules, Trunk,
+    VerifierHead,
 };
 use crate::credit::Surrogate;
 use crate::model::HeadKind;
@@ -60,7 +61,10 @@ impl Plan {
         if self.algorithm.preset == Preset::Verifier {
             // The head of rewards is trained on a trunk of its own, and the policy stays as it is.
             spec.trained = false;
-            spec.critic.iter_mut().for_each(|critic| critic.head = HeadKind::Reward);
+            if let Some(critic) = &mut spec.critic {
+                critic.head = self.algorithm.verifier.head.into();
+                critic.head_rate = self.algorithm.verifier.head_rate;
+            }
         }
         spec.optim = OptimOptions::from(&policy.optim);
         spec
@@ -155,6 +159,15 @@ impl From<&Sampling> for runtime::Sampling {
             max_tokens: plan.max_tokens,
             stop: plan.stop.clone(),
             stop_ids: plan.stop_ids.clone(),
+        }
+    }
+}
+
+impl From<VerifierHead> for HeadKind {
+    fn from(head: VerifierHead) -> Self {
+        match head {
+            VerifierHead::Linear => Self::Reward,
+            VerifierHead::Likelihood => Self::Likelihood,
         }
     }
 }

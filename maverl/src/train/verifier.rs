@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use crate::algo::lr;
-use crate::config::{VerifierLabels, VerifierLoss};
+use crate::config::{VerifierHead, VerifierLabels, VerifierLoss};
 use crate::data::{self, Bounds, LabeledReply};
 use crate::metrics::Metrics;
 use crate::plan::Plan;
@@ -24,7 +24,7 @@ use crate::train::trainable::Stepped;
 use crate::verifier::{
     Leaks, Probed, auc_interval, leaks, probability, probes, statistics, temperature,
 };
-use units::{Unit, text, unit, units};
+use units::{Logits, Unit, text, unit, units};
 
 /// Salt of the split of the tasks.
 const VALIDATION: u64 = 0x0076_616c_6964;
@@ -159,7 +159,7 @@ pub(super) async fn verify(
     if evaluation || due(plan.checkpoint.every) {
         players.progress().work(&format!("step {}: evaluation of the verifier", step + 1));
         let began = Instant::now();
-        let (found, record) = evaluate(&policy, data).await?;
+        let (found, record) = evaluate(&policy, plan.algorithm.verifier.head, data).await?;
         // A checkpoint early in a run has a verifier that has learnt little yet.
         warnings.extend(shortcut(&found).filter(|_| evaluation));
         metrics.extend(found);
@@ -207,12 +207,12 @@ async fn learn(
             }
             let texts: Vec<ValueText> =
                 units.iter().flat_map(|unit| unit.texts.iter().cloned()).collect();
-            let mut logits = policy.values(texts).await?.into_iter();
+            let mut values = policy.values(texts).await?.into_iter();
             let weight = 1.0 / units.len() as f64;
             let mut batch = Vec::new();
             for unit in units {
-                let logits: Vec<Vec<f32>> = logits.by_ref().take(unit.texts.len()).collect();
-                let found = unit.loss(&logits);
+                let values: Vec<Vec<f32>> = values.by_ref().take(unit.texts.len()).collect();
+                let found = unit.loss(&values);
                 loss += weight * found.value;
                 if epoch == 0 {
                     judged = (judged.0 + found.judged.0, judged.1 + found.judged.1);
@@ -236,16 +236,20 @@ async fn learn(
     Ok(metrics)
 }
 
-/// Computes the logit of each row at its scored token.
-async fn logits(policy: &Policy, rows: &[LabeledReply]) -> Result<Vec<f64>, TrainError> {
+/// Computes the logit of each row at its scored token, or from the tokens of its reply.
+async fn logits(
+    policy: &Policy,
+    head: VerifierHead,
+    rows: &[LabeledReply],
+) -> Result<Vec<f64>, TrainError> {
     let mut logits = Vec::new();
     for rows in rows.chunks(AT_ONCE) {
         let texts: Vec<ValueText> = rows
             .iter()
-            .map(|row| text(policy, row, VerifierLoss::Last))
+            .map(|row| text(policy, row, (head, VerifierLoss::Last)))
             .collect::<Result<_, _>>()?;
         let values = policy.values(texts).await?;
-        logits.extend(values.into_iter().flatten().map(f64::from));
+        logits.extend(values.iter().flat_map(|values| Logits::from(head).of(values)));
     }
     Ok(logits)
 }
@@ -253,16 +257,17 @@ async fn logits(policy: &Policy, rows: &[LabeledReply]) -> Result<Vec<f64>, Trai
 /// Fits the temperature to the validation rows, and computes the statistics of each split.
 async fn evaluate(
     policy: &Policy,
+    head: VerifierHead,
     data: &VerifierData,
 ) -> Result<(Metrics, VerifierRecord), TrainError> {
     let mut metrics = Metrics::default();
-    let found = logits(policy, &data.validation).await?;
+    let found = logits(policy, head, &data.validation).await?;
     let labels = labels(&data.validation);
     let temperature = temperature(&found, &labels);
     metrics.set("verifier/temperature", temperature);
     split(&mut metrics, "validation", (&found, &labels), temperature);
     if !data.test.is_empty() {
-        let found = logits(policy, &data.test).await?;
+        let found = logits(policy, head, &data.test).await?;
         let labels = self::labels(&data.test);
         split(&mut metrics, "test", (&found, &labels), temperature);
         let tasks = tasks_of(&data.test);

@@ -1,6 +1,7 @@
 //! Verifiers: from labeled replies over training to a part of the reward of another run.
 
 use std::fs;
+use std::path::Path;
 
 use maverl_tests::lab::{Lab, Run, train_args};
 use serde_json::{Value, json};
@@ -101,6 +102,31 @@ fn a_verifier_is_trained_exported_and_rewards_another_run() {
 }
 
 #[test]
+fn a_verifier_that_scores_by_log_probs_learns_is_exported_and_rewards_another_run() {
+    let lab = prepared();
+    let head =
+        ["steps=30", "algorithm.verifier.head=\"likelihood\"", "algorithm.verifier.head_rate=30.0"];
+    let run = lab.train("run", &with(&head));
+    let row = last(&run);
+    let area = row["verifier/test/auc"].as_f64().unwrap();
+    assert!((0.0..=1.0).contains(&area), "{row}");
+    let told = lab.run(&["export", "--run", "run", "--verifier", "--out", "exported"]).succeeded();
+    assert!(told.stdout.contains("a reward model of step 30"), "{}", told.stdout);
+    let read = |name: &str| -> Value {
+        serde_json::from_slice(&fs::read(lab.path(&format!("exported/{name}"))).unwrap()).unwrap()
+    };
+    let head = read("reward_head.json");
+    assert_eq!(head["place"], "reply");
+    let of_head = ["weight", "bias"].map(|name| head["likelihood"][name].as_f64().unwrap());
+    assert!(of_head[0] != 1.0 && of_head[1] != 0.0, "both are trained: {head}");
+    assert!(read("config.json")["architectures"][0].as_str().unwrap().ends_with("ForCausalLM"));
+    let path = "rewards.verified.verifier.path=\"exported\"";
+    let rewarded = lab.train("rewarded", &["steps=1", path]);
+    let part = rewarded.steps()[0]["rollout/reward/verified"].as_f64().unwrap();
+    assert!(part > 0.0 && part < 4.0, "{part}");
+}
+
+#[test]
 fn a_verifier_is_trained_on_pairs_and_on_the_steps_of_episodes() {
     let lab = prepared();
     let rows = |name: &str, set: &[&str]| {
@@ -133,6 +159,42 @@ fn a_verifier_is_trained_on_pairs_and_on_the_steps_of_episodes() {
     );
     let alone = with(&["steps=2", pairs, "task.data=\"alone.jsonl\""]);
     lab.fails("alone", &alone).says(&["no prompt has a right and a wrong reply"]);
+}
+
+/// Trains the stages of the example, and returns the last evaluation of its verifier.
+fn example(lab: &Lab, more: &[&str]) -> Value {
+    let stages = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/verifier/stages.toml");
+    let stages = stages.display().to_string();
+    lab.run(&[&["train", &stages, "--out", "run"], more].concat()).succeeded();
+    last(&Run(lab.path("run/2-verifier")))
+}
+
+/// Returns the highest AUC of a probe.
+fn best_probe(row: &Value) -> f64 {
+    let names = ["length", "policy", "place", "format", "completion"];
+    let areas = names.map(|name| row[format!("verifier/probe/{name}")].as_f64().unwrap());
+    areas.into_iter().fold(0.0, f64::max)
+}
+
+#[test]
+fn the_rows_of_the_example_have_no_shortcut_and_are_trained_on_in_two_stages() {
+    let lab = lab();
+    let row = example(&lab, &["--quick"]);
+    assert!(row["verifier/test/n"].as_f64().unwrap() >= 400.0, "{row}");
+    assert!((row["verifier/test/base_rate"].as_f64().unwrap() - 0.5).abs() < 0.15, "{row}");
+    let probe = best_probe(&row);
+    assert!(probe < 0.7, "{probe}: {row}");
+}
+
+/// The test above trains on the same rows for two steps.
+#[test]
+#[ignore = "takes 25 minutes"]
+fn the_verifier_of_the_example_knows_right_replies_to_questions_that_it_has_not_seen() {
+    let lab = lab();
+    let row = example(&lab, &[]);
+    let area = row["verifier/test/auc"].as_f64().unwrap();
+    let probe = best_probe(&row);
+    assert!(area >= 0.80 && area >= probe + 0.05, "{area} and {probe}: {row}");
 }
 
 #[test]

@@ -82,8 +82,9 @@ fn a_head_written_and_read_back_is_the_same_to_the_bit() {
     let dir = tempfile::tempdir().unwrap();
     let load = |kind| ValueHead::load(kind, dir.path(), &model.config);
     assert!(load(HeadKind::Value).unwrap().is_none());
-    for kind in [HeadKind::Value, HeadKind::Reward] {
-        let head = head(kind, model.config.hidden_size);
+    for kind in [HeadKind::Value, HeadKind::Reward, HeadKind::Likelihood] {
+        let width = if kind == HeadKind::Likelihood { 1 } else { model.config.hidden_size };
+        let head = head(kind, width);
         head.save(dir.path()).unwrap();
         assert_eq!(load(kind).unwrap().unwrap().parts(), head.parts());
     }
@@ -122,6 +123,14 @@ fn a_new_head_says_zero() {
     let model = tiny();
     let head = ValueHead::new(HeadKind::Value, &model.config);
     assert_eq!(head.values(&random(1, 3 * model.config.hidden_size)), [0.0; 3]);
+}
+
+#[test]
+fn a_new_head_of_log_probs_says_them() {
+    let head = ValueHead::new(HeadKind::Likelihood, &tiny().config);
+    assert_eq!(head.values(&[-0.5, 0.0, -7.25]), [-0.5, 0.0, -7.25]);
+    head.rescale(2.0, 1.0);
+    assert_eq!(head.values(&[-0.5]), [0.0]);
 }
 
 #[test]

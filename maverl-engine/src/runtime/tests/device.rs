@@ -4,6 +4,7 @@ use maverl_kernels::emulate;
 use maverl_kernels::matmul::Precision;
 
 use super::*;
+use crate::model::HeadKind;
 
 /// Returns false without a C++ compiler.
 fn compiles() -> bool {
@@ -137,6 +138,46 @@ async fn a_critic_on_a_device_learns_its_targets() {
     assert!(after.iter().flatten().all(|value| *value > 0.0), "{after:?}");
     let states = policy.states(texts).await.unwrap();
     assert!(states.iter().all(|state| state.len() == 128 && state.iter().all(|x| x.is_finite())));
+}
+
+#[tokio::test]
+async fn a_head_of_log_probs_gives_those_of_the_trunk_and_raises_them_for_right_replies() {
+    let devices = [DeviceChoice::Cpu, DeviceChoice::Emulated];
+    for device in devices.into_iter().filter(|device| *device == DeviceChoice::Cpu || compiles()) {
+        let mut setup = on(device);
+        let mut critic = CriticSpec::new(Trunk::Own);
+        (critic.head, critic.head_rate) = (HeadKind::Likelihood, 0.0);
+        setup.policies().for_each(|policy| policy.critic = Some(critic.clone()));
+        let runtime = setup.start();
+        let policy = runtime.policies()[0].clone();
+        let rows: Vec<Row> = rows(&completions(&policy, 4).await)
+            .into_iter()
+            .map(|row| Row { temperature: 1.0, ..row })
+            .collect();
+        let text = |row: &Row| {
+            let ids = [&row.prompt[..], &row.completion].concat();
+            ValueText { ids, places: row.completion.len() }
+        };
+        let texts: Vec<ValueText> = rows.iter().map(text).collect();
+        let before = policy.values(texts.clone()).await.unwrap();
+        let expected = policy.logprobs(rows).await.unwrap();
+        for (value, logprob) in before.iter().flatten().zip(expected.iter().flatten()) {
+            assert!((value - logprob).abs() < 1e-4, "{value} {logprob}");
+        }
+        assert_eq!(before.concat().len(), expected.concat().len());
+        for _ in 0..3 {
+            let row = |text: &ValueText| {
+                let aim = ValueTarget::Slopes(vec![-0.25 / text.places as f32; text.places]);
+                ValueRow { text: text.clone(), aim }
+            };
+            let rows = texts.iter().map(row).collect();
+            let batch = ValueBatch { rows, minibatches: 1, epochs: 1, lr: 1e-3 };
+            assert!(policy.update_critic(batch).await.unwrap().grad_norm > 0.0);
+        }
+        let after = policy.values(texts).await.unwrap();
+        let sum = |values: &[Vec<f32>]| values.iter().flatten().sum::<f32>();
+        assert!(sum(&after) > sum(&before), "{before:?} {after:?}");
+    }
 }
 
 #[tokio::test]

@@ -103,6 +103,19 @@ fn a_cycle_of_training_needs_policies_that_can_take_turns() {
 }
 
 #[test]
+fn a_head_with_one_logit_a_reply_takes_no_loss_at_single_tokens() {
+    let verifier =
+        |keys: &str| format!("[algorithm]\nname = \"verifier\"\nverifier = {{ {keys} }}");
+    for loss in ["span", "steps"] {
+        let toml = verifier(&format!("head = \"likelihood\", loss = {loss:?}"));
+        says(
+            &toml,
+            &[&format!("`loss = {loss:?}` needs logits at single tokens"), "head = \"linear\""],
+        );
+    }
+}
+
+#[test]
 fn parts_of_critics_that_do_not_go_together_are_told_with_what_would_do() {
     let cases = [
         (

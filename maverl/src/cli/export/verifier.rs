@@ -25,8 +25,10 @@ pub(super) fn export(args: &ExportArgs, run: &Path) -> Result<ExitCode, Failure>
     let files = models::files(&base)?;
     let model = models::load(&files, adapter)?;
     let model = if adapter.is_some() { model.merge()?.0 } else { model };
-    let head = ValueHead::load(HeadKind::Reward, &critic, &model.config)?;
-    let head = head.ok_or_else(|| none(run))?;
+    let load = |kind| ValueHead::load(kind, &critic, &model.config);
+    let head =
+        load(HeadKind::Reward)?.map_or_else(|| load(HeadKind::Likelihood), |it| Ok(Some(it)));
+    let head = head?.ok_or_else(|| none(run))?;
     let dtype = args.dtype.map_or_else(|| model.stored_dtype(), StoredDtype::from);
     let options = SaveOptions { dtype, shard_bytes: args.max_shard_size };
     let policy = name(&dir).replace("%2F", "/");

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use super::{Scored, Scorer, Units};
 use crate::config::RewardVerifierConfig;
-use crate::model::{ModelFiles, ModelSource, RewardModel, Tokenizer, scored_ids};
+use crate::model::{ModelFiles, ModelSource, RewardModel, Tokenizer};
 use crate::reward::Rewards;
 use crate::trajectory::{Episode, Message};
 
@@ -36,6 +36,9 @@ pub(crate) enum Input {
     #[cfg_attr(not(feature = "serve"), expect(dead_code, reason = "servers take such texts"))]
     Text(String),
 }
+
+/// Token ids, and the number of the last of them that are scored.
+type Row = (Vec<u32>, usize);
 
 /// Probability of each input, or the reason for none.
 pub(crate) type Scores = Vec<Result<f64, String>>;
@@ -90,23 +93,20 @@ fn score<'m>(
 ) -> Scores {
     let ids = |input: &Input| {
         let ids = match input {
-            Input::Conversation(messages) => scored_ids(tokenizer, messages, model.context()),
-            Input::Text(text) => tokenizer.encode(text).map(|mut ids| {
-                let cut = ids.len().saturating_sub(model.context());
-                ids.split_off(cut)
-            }),
+            Input::Conversation(messages) => model.conversation(tokenizer, messages),
+            Input::Text(text) => model.rendered(tokenizer, text),
         };
         match ids {
-            Ok(ids) if ids.is_empty() => Err("there is no text to score".to_owned()),
+            Ok((ids, _)) if ids.is_empty() => Err("there is no text to score".to_owned()),
             ids => ids.map_err(|error| error.to_string()),
         }
     };
-    let ids: Vec<Result<Vec<u32>, String>> = inputs.map(ids).collect();
-    let rows: Vec<Vec<u32>> = ids.iter().filter_map(|ids| ids.as_ref().ok()).cloned().collect();
+    let ids: Vec<Result<Row, String>> = inputs.map(ids).collect();
+    let rows: Vec<Row> = ids.iter().filter_map(|ids| ids.as_ref().ok()).cloned().collect();
     match model.logits(&rows, TOKENS) {
         Ok(logits) => {
             let mut logits = logits.into_iter();
-            let probability = |ids: Result<Vec<u32>, String>| {
+            let probability = |ids: Result<Row, String>| {
                 let logit =
                     ids.map(|_| logits.next())?.ok_or_else(|| "a row has no logit".to_owned())?;
                 Ok(model.settings.probability(logit))

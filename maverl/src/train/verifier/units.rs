@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::algo::loss::cross_entropy;
-use crate::config::{VerifierLabels, VerifierLoss, VerifierPlan};
+use crate::config::{VerifierHead, VerifierLabels, VerifierLoss, VerifierPlan};
 use crate::data::LabeledReply;
-use crate::model::{TokenizerError, scored_ids};
+use crate::model::{TokenizerError, reply_ids, scored_ids};
 use crate::runtime::{Policy, ValueText};
 use crate::train::error::TrainError;
 use crate::trajectory::Message;
@@ -15,8 +15,50 @@ use crate::trajectory::Message;
 pub(super) struct Unit {
     /// One text; of a pair two, the right reply first.
     pub(super) texts: Vec<ValueText>,
-    /// Target of each place of the text; none where nothing is trained.
+    /// Target of each logit of the text; none where nothing is trained.
     targets: Vec<Option<f64>>,
+    /// Logits of a text.
+    logits: Logits,
+}
+
+/// Logits of a text from its values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Logits {
+    /// One for each value.
+    Each,
+    /// One: their mean.
+    Mean,
+}
+
+impl From<VerifierHead> for Logits {
+    fn from(head: VerifierHead) -> Self {
+        match head {
+            VerifierHead::Linear => Self::Each,
+            VerifierHead::Likelihood => Self::Mean,
+        }
+    }
+}
+
+impl Logits {
+    /// Returns the logits of a text.
+    pub(super) fn of(self, values: &[f32]) -> Vec<f64> {
+        let values = values.iter().map(|&value| f64::from(value));
+        match self {
+            Self::Each => values.collect(),
+            Self::Mean => {
+                let n = values.len().max(1) as f64;
+                vec![values.sum::<f64>() / n]
+            }
+        }
+    }
+
+    /// Returns the derivatives by `n` values from those by the logits.
+    fn back(self, slopes: Vec<f64>, n: usize) -> Vec<f64> {
+        match self {
+            Self::Each => slopes,
+            Self::Mean => vec![slopes[0] / n as f64; n],
+        }
+    }
 }
 
 /// Loss of a unit, with the derivatives of its logits.
@@ -98,12 +140,13 @@ pub(super) fn unit(
                 targets[place] = Some(target(row));
             }
         }
-        return Ok(Unit { texts: vec![chained.0], targets });
+        return Ok(Unit { texts: vec![chained.0], targets, logits: Logits::Each });
     }
-    let texts = rows.iter().map(|row| text(policy, row, settings.loss));
+    let texts = rows.iter().map(|row| text(policy, row, (settings.head, settings.loss)));
     let texts: Vec<ValueText> = texts.collect::<Result<_, _>>()?;
-    let targets = vec![Some(target(&rows[0])); texts[0].places];
-    Ok(Unit { texts, targets })
+    let logits = Logits::from(settings.head);
+    let places = if logits == Logits::Each { texts[0].places } else { 1 };
+    Ok(Unit { targets: vec![Some(target(&rows[0])); places], texts, logits })
 }
 
 /// Returns the text of conversations each of which begins with the one before, and the place of the last token of each among the
@@ -124,8 +167,13 @@ fn chain(ids: &[Vec<u32>], context: usize) -> Option<(ValueText, Vec<Option<usiz
 pub(super) fn text(
     policy: &Policy,
     row: &LabeledReply,
-    loss: VerifierLoss,
+    (head, loss): (VerifierHead, VerifierLoss),
 ) -> Result<ValueText, TrainError> {
+    if head == VerifierHead::Likelihood {
+        let found = reply_ids(policy.tokenizer(), &row.conversation(), policy.context());
+        let (ids, places) = found.map_err(|error| refused(row, &error))?;
+        return Ok(ValueText { ids, places });
+    }
     let mut whole = ids(policy, &row.conversation(), row)?;
     let places = match loss {
         // The prompt ends with the header of the reply, which is the same in both.
@@ -142,17 +190,29 @@ pub(super) fn text(
 }
 
 fn ids(policy: &Policy, messages: &[Message], row: &LabeledReply) -> Result<Vec<u32>, TrainError> {
-    let refused = |source: TokenizerError| TrainError::Verifier {
-        data: row.task.clone(),
-        problem: format!("the chat template refuses a conversation: {source}"),
-    };
-    scored_ids(policy.tokenizer(), messages, usize::MAX).map_err(refused)
+    let ids = scored_ids(policy.tokenizer(), messages, usize::MAX);
+    ids.map_err(|error| refused(row, &error))
+}
+
+fn refused(row: &LabeledReply, source: &TokenizerError) -> TrainError {
+    let problem = format!("the chat template refuses a conversation: {source}");
+    TrainError::Verifier { data: row.task.clone(), problem }
 }
 
 impl Unit {
-    /// Computes the loss of the logits of the texts: binary cross-entropy, or of a pair that of the difference (Bradley-Terry).
-    pub(super) fn loss(&self, logits: &[Vec<f32>]) -> Loss {
-        let at = |text: usize, place: usize| f64::from(logits[text][place]);
+    /// Computes the loss of the values of the texts: binary cross-entropy of their logits, or of a pair that of the difference
+    /// (Bradley-Terry).
+    pub(super) fn loss(&self, values: &[Vec<f32>]) -> Loss {
+        let logits: Vec<Vec<f64>> = values.iter().map(|values| self.logits.of(values)).collect();
+        let mut loss = self.of_logits(&logits);
+        for (slopes, values) in loss.slopes.iter_mut().zip(values) {
+            *slopes = self.logits.back(std::mem::take(slopes), values.len());
+        }
+        loss
+    }
+
+    fn of_logits(&self, logits: &[Vec<f64>]) -> Loss {
+        let at = |text: usize, place: usize| logits[text][place];
         if self.texts.len() == 2 {
             let difference = at(0, logits[0].len() - 1) - at(1, logits[1].len() - 1);
             let term = cross_entropy(difference, 1.0);
@@ -227,7 +287,8 @@ mod tests {
 
     #[test]
     fn the_loss_of_a_pair_is_that_of_bradley_and_terry() {
-        let unit = Unit { texts: vec![text(1), text(1)], targets: vec![Some(1.0)] };
+        let unit =
+            Unit { texts: vec![text(1), text(1)], targets: vec![Some(1.0)], logits: Logits::Each };
         let loss = |right: f32, wrong: f32| unit.loss(&[vec![right], vec![wrong]]);
         let found = loss(1.5, 0.5);
         assert!((found.value - (1.0 + (-1.0_f64).exp()).ln()).abs() < 1e-12, "{found:?}");
@@ -242,14 +303,32 @@ mod tests {
 
     #[test]
     fn steps_have_equal_weights_at_their_places_and_the_tokens_between_them_none() {
-        let unit = Unit { texts: vec![text(4)], targets: vec![Some(1.0), None, None, Some(0.0)] };
+        let targets = vec![Some(1.0), None, None, Some(0.0)];
+        let unit = Unit { texts: vec![text(4)], targets, logits: Logits::Each };
         let found = unit.loss(&[vec![2.0, 9.0, -9.0, 1.0]]);
         let [first, last] = [cross_entropy(2.0, 1.0), cross_entropy(1.0, 0.0)];
         assert_eq!(found.slopes, [vec![first.grad / 2.0, 0.0, 0.0, last.grad / 2.0]]);
         assert!((found.value - (first.value + last.value) / 2.0).abs() < 1e-12);
         assert_eq!(found.judged, (2, 1));
-        let span = Unit { texts: vec![text(3)], targets: vec![Some(1.0); 3] };
+        let targets = vec![Some(1.0); 3];
+        let span = Unit { texts: vec![text(3)], targets, logits: Logits::Each };
         assert_eq!(span.loss(&[vec![-1.0, -1.0, 1.0]]).judged, (1, 1));
+    }
+
+    #[test]
+    fn the_logit_of_log_probs_is_their_mean_and_each_gets_its_share_of_the_slope() {
+        let targets = vec![Some(1.0)];
+        let unit = Unit { texts: vec![text(4)], targets: targets.clone(), logits: Logits::Mean };
+        let found = unit.loss(&[vec![-1.0, -3.0, 0.0, 2.0]]);
+        let whole = cross_entropy(-0.5, 1.0);
+        assert_eq!((found.value, found.judged), (whole.value, (1, 0)));
+        assert_eq!(found.slopes, [vec![whole.grad / 4.0; 4]]);
+        // Replies of a pair may differ in length.
+        let pair = Unit { texts: vec![text(1), text(2)], targets, logits: Logits::Mean };
+        let found = pair.loss(&[vec![-1.0], vec![-2.0, -4.0]]);
+        let term = cross_entropy(2.0, 1.0);
+        assert_eq!(found.slopes, [vec![term.grad], vec![-term.grad / 2.0; 2]]);
+        assert_eq!((found.value, found.judged), (term.value, (1, 1)));
     }
 
     #[test]

@@ -1,0 +1,67 @@
+//! Forward and backward passes of a trunk with a head over packed texts.
+
+use std::ops::Range;
+
+use crate::model::ops::Backend;
+use crate::model::{
+    Context, Decoder, Gradients, HeadKind, ModelError, Pool, Rows, Tape, ValueHead,
+};
+use crate::runtime::ValueText;
+use crate::runtime::packed::PackedRows;
+
+/// Packs texts as a head reads them.
+pub(super) fn packed<'a>(
+    head: &ValueHead,
+    texts: impl Iterator<Item = &'a ValueText>,
+) -> PackedRows {
+    match head.kind() {
+        HeadKind::Value | HeadKind::Reward => PackedRows::texts(texts),
+        HeadKind::Likelihood => PackedRows::predicted(texts),
+    }
+}
+
+/// Computes the values of packed texts.
+pub(super) fn values<O: Backend>(
+    head: &ValueHead,
+    decoder: &Decoder<O>,
+    packed: &PackedRows,
+    pool: &mut Pool<O>,
+) -> Result<Vec<f32>, ModelError> {
+    if head.kind() == HeadKind::Likelihood {
+        return Ok(head.values(&packed.logprobs(decoder, pool)?));
+    }
+    let (ops, Rows { ids, positions, packing }) = (decoder.ops(), packed.rows());
+    let hidden = decoder.forward(ids, positions, Context::Packed(packing), pool)?;
+    let values = head.values(&ops.read(&packed.predicting(ops, &hidden)?)?);
+    pool.give([hidden]);
+    Ok(values)
+}
+
+/// Adds the gradients of a loss of the values. `slopes` gets a range of texts and their values, and returns the derivatives by these;
+/// it is called with the texts in their order.
+pub(super) fn backward<O: Backend>(
+    head: &ValueHead,
+    decoder: &Decoder<O>,
+    (packed, tape): (&PackedRows, Tape<'_, O>),
+    mut slopes: impl FnMut(Range<usize>, &[f32]) -> Vec<f32>,
+    (of_trunk, of_head): (&mut Gradients<'_, O>, &mut Gradients<'_>),
+    pool: &mut Pool<O>,
+) -> Result<(), ModelError> {
+    let ops = decoder.ops();
+    let hidden = packed.predicting(ops, tape.hidden())?;
+    let dhidden = if head.kind() == HeadKind::Likelihood {
+        let loss = |texts: Range<usize>, [logp, _]: [&[f32]; 2], [dlogp, _]: [&mut [f32]; 2]| {
+            let slopes = slopes(texts, &head.values(logp));
+            dlogp.copy_from_slice(&head.backward(logp, &slopes, of_head));
+            Ok(())
+        };
+        let PackedRows { targets, inv_temperature, completions, .. } = packed;
+        decoder.loss(&hidden, targets, inv_temperature, completions, loss, of_trunk)?
+    } else {
+        let hidden = ops.read(&hidden)?;
+        let texts = 0..packed.rows().packing.offsets.len() - 1;
+        let slopes = slopes(texts, &head.values(&hidden));
+        ops.act(head.backward(&hidden, &slopes, of_head))?
+    };
+    tape.backward(&packed.spread(ops, &dhidden)?, of_trunk, pool)
+}
