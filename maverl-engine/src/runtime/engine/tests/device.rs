@@ -180,6 +180,15 @@ impl Machine for Late {
         Ok(line.done + line.waiting.len() as u64)
     }
 
+    fn reached(&self, event: &u64) -> Result<bool, EmulateError> {
+        self.run(*event)?;
+        Ok(true)
+    }
+
+    fn stream(&self) -> Result<u64, EmulateError> {
+        self.machine.stream()
+    }
+
     fn elapsed(&self, _: &u64, _: &u64) -> Result<f32, EmulateError> {
         Ok(0.0)
     }
