@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::http::{Body, Query, Request, Response};
 use super::run::{Held, Run};
@@ -84,14 +84,14 @@ fn overview(r: usize, run: &Run) -> Response {
     let mut held = run.now();
     let gain = held.gain().map(|gain| {
         let interval = gain.interval;
-        json!({ "mean": interval.mean, "low": interval.low, "high": interval.high, "tasks": gain.tasks })
+        object!({ "mean": interval.mean, "low": interval.low, "high": interval.high, "tasks": gain.tasks })
     });
     let notices = held.notices();
     let line = held.line(r, &run.name);
     let facts = &held.facts;
     let outcome = |report: &Value| match report {
         Value::Null => Value::Null,
-        report => json!({
+        report => object!({
             "split": report["sampled"]["split"],
             "samples": report["sampled"]["samples"],
             "unscored": report["sampled"]["unscored"],
@@ -103,7 +103,7 @@ fn overview(r: usize, run: &Run) -> Response {
     let has_samples =
         std::fs::read_dir(samples).is_ok_and(|mut entries| entries.any(|entry| entry.is_ok()));
     let (stages, seats) = held.index.names();
-    Response::json(&json!({
+    Response::json(&object!({
         "run": line,
         "measure": facts.summary["measure"],
         "summary": facts.summary,
@@ -119,7 +119,7 @@ fn overview(r: usize, run: &Run) -> Response {
         "stages": stages,
         "seats": order(&held, seats),
         "scanning": held.scanning,
-        "holds": { "samples": has_samples, "rows": held.rows_file().exists() },
+        "holds": object!({ "samples": has_samples, "rows": held.rows_file().exists() }),
     }))
 }
 
@@ -143,7 +143,7 @@ pub(super) fn order(held: &Held, found: &[String]) -> Vec<String> {
 fn config(run: &Run) -> Answer {
     let text = |file: &str| std::fs::read_to_string(run.path().join(file)).unwrap_or_default();
     let (given, resolved) = (text("config.toml"), text("resolved.toml"));
-    Ok(Response::json(&json!({ "given": given, "resolved": resolved })))
+    Ok(Response::json(&object!({ "given": given, "resolved": resolved })))
 }
 
 /// Returns metrics by step, with the step at which the next answer continues if there are too many for one.
@@ -162,7 +162,7 @@ fn episodes(run: &Run, query: &Query) -> Answer {
     let rows = held.index.read(held.rows_file(), &found);
     let rows = rows.map_err(|error| Response::refusal(500, &error.to_string()))?;
     let all = held.index.len();
-    bounded(&json!({ "total": total, "of": all, "rows": rows, "scanning": held.scanning }))
+    bounded(&object!({ "total": total, "of": all, "rows": rows, "scanning": held.scanning }))
 }
 
 /// Reads an episode with the index of its row and its row. The episode must be the one that the row names.

@@ -72,7 +72,7 @@ pub(super) struct Change {
     pub(super) sources: Vec<Source>,
     /// Terms of sources that both steps have, the largest first.
     pub(super) terms: Vec<Term>,
-    /// What it says, most telling first.
+    /// Sentences on it, the largest part first.
     pub(super) text: Vec<String>,
 }
 

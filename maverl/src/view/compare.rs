@@ -46,13 +46,13 @@ pub(super) fn answer(viewer: &Viewer, query: &Query) -> Answer {
     }
     let pairs = pairs(&runs, &facts);
     let seeds = seeds(&facts, &keys);
-    Ok(Response::json(&json!({
+    Ok(Response::json(&object!({
         "runs": lines,
         "seeds": seeds,
-        "keys": keys.into_iter().map(|(key, values)| json!({ "key": key, "values": values })).collect::<Vec<_>>(),
+        "keys": keys.into_iter().map(|(key, values)| object!({ "key": key, "values": values })).collect::<Vec<_>>(),
         "hashes": hashes.into_iter().map(|(key, values)| {
             let equal = values.iter().all(|value| *value == values[0]);
-            json!({ "key": key, "values": values, "equal": equal })
+            object!({ "key": key, "values": values, "equal": equal })
         }).collect::<Vec<_>>(),
         "pairs": pairs,
     })))
@@ -86,9 +86,10 @@ fn seeds(facts: &[Facts], keys: &BTreeMap<String, Vec<Value>>) -> Vec<Value> {
         let results: Vec<Option<f64>> = members.iter().map(after).collect();
         let known: Vec<f64> = results.iter().copied().flatten().collect();
         let interval = over_runs(&known).filter(|_| known.len() > 1);
-        let interval = interval
-            .map(|of| json!({ "mean": of.mean, "low": of.low.max(0.0), "high": of.high.min(1.0) }));
-        json!({
+        let interval = interval.map(
+            |of| object!({ "mean": of.mean, "low": of.low.max(0.0), "high": of.high.min(1.0) }),
+        );
+        object!({
             "members": members,
             "after": results,
             "interval": interval,
@@ -134,12 +135,12 @@ fn pair(
 ) -> Value {
     if !differs.is_empty() {
         let reason = format!("the tasks of {} differ", differs.join(", "));
-        return json!({ "difference": null, "reason": reason });
+        return object!({ "difference": Value::Null, "reason": reason });
     }
     let both: Vec<(&String, f64, f64)> =
         a.iter().filter_map(|(task, a)| Some((task, *a, *b.get(task)?))).collect();
     if both.is_empty() {
-        return json!({ "difference": null, "reason": "one of the runs has no evaluation after training" });
+        return object!({ "difference": Value::Null, "reason": "one of the runs has no evaluation after training" });
     }
     let differences: Vec<f64> = both.iter().map(|(_, a, b)| b - a).collect();
     let interval = paired(&differences);
@@ -149,10 +150,10 @@ fn pair(
         |run: &Run, task: &str, solved| run.now().index.with_outcome("after", task, solved);
     let changed = changed.map(|&(task, a, b)| {
         let episodes = [episode(one, task, a > b), episode(other, task, b > a)];
-        json!({ "task": task, "shares": [a, b], "episodes": episodes })
+        object!({ "task": task, "shares": [a, b], "episodes": episodes })
     });
-    json!({
-        "difference": { "mean": interval.mean, "low": interval.low, "high": interval.high },
+    object!({
+        "difference": object!({ "mean": interval.mean, "low": interval.low, "high": interval.high }),
         "tasks": both.len(),
         "better": differences.iter().filter(|d| **d > 0.0).count(),
         "worse": differences.iter().filter(|d| **d < 0.0).count(),

@@ -1,6 +1,6 @@
 //! One episode as JSON: turns without token arrays, actions, rewards as sums, and samples with their arithmetic.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::api::{self, Answer};
 use super::http::Response;
@@ -42,7 +42,7 @@ pub(super) fn answer(run: &Run, at: usize, row: &Value, episode: &Episode) -> An
     let name = format!("{step}/{}/{}", episode.task.id, episode.index);
     let clock = clock.unwrap_or_default().into_iter().filter(|TurnTime(of, ..)| *of == n);
     let times: Vec<_> = clock.map(|TurnTime(_, i, _, asked, ended, _)| (i, asked, ended)).collect();
-    api::bounded(&json!({
+    api::bounded(&object!({
         "row": row,
         "name": name,
         "task": episode.task,
@@ -62,11 +62,11 @@ pub(super) fn answer(run: &Run, at: usize, row: &Value, episode: &Episode) -> An
 pub(super) fn turn_answer(episode: &Episode, turn: usize) -> Answer {
     let turn = episode.turns.get(turn);
     let turn = turn.ok_or_else(|| Response::refusal(404, "there is no such turn"))?;
-    api::bounded(&json!({ "prompt": turn.prompt, "reply": turn.reply, "tools": turn.tools }))
+    api::bounded(&object!({ "prompt": turn.prompt, "reply": turn.reply, "tools": turn.tools }))
 }
 
 fn act(act: &Act) -> Value {
-    json!({
+    object!({
         "path": act.path.0,
         "nth": act.nth,
         "environment": act.environment,
@@ -82,7 +82,7 @@ fn text(text: &str) -> Value {
         return text.into();
     }
     let start = text.char_indices().map(|(at, _)| at).take_while(|at| *at <= LONG).last();
-    json!({ "start": &text[..start.unwrap_or(0)], "chars": text.chars().count() })
+    object!({ "start": &text[..start.unwrap_or(0)], "chars": text.chars().count() })
 }
 
 /// Returns a turn. Messages that an earlier turn was given too are left out.
@@ -96,15 +96,15 @@ fn turn(
     let turn = &episode.turns[i];
     let (shared, from) = shared(&episode.turns, i);
     let message =
-        |message: &Message| json!({ "role": message.role, "content": text(&message.content) });
+        |message: &Message| object!({ "role": message.role, "content": text(&message.content) });
     let prompt: Vec<Value> = turn.prompt[shared..].iter().map(message).collect();
     let tokens = turn.tokens.as_ref();
     let tools = turn.tools.iter().map(|tool| tool["function"]["name"].clone());
-    json!({
+    object!({
         "path": turn.path.0,
         "seat": turn.seat,
         "policy": turn.policy,
-        "shared": (shared > 0).then(|| json!({ "turn": from, "messages": shared })),
+        "shared": (shared > 0).then(|| object!({ "turn": from, "messages": shared })),
         "prompt": prompt,
         "tools": tools.collect::<Vec<_>>(),
         "reply": text(&turn.reply),
@@ -113,7 +113,7 @@ fn turn(
         "shortened": turn.shortened,
         "forked": turn.forked,
         "masked": turn.masked,
-        "tokens": tokens.map(|tokens| json!({
+        "tokens": tokens.map(|tokens| object!({
             "prompt": tokens.prompt.len(),
             "completion": tokens.completion.len(),
             "logprob_sum": tokens.logprobs.iter().map(|logprob| f64::from(*logprob)).sum::<f64>(),
@@ -131,7 +131,7 @@ fn turn(
 /// Returns a sample with the arithmetic of its advantage.
 pub(super) fn sample_json(all: &StepSamples, sample: &SampleRecord) -> Value {
     let arithmetic = all.arithmetic(sample).map(|found| {
-        json!({
+        object!({
             "unit": found.unit,
             "centered": found.centered,
             "deviation": found.deviation,
@@ -139,7 +139,7 @@ pub(super) fn sample_json(all: &StepSamples, sample: &SampleRecord) -> Value {
             "advantage": found.advantage,
         })
     });
-    json!({ "record": sample, "arithmetic": arithmetic })
+    object!({ "record": sample, "arithmetic": arithmetic })
 }
 
 /// Returns the number of leading messages that another turn was given too, and the first such turn.
@@ -173,9 +173,9 @@ fn reward(episode: &Episode, i: usize) -> Value {
             RewardOf::Seat(_) => "seat",
             RewardOf::Turn(_) => "turn",
         };
-        json!({ "name": part.name, "value": part.value, "of": of })
+        object!({ "name": part.name, "value": part.value, "of": of })
     };
-    json!({
+    object!({
         "total": total,
         "score": episode.score().map(|score| score.reward),
         "parts": its.map(part).collect::<Vec<_>>(),
@@ -195,10 +195,10 @@ fn saw(episode: &Episode, i: usize) -> Vec<Value> {
     }
     let earlier = episode.turns[..i].iter().enumerate();
     let replies =
-        earlier.filter(|(_, turn)| stands(&turn.reply)).map(|(j, _)| json!({ "turn": j }));
+        earlier.filter(|(_, turn)| stands(&turn.reply)).map(|(j, _)| object!({ "turn": j }));
     let before = episode.acts.iter().enumerate().filter(|(_, act)| act.path <= turn.path);
     let observed = before.filter(|(_, act)| stands(&act.observation));
-    replies.chain(observed.map(|(k, _)| json!({ "act": k }))).collect()
+    replies.chain(observed.map(|(k, _)| object!({ "act": k }))).collect()
 }
 
 /// Returns the reason why a turn is not trained on.

@@ -74,7 +74,7 @@ impl Iterator for Events {
                 let end = |lengths: &str| lengths.rsplit('-').next().unwrap_or("").to_owned();
                 let reset = !old_lengths.is_empty() && end(&old_lengths) != end(&lengths);
                 let step = held.series.last_step();
-                let data = json!({ "r": r, "step": step, "episodes": held.index.len() });
+                let data = object!({ "r": r, "step": step, "episodes": held.index.len() });
                 let kind = if reset { "reset" } else { "rows" };
                 text.push_str(&format!("event: {kind}\ndata: {data}\n\n"));
             }

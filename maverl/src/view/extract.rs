@@ -189,7 +189,7 @@ fn episodes(run: &RunDir) -> Result<Vec<Map<String, Value>>, ExtractError> {
 }
 
 fn episode(row: &EpisodeRow) -> Map<String, Value> {
-    let mut object = object(&json!({
+    let mut object = object(&object!({
         "step": row.step, "stage": row.stage, "n": row.n, "source": row.source, "task": row.task,
         "index": row.index, "solved": row.solved, "score": row.score, "fault": row.fault,
         "tokens": row.tokens, "answer": row.answer,
@@ -243,7 +243,7 @@ fn turn(
         format!("{}: {}", json!(message.role).as_str().unwrap_or_default(), message.content)
     };
     let prompt: Vec<String> = turn.prompt.iter().map(message).collect();
-    object(&json!({
+    object(&object!({
         "step": step, "n": n, "source": episode.task.source, "task": episode.task.id,
         "index": episode.index, "turn": i, "path": turn.path.to_string(),
         "seat": turn.seat, "policy": turn.policy,
@@ -275,7 +275,7 @@ fn trace(dir: &Path, out: &Path) -> Result<usize, ExtractError> {
         steps.push((row, turns.unwrap_or_default()));
     }
     let events = events(&steps);
-    json(&json!({ "traceEvents": events }), out)?;
+    json(&object!({ "traceEvents": events }), out)?;
     Ok(events.len())
 }
 

@@ -44,7 +44,7 @@ fn lines(step: u64, all: &StepSamples) -> Vec<(f64, Value)> {
     let line = |group: &GroupRecord| {
         let (n, rewards, advantages) = sums.get(&group.id).copied().unwrap_or_default();
         let share = if whole > 0.0 { advantages / whole } else { 0.0 };
-        let line = json!({
+        let line = object!({
             "step": step, "group": group, "samples": n, "reward": rewards / n.max(1) as f64,
             "advantages": advantages, "share": share,
         });
@@ -57,7 +57,7 @@ fn lines(step: u64, all: &StepSamples) -> Vec<(f64, Value)> {
 pub(super) fn list(run: &Run, step: u64) -> Answer {
     let all = recorded(run, step)?;
     let groups: Vec<Value> = lines(step, &all).into_iter().map(|(_, line)| line).collect();
-    api::bounded(&json!({
+    api::bounded(&object!({
         "step": step, "estimator": all.estimator, "groups": groups, "samples": all.samples.len(),
     }))
 }
@@ -80,8 +80,8 @@ pub(super) fn largest(run: &Run) -> Answer {
         estimator = json!(all.estimator);
     }
     let groups: Vec<Value> = found.into_iter().map(|(_, line)| line).collect();
-    api::bounded(&json!({
-        "step": null, "steps": [read.first(), read.last()], "of": steps.len(),
+    api::bounded(&object!({
+        "step": Value::Null, "steps": [read.first(), read.last()], "of": steps.len(),
         "estimator": estimator, "groups": groups, "samples": samples,
     }))
 }
@@ -110,8 +110,8 @@ pub(super) fn answer(run: &Run, step: u64, id: usize) -> Answer {
             crate::trajectory::RewardOf::Seat(of) => *of == turn.seat,
             crate::trajectory::RewardOf::Turn(of) => *of == sample.turn,
         });
-        let parts = parts.map(|part| json!({ "name": part.name, "value": part.value }));
-        lines.push(json!({
+        let parts = parts.map(|part| object!({ "name": part.name, "value": part.value }));
+        lines.push(object!({
             "sample": sample_json(&all, sample),
             "deviation": sample.deviation_group.and_then(|id| all.deviation_groups.get(id)),
             "path": turn.path.0,
@@ -127,7 +127,7 @@ pub(super) fn answer(run: &Run, step: u64, id: usize) -> Answer {
         }));
     }
     let question = episodes.values().next().map(|(_, episode)| episode.task.question.clone());
-    api::bounded(&json!({
+    api::bounded(&object!({
         "step": step,
         "estimator": all.estimator,
         "group": group,

@@ -4,6 +4,9 @@
 //! [`Viewer::answer`] maps a request to a response without any HTTP library. Nothing is ever written into a run, and no
 //! path of a request is ever the path of a file: runs are numbers, and stages of episodes are a fixed list.
 
+#[macro_use]
+mod object;
+
 mod api;
 mod assets;
 mod change;

@@ -16,7 +16,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use super::http::{Body, Request};
@@ -137,7 +137,7 @@ impl Viewer {
             }
             self.add_run(&mut blocks, r, run, choice)?;
         }
-        let contents = json!({ "episodes": blocks.episodes, "of": blocks.of });
+        let contents = object!({ "episodes": blocks.episodes, "of": blocks.of });
         blocks.blocks.entry("all".to_owned()).or_default().insert("contents".to_owned(), contents);
         let failed = |source| PageError::Output { path: out.display().to_string(), source };
         let bytes = if out.extension().is_some_and(|end| end == "html") {
@@ -207,7 +207,8 @@ impl Viewer {
             let path = format!("runs/{r}/groups/{step}/{id}");
             self.add(blocks, &format!("{r}-{step}"), &run.name, &path)?;
         }
-        let list = json!({ "rows": rows, "total": rows.len(), "of": of, "scanning": null });
+        let list =
+            object!({ "rows": rows, "total": rows.len(), "of": of, "scanning": Value::Null });
         blocks
             .blocks
             .entry("all".to_owned())

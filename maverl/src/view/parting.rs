@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::index::counts::Played;
 use super::run::Run;
@@ -232,7 +232,7 @@ pub(super) fn lost(causes: &[Cause]) -> Value {
     let numbers =
         format!(" {unsolved} of {} episodes are unsolved: {}.", causes.len(), parts.join(", "));
     let text = if unsolved == 0 { verdict } else { verdict + &numbers };
-    json!({
+    object!({
         "episodes": causes.len(), "unsolved": unsolved, "seats": seats, "seat": seat, "text": text,
     })
 }
@@ -250,6 +250,8 @@ fn bottleneck<'s>(ranked: &[(&'s str, usize)], unsolved: usize) -> Option<&'s st
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+
+    use serde_json::json;
 
     use super::*;
     use crate::view::index::RowPlace;

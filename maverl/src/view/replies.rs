@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::api::{self, Answer};
 use super::http::Response;
@@ -90,7 +90,7 @@ pub(super) fn answer(run: &Run) -> Answer {
     let steps = run.now().index.steps(TRAIN);
     let (Some(first), Some(last)) = (steps.first(), steps.last()) else {
         return Ok(Response::json(
-            &json!({ "early": null, "late": null, "seats": {}, "lost": null }),
+            &object!({ "early": Value::Null, "late": Value::Null, "seats": object!({}), "lost": Value::Null }),
         ));
     };
     let late = [steps[steps.len().saturating_sub(WINDOW)], *last];
@@ -105,7 +105,7 @@ pub(super) fn answer(run: &Run) -> Answer {
         |(seat, said): (&String, &Said)| (seat.clone(), of_seat(said, before.seats.get(seat)));
     let seats: BTreeMap<String, Value> = now.seats.iter().map(seat).collect();
     let unreadable = before.unreadable + now.unreadable;
-    api::bounded(&json!({
+    api::bounded(&object!({
         "early": early, "late": late, "seats": seats, "unreadable": unreadable, "lost": lost,
     }))
 }
@@ -115,8 +115,8 @@ fn of_seat(late: &Said, early: Option<&Said>) -> Value {
     let mut lines: Vec<(&String, &Turns)> = late.lines.iter().collect();
     lines.sort_by(|(a, x), (b, y)| y.all().cmp(&x.all()).then(a.cmp(b)));
     let before = |line: &str| early.map(|said| said.lines.get(line).copied().unwrap_or_default());
-    let line = |(line, turns): &(&String, &Turns)| json!({ "text": line, "late": turns, "early": before(line) });
-    json!({
+    let line = |(line, turns): &(&String, &Turns)| object!({ "text": line, "late": turns, "early": before(line) });
+    object!({
         "late": late.turns,
         "early": early.map(|said| said.turns),
         "distinct": lines.len(),
@@ -126,6 +126,8 @@ fn of_seat(late: &Said, early: Option<&Said>) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::growing::{Change, Growing};
 use super::index::Index;
@@ -330,7 +330,7 @@ impl Held {
         let Facts { config, before, after, .. } = &self.facts;
         let share = |report: &Value| report["sampled"]["overall"]["avg"].clone();
         let step = self.series.last_step().unwrap_or(0);
-        json!({
+        object!({
             "r": r,
             "name": name,
             "state": self.state(),

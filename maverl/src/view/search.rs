@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use self::words::{Hit, Words};
 use super::api::Answer;
@@ -249,7 +249,7 @@ impl Iterator for Search {
         self.results = Some(results);
         self.ended = gone || self.sent == self.rows.len() || self.found >= MOST;
         let unread = if gone { self.rows.len() - self.scanned } else { 0 };
-        let progress = json!({
+        let progress = object!({
             "scanned": self.scanned, "of": self.rows.len(), "end": self.ended,
             "unreadable": self.unreadable + unread,
         });

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::api;
 
@@ -90,7 +90,7 @@ impl Series {
             .into_iter()
             .map(|(name, values)| (name.clone(), column(values).into()))
             .collect();
-        json!({
+        object!({
             "steps": self.steps[first..end], "columns": columns, "next": self.steps.get(end),
         })
     }
@@ -98,6 +98,8 @@ impl Series {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

@@ -2,8 +2,6 @@
 
 use std::io::{BufRead, BufReader};
 
-use serde_json::json;
-
 use super::api::{self, Answer};
 use super::http::{Body, Query, Response};
 use super::run::Run;
@@ -19,14 +17,14 @@ pub(super) fn answer(run: &Run, query: &Query) -> Answer {
     let mut rows = rows(run);
     rows.retain(|row| (from..=to).contains(&row.step));
     let steps = &rows[rows.len().saturating_sub(STEPS)..];
-    api::bounded(&json!({ "steps": steps, "of": rows.len() }))
+    api::bounded(&object!({ "steps": steps, "of": rows.len() }))
 }
 
 /// Returns the times of the turns of a step.
 pub(super) fn clock(run: &Run, step: u64) -> Answer {
     let turns = turns(run, step)?;
     let unknown = || Response::refusal(404, "the run has no times of the turns of this step");
-    api::bounded(&json!({ "step": step, "turns": turns.ok_or_else(unknown)? }))
+    api::bounded(&object!({ "step": step, "turns": turns.ok_or_else(unknown)? }))
 }
 
 /// Returns a step as a trace.
@@ -35,7 +33,7 @@ pub(super) fn trace(run: &Run, step: u64) -> Answer {
     let unknown = || Response::refusal(404, "the run has no times of this step");
     let row = row.ok_or_else(unknown)?;
     let turns = turns(run, step)?.unwrap_or_default();
-    let text = json!({ "traceEvents": trace::events(&[(row, turns)]) }).to_string();
+    let text = object!({ "traceEvents": trace::events(&[(row, turns)]) }).to_string();
     Ok(Response::new(200, "application/json", Body::Whole(text.into_bytes())))
 }
 

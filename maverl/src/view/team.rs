@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use serde_json::json;
+use serde_json::Value;
 
 use super::api::{self, Answer};
 use super::change::{One, change};
@@ -86,7 +86,9 @@ pub(super) fn answer(run: &Run) -> Answer {
         let held = run.now();
         let steps = held.index.steps(TRAIN);
         let (Some(first), Some(last)) = (steps.first(), steps.last()) else {
-            return Ok(Response::json(&json!({ "early": null, "late": null, "times": null })));
+            return Ok(Response::json(
+                &object!({ "early": Value::Null, "late": Value::Null, "times": Value::Null }),
+            ));
         };
         let late = steps[steps.len().saturating_sub(WINDOW)];
         let early = steps[WINDOW.min(steps.len()) - 1];
@@ -99,7 +101,7 @@ pub(super) fn answer(run: &Run) -> Answer {
         times.add(&spans::turns(run, u64::from(step))?.unwrap_or_default());
     }
     let times = (!times.seats.is_empty()).then_some(times);
-    Ok(Response::json(&json!({ "early": early, "late": late, "times": times })))
+    Ok(Response::json(&object!({ "early": early, "late": late, "times": times })))
 }
 
 /// Compares a step with the step before it.
@@ -125,7 +127,7 @@ pub(super) fn step(run: &Run, step: u64) -> Answer {
     let mut text = change.as_ref().map(|change| change.text.clone()).unwrap_or_default();
     text.extend(change.as_ref().and(context(&tasks, next)));
     let estimator = api::samples(run, step.into())?.map(|samples| samples.estimator);
-    api::bounded(&json!({
+    api::bounded(&object!({
         "step": step,
         "estimator": estimator,
         "now": now,

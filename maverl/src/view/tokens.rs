@@ -45,7 +45,7 @@ pub(super) fn answer(run: &Run, row: &Value, episode: &Episode, at: usize, whole
         completion["top"] = top;
     }
     let held = run.now();
-    api::bounded(&json!({
+    api::bounded(&object!({
         "row": row,
         "name": format!("{step}/{}/{}", episode.task.id, episode.index),
         "turns": episode.turns.len(),
@@ -58,7 +58,7 @@ pub(super) fn answer(run: &Run, row: &Value, episode: &Episode, at: usize, whole
         "error": turn.error,
         "words": words.is_some(),
         "prompt_tokens": tokens.prompt.len(),
-        "shared": (shared > 0).then(|| json!({
+        "shared": (shared > 0).then(|| object!({
             "turn": from, "path": episode.turns[from].path.0, "tokens": shared,
         })),
         "prompt": pieces(words.as_deref(), &tokens.prompt[shared..]),
@@ -141,7 +141,7 @@ fn alternatives(
 /// Returns ids with their texts: those of special tokens by index, and the bytes of tokens without text, as
 /// hexadecimal.
 fn pieces(words: Option<&Tokenizer>, ids: &[u32]) -> Value {
-    let Some(words) = words else { return json!({ "ids": ids }) };
+    let Some(words) = words else { return object!({ "ids": ids }) };
     let pieces = words.pieces(ids);
     let special = (0..pieces.len()).filter(|&i| pieces[i].special);
     let special: Vec<usize> = special.collect();
@@ -150,7 +150,7 @@ fn pieces(words: Option<&Tokenizer>, ids: &[u32]) -> Value {
     let bytes: serde_json::Map<String, Value> =
         bytes.map(|(i, piece)| (i.to_string(), hex(&piece.bytes).into())).collect();
     let texts: Vec<&str> = pieces.iter().map(|Piece { text, .. }| text.as_str()).collect();
-    json!({ "ids": ids, "texts": texts, "special": special, "bytes": bytes })
+    object!({ "ids": ids, "texts": texts, "special": special, "bytes": bytes })
 }
 
 /// Returns the length of the longest beginning of a prompt that an earlier turn of the same policy began with too, its

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::run_dir::{SpanRecord, SpanRow, TurnTime, WorkerSample};
 
@@ -22,8 +22,8 @@ fn us(seconds: f64) -> f64 {
 
 impl Trace {
     fn name(&mut self, what: &str, tid: usize, name: &str) {
-        let args = json!({ "name": name });
-        self.events.push(json!({ "ph": "M", "pid": 1, "tid": tid, "name": what, "args": args }));
+        let args = object!({ "name": name });
+        self.events.push(object!({ "ph": "M", "pid": 1, "tid": tid, "name": what, "args": args }));
     }
 
     /// Adds a span to a thread, whose spans follow each other: those that overlap would not be drawn.
@@ -36,9 +36,9 @@ impl Trace {
         let Some((tid, end)) = self.threads.get_mut(thread) else { return };
         let from = us(at).max(*end);
         *end = us(at + lasts).max(from);
-        self.events.push(json!({
+        self.events.push(object!({
             "ph": "X", "pid": 1, "tid": tid, "name": name, "cat": "step", "ts": from, "dur": *end - from,
-            "args": { "step": step },
+            "args": object!({ "step": step }),
         }));
     }
 
@@ -48,11 +48,11 @@ impl Trace {
         self.requests += 1;
         let id = self.requests.to_string();
         let mut event = |ph: &str, name: &str, at: f64, args: &Value| {
-            self.events.push(json!({
+            self.events.push(object!({
                 "ph": ph, "pid": 1, "tid": 1, "cat": seat, "id": id, "name": name, "ts": us(at), "args": args,
             }));
         };
-        let none = json!({});
+        let none = object!({});
         let ended = ended.max(asked);
         event("b", seat, asked, args);
         if let Some(began) = began {
@@ -64,7 +64,7 @@ impl Trace {
 
     fn counter(&mut self, name: &str, at: f64, args: &Value) {
         self.events.push(
-            json!({ "ph": "C", "pid": 1, "tid": 1, "name": name, "ts": us(at), "args": args }),
+            object!({ "ph": "C", "pid": 1, "tid": 1, "name": name, "ts": us(at), "args": args }),
         );
     }
 
@@ -72,9 +72,9 @@ impl Trace {
     fn workers(&mut self, row: &SpanRow, rollout: f64) {
         for (policy, samples) in &row.samples {
             for WorkerSample(at, tokens, used, blocks) in samples {
-                let (at, blocks) = (rollout + at, json!({ "used": used, "all": blocks }));
+                let (at, blocks) = (rollout + at, object!({ "used": used, "all": blocks }));
                 self.counter(&format!("cache blocks of {policy}"), at, &blocks);
-                self.counter(&format!("tokens of {policy}"), at, &json!({ "sampled": tokens }));
+                self.counter(&format!("tokens of {policy}"), at, &object!({ "sampled": tokens }));
             }
         }
     }
@@ -85,7 +85,7 @@ impl Trace {
         let mut changes: BTreeMap<String, BTreeSet<(u64, i32, usize)>> = BTreeMap::new();
         for (i, TurnTime(episode, turn, seat, asked, ended, began)) in turns.iter().enumerate() {
             let seat = seat.to_string();
-            let args = json!({ "step": step, "episode": episode, "turn": turn });
+            let args = object!({ "step": step, "episode": episode, "turn": turn });
             self.request(&seat, &args, [seconds(*asked), seconds(*ended)], began.map(seconds));
             if asked < ended {
                 changes.entry(seat).or_default().extend([(*asked, 1, i), (*ended, -1, i)]);
@@ -95,7 +95,7 @@ impl Trace {
             let (name, mut open) = (format!("requests of {seat}"), 0);
             for (at, change, _) in changes {
                 open += change;
-                self.counter(&name, seconds(at), &json!({ "open": open }));
+                self.counter(&name, seconds(at), &object!({ "open": open }));
             }
         }
     }
@@ -123,6 +123,8 @@ pub(super) fn events(steps: &[(SpanRow, Vec<TurnTime>)]) -> Vec<Value> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+
+    use serde_json::json;
 
     use super::*;
     use crate::trajectory::Seat;

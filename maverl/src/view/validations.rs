@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::run_dir::disk::{entries, name, read_json, step_of};
 
@@ -31,7 +31,7 @@ impl Validations {
                 let Ok(report) = read_json::<Value>(&path) else { continue };
                 let of = &report["overall"]["avg"];
                 let (mean, low, high) = (&of["mean"], &of["low"], &of["high"]);
-                let row = json!({
+                let row = object!({
                     "step": step_of(&path), "split": report["split"], "mean": mean, "low": low, "high": high,
                 });
                 read.insert(path, (stamp, row));

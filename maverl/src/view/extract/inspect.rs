@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use super::ExtractError;
@@ -34,14 +34,14 @@ pub(super) fn log(run: &RunDir, name: &str) -> Result<(Value, usize), ExtractErr
     let measure = summary["measure"].as_str().unwrap_or("solved").to_owned();
     let at = std::fs::metadata(&path).and_then(|found| found.modified()).unwrap_or(UNIX_EPOCH);
     let at = timestamp(at);
-    let seconds = json!({ "started_at": at, "completed_at": at });
+    let seconds = object!({ "started_at": at, "completed_at": at });
     let lines: Vec<Value> = episodes.iter().map(|one| sample(one, &measure, &at)).collect();
     let results = report.as_ref().map(|report| results(report, &measure, episodes.len()));
-    let value = json!({
+    let value = object!({
         "version": VERSION,
         "status": "success",
         "eval": spec_of(run, name, &episodes, samples, &at)?,
-        "plan": { "name": "plan", "steps": [], "config": {} },
+        "plan": object!({ "name": "plan", "steps": Value::Array(Vec::new()), "config": object!({}) }),
         "results": results,
         "stats": seconds,
         "samples": lines,
@@ -70,44 +70,45 @@ fn spec_of(
         hash.iter().take(11).map(|byte| format!("{byte:02x}")).collect::<String>()
     };
     let orchestra = config.orchestra.name.clone().unwrap_or_else(|| "maverl".to_owned());
-    Ok(json!({
+    Ok(object!({
         "eval_id": id("eval"),
         "run_id": id("run"),
         "task_id": id("task"),
         "created": at,
         "task": format!("{orchestra} {name}"),
         "task_version": 0,
-        "task_attribs": {},
-        "task_args": {},
-        "dataset": { "name": name, "samples": tasks.len(), "sample_ids": tasks, "shuffled": false },
+        "task_attribs": object!({}),
+        "task_args": object!({}),
+        "dataset": object!({ "name": name, "samples": tasks.len(), "sample_ids": tasks, "shuffled": false }),
         "model": format!("maverl/{}", policies.join("+")),
-        "model_args": {},
-        "config": { "epochs": samples },
-        "packages": { "maverl": env!("CARGO_PKG_VERSION") },
-        "metadata": { "run": run_name, "seed": config.seed, "algorithm": config.algorithm.name },
+        "model_args": object!({}),
+        "config": object!({ "epochs": samples }),
+        "packages": object!({ "maverl": env!("CARGO_PKG_VERSION") }),
+        "metadata": object!({ "run": run_name, "seed": config.seed, "algorithm": config.algorithm.name }),
     }))
 }
 
 /// Returns the statistics: means over tasks.
 fn results(report: &EvalReport, measure: &str, all: usize) -> Value {
-    let metric = |name: &str, value: f64| json!({ "name": name, "value": value, "params": {} });
+    let metric =
+        |name: &str, value: f64| object!({ "name": name, "value": value, "params": object!({}) });
     let overall = &report.overall;
-    json!({
+    object!({
         "total_samples": all,
         "completed_samples": overall.episodes,
-        "scores": [{
+        "scores": [object!({
             "name": measure,
             "scorer": "maverl",
             "scored_samples": overall.episodes,
             "unscored_samples": report.unscored,
-            "params": {},
-            "metrics": {
+            "params": object!({}),
+            "metrics": object!({
                 "accuracy": metric("accuracy", overall.avg.mean),
                 "low": metric("low", overall.avg.low),
                 "high": metric("high", overall.avg.high),
                 "score_mean": metric("score_mean", overall.score_mean),
-            },
-        }],
+            }),
+        })],
     })
 }
 
@@ -115,29 +116,29 @@ fn results(report: &EvalReport, measure: &str, all: usize) -> Value {
 fn sample(episode: &Episode, measure: &str, at: &str) -> Value {
     let Episode { task, index, answer, outcome, .. } = episode;
     let answer = answer.as_deref().unwrap_or_default();
-    let mut value = json!({
+    let mut value = object!({
         "id": format!("{}/{}", task.source, task.id),
         "epoch": index + 1,
         "input": task.question,
         "target": target(&task.data),
         "messages": messages(episode),
         "output": output("maverl", answer, Finish::Stop),
-        "metadata": { "seed": episode.seed, "data": task.data, "rewards": episode.rewards },
-        "store": {},
+        "metadata": object!({ "seed": episode.seed, "data": task.data, "rewards": episode.rewards }),
+        "store": object!({}),
         "events": events(episode, at),
-        "model_usage": {},
-        "attachments": {},
+        "model_usage": object!({}),
+        "attachments": object!({}),
     });
     match outcome {
         Outcome::Scored(score) => {
             let value_of = if score.solved { "C" } else { "I" };
-            let metadata = json!({ "score": score.reward, "metrics": score.metrics });
-            let of = json!({ "value": value_of, "answer": answer, "metadata": metadata });
-            value["scores"] = json!({ measure: of });
+            let metadata = object!({ "score": score.reward, "metrics": score.metrics });
+            let of = object!({ "value": value_of, "answer": answer, "metadata": metadata });
+            value["scores"] = object!({ measure: of });
         }
         Outcome::Unscored(fault) => {
             let error =
-                json!({ "message": fault.to_string(), "traceback": "", "traceback_ansi": "" });
+                object!({ "message": fault.to_string(), "traceback": "", "traceback_ansi": "" });
             value["error"] = error;
         }
     }
@@ -160,8 +161,8 @@ fn messages(episode: &Episode) -> Vec<Value> {
         let given = turn.prompt.last().map_or("", |message| message.content.as_str());
         let seat = format!("[{}]", turn.seat);
         [
-            json!({ "role": "user", "content": format!("{seat}\n{given}") }),
-            json!({ "role": "assistant", "content": format!("{seat}\n{}", turn.reply), "model": turn.policy }),
+            object!({ "role": "user", "content": format!("{seat}\n{given}") }),
+            object!({ "role": "assistant", "content": format!("{seat}\n{}", turn.reply), "model": turn.policy }),
         ]
     };
     episode.turns.iter().flat_map(of).collect()
@@ -183,12 +184,12 @@ fn events(episode: &Episode, at: &str) -> Vec<Value> {
 
 fn act_event(act: &Act, at: &str) -> Value {
     let source = act.environment.as_deref().unwrap_or("environment");
-    json!({
+    object!({
         "event": "info",
         "timestamp": at,
         "working_start": 0.0,
         "source": source,
-        "data": { "action": act.action, "observation": act.observation, "done": act.done },
+        "data": object!({ "action": act.action, "observation": act.observation, "done": act.done }),
     })
 }
 
@@ -198,27 +199,27 @@ fn turn_event(episode: &Episode, i: usize, turn: &Turn, at: &str) -> Value {
     let config = match &turn.tokens {
         Some(tokens) => {
             let (given, sampled) = (tokens.prompt.len(), tokens.completion.len());
-            output["usage"] = json!({
+            output["usage"] = object!({
                 "input_tokens": given, "output_tokens": sampled, "total_tokens": given + sampled,
             });
-            json!({ "temperature": tokens.temperature })
+            object!({ "temperature": tokens.temperature })
         }
-        None => json!({}),
+        None => object!({}),
     };
-    let metadata = json!({
+    let metadata = object!({
         "turn": turn.path.to_string(),
         "reward": episode.turn_reward(i),
         "malformed": turn.error,
         "truncated": turn.truncated,
     });
-    json!({
+    object!({
         "event": "model",
         "timestamp": at,
         "working_start": 0.0,
         "model": turn.policy,
         "role": turn.seat,
         "input": turn.prompt,
-        "tools": [],
+        "tools": Value::Array(Vec::new()),
         "tool_choice": "none",
         "config": config,
         "output": output,
@@ -229,10 +230,10 @@ fn turn_event(episode: &Episode, i: usize, turn: &Turn, at: &str) -> Value {
 fn output(model: &str, text: &str, finish: Finish) -> Value {
     let reason = if finish == Finish::Length { "max_tokens" } else { "stop" };
     let message =
-        json!({ "role": "assistant", "content": text, "source": "generate", "model": model });
-    json!({
+        object!({ "role": "assistant", "content": text, "source": "generate", "model": model });
+    object!({
         "model": model,
-        "choices": [{ "message": message, "stop_reason": reason }],
+        "choices": [object!({ "message": message, "stop_reason": reason })],
         "completion": text,
     })
 }

@@ -1,6 +1,8 @@
 //! The search finds what reading each episode finds, in the order of the selection.
 #![allow(clippy::unwrap_used)]
 
+use serde_json::json;
+
 use super::*;
 use crate::run_dir::tests::{episode, origin, write_step};
 use crate::run_dir::{EpisodeRow, Journal, Place, RunDir, TRAIN, read_episode};
