@@ -14,31 +14,14 @@ use super::report::Figure;
 use super::{BenchArgs, Failure};
 use crate::client::Client;
 use crate::runtime::{Host, Request, Sampling};
-#[cfg(feature = "grammar")]
-use crate::serve::Structured;
 use crate::serve::model::{Catalog, Entry, ModelServer, ModelSettings};
 use crate::serve::{Guard, Health, Limits, Listener, base};
 
 /// Name of the model in requests.
 const MODEL: &str = "bench";
 
-/// What clients ask for.
-#[derive(Clone, Copy)]
-enum Asked {
-    /// Whole completions of token ids.
-    Whole,
-    /// The same, streamed.
-    Streamed,
-    /// Chat completions.
-    #[cfg(feature = "grammar")]
-    Chat,
-    /// Chat completions of a form.
-    #[cfg(feature = "grammar")]
-    Form,
-}
-
 /// Measures new tokens per second of the engine, and of 64 clients that send the same requests to a server of it. Server
-/// and clients share the machine. With the feature `grammar`, chat completions with and without a form are compared, too.
+/// and clients share the machine.
 pub(super) async fn serve(args: &BenchArgs) -> Result<Vec<Figure>, Failure> {
     let served = Served::start(args).await?;
     let mut rates = [const { Vec::new() }; 3];
@@ -46,71 +29,25 @@ pub(super) async fn serve(args: &BenchArgs) -> Result<Vec<Figure>, Failure> {
         let prompts = |kind: u64| served.prompts(derive_seed(repeat, kind));
         let seconds = [
             served.engine(prompts(0)).await?,
-            served.clients(prompts(1), Asked::Whole).await?,
-            served.clients(prompts(2), Asked::Streamed).await?,
+            served.clients(prompts(1), false).await?,
+            served.clients(prompts(2), true).await?,
         ];
         for (rates, seconds) in rates.iter_mut().zip(seconds).filter(|_| repeat > 0) {
             rates.push((ROWS * REPLY) as f64 / seconds);
         }
     }
-    let mut figures = compared(rates);
-    #[cfg(feature = "grammar")]
-    figures.extend(forms(&served, args).await?);
-    Ok(figures)
-}
-
-/// Measures chat completions with and without a form.
-#[cfg(feature = "grammar")]
-async fn forms(served: &Served, args: &BenchArgs) -> Result<[Figure; 3], Failure> {
-    let mut rates = [const { Vec::new() }; 2];
-    for repeat in 0..=args.repeats.get() as u64 {
-        for (rates, asked) in rates.iter_mut().zip([Asked::Chat, Asked::Form]) {
-            let prompts = served.prompts(derive_seed(repeat, 3));
-            let seconds = served.clients(prompts, asked).await?;
-            if repeat > 0 {
-                rates.push((ROWS * REPLY) as f64 / seconds);
-            }
-        }
-    }
-    let [free, formed] = rates;
-    let shares = formed.iter().zip(&free).map(|(rate, of)| rate / of).collect();
-    let unit = "new tokens/s";
-    Ok([
-        Figure::new(format!("{ROWS} clients, chat"), unit, free),
-        Figure::new(format!("{ROWS} clients, chat with a form"), unit, formed),
-        Figure::new("replies of a form over others", "x", shares),
-    ])
-}
-
-/// Returns a form that no reply of the measured length fills: an array of objects of a text, a number and a truth value.
-#[cfg(feature = "grammar")]
-fn form() -> Value {
-    let properties = json!({
-        "step": {"type": "string", "maxLength": 16},
-        "score": {"type": "integer", "minimum": 0, "maximum": 99},
-        "done": {"type": "boolean"},
-    });
-    let required = ["step", "score", "done"];
-    let item = json!({
-        "type": "object", "properties": properties, "required": required, "additionalProperties": false,
-    });
-    let schema = json!({"type": "array", "items": item, "minItems": 100});
-    json!({"type": "json_schema", "json_schema": {"name": "steps", "schema": schema}})
-}
-
-/// Returns the figures of the engine, of whole and of streamed completions.
-fn compared([engine, whole, streamed]: [Vec<f64>; 3]) -> Vec<Figure> {
+    let [engine, whole, streamed] = rates;
     let share = |rates: &[f64]| rates.iter().zip(&engine).map(|(rate, of)| rate / of).collect();
     let shares = [share(&whole), share(&streamed)];
     let [whole_share, streamed_share] = shares;
     let unit = "new tokens/s";
-    vec![
+    Ok(vec![
         Figure::new("the engine alone", unit, engine),
         Figure::new(format!("{ROWS} clients"), unit, whole),
         Figure::new(format!("{ROWS} clients, streamed"), unit, streamed),
         Figure::new("clients over the engine", "x", whole_share),
         Figure::new("streamed clients over the engine", "x", streamed_share),
-    ]
+    ])
 }
 
 /// A server of a model.
@@ -118,8 +55,6 @@ struct Served {
     host: Host,
     vocab: usize,
     client: Arc<Client>,
-    #[cfg(feature = "grammar")]
-    chat: Arc<Client>,
     _stop: oneshot::Sender<()>,
 }
 
@@ -127,33 +62,18 @@ impl Served {
     async fn start(args: &BenchArgs) -> Result<Self, Failure> {
         let (host, vocab) = fixture::host(args)?;
         let health = Health::default();
-        let settings = ModelSettings {
-            #[cfg(feature = "grammar")]
-            structured: Structured::Grammar,
-            ..ModelSettings::default()
-        };
-        let server = ModelServer::new(settings, health.clone());
+        let server = ModelServer::new(ModelSettings::default(), health.clone());
         server.open(Catalog::new(vec![Entry::new(MODEL, &host, 0, MODEL)], Vec::new()));
         let router = base(server.router(), "model", health, server.metrics().clone());
         let socket = TcpListener::bind("127.0.0.1:0").await?;
-        let url = format!("http://{}/v1", socket.local_addr()?);
+        let url = format!("http://{}/v1/completions", socket.local_addr()?);
         let (stop, stopped) = oneshot::channel();
         let listener = Listener::new(socket, Limits::default());
         tokio::spawn(listener.serve(Guard::default().protect(router), async move {
             let _ = stopped.await;
         }));
-        let client = |route: &str| {
-            let wait = Duration::from_secs(600);
-            Arc::new(Client::new(format!("{url}/{route}"), None, wait, 0, ROWS))
-        };
-        Ok(Self {
-            client: client("completions"),
-            #[cfg(feature = "grammar")]
-            chat: client("chat/completions"),
-            host,
-            vocab,
-            _stop: stop,
-        })
+        let client = Client::new(url, None, Duration::from_secs(600), 0, ROWS);
+        Ok(Self { host, vocab, client: Arc::new(client), _stop: stop })
     }
 
     /// Returns prompts that no other seed has, so that no cache helps.
@@ -175,12 +95,16 @@ impl Served {
     }
 
     /// Returns the seconds of as many clients as there are prompts.
-    async fn clients(&self, prompts: Vec<Vec<u32>>, asked: Asked) -> Result<f64, Failure> {
-        let stream = matches!(asked, Asked::Streamed);
+    async fn clients(&self, prompts: Vec<Vec<u32>>, stream: bool) -> Result<f64, Failure> {
         let begin = Instant::now();
         let answers = prompts.into_iter().enumerate().map(async |(seed, prompt)| {
-            let (client, body) = self.request(seed, &prompt, asked);
-            client.post(&Arc::new(body)).await.body.map_err(Failure)
+            let mut body =
+                json!({"model": MODEL, "prompt": prompt, "max_tokens": REPLY, "seed": seed});
+            if stream {
+                body["stream"] = true.into();
+                body["stream_options"] = json!({"include_usage": true});
+            }
+            self.client.post(&Arc::new(body)).await.body.map_err(Failure)
         });
         let answers = try_join_all(answers).await?;
         let seconds = begin.elapsed().as_secs_f64();
@@ -188,29 +112,6 @@ impl Served {
             true => Ok(seconds),
             false => Err(Failure("an answer has too few tokens".to_owned())),
         }
-    }
-
-    /// Returns the body of a request, and the client of its route.
-    fn request(&self, seed: usize, prompt: &[u32], asked: Asked) -> (&Arc<Client>, Value) {
-        let mut body = json!({"model": MODEL, "max_tokens": REPLY, "seed": seed});
-        match asked {
-            Asked::Whole => body["prompt"] = prompt.into(),
-            Asked::Streamed => {
-                body["prompt"] = prompt.into();
-                body["stream"] = true.into();
-                body["stream_options"] = json!({"include_usage": true});
-            }
-            #[cfg(feature = "grammar")]
-            Asked::Chat | Asked::Form => {
-                body["messages"] =
-                    json!([{"role": "user", "content": format!("{:?}", &prompt[..12])}]);
-                if matches!(asked, Asked::Form) {
-                    body["response_format"] = form();
-                }
-                return (&self.chat, body);
-            }
-        }
-        (&self.client, body)
     }
 }
 
