@@ -645,7 +645,7 @@ const ENGINE_API: &[(&str, &str)] = &[
     (
         "runtime/mod.rs",
         "AdapterSpec Batch Completion CriticSpec CustomSurrogate DeviceChoice EngineStats Finish Grammar GrammarState Host KvBlocks \
-         LoraSpec Normalize Objective OptimOptions PairStats Policy PolicySpec Request Row Runtime RuntimeError RuntimeOptions \
+         LoraSpec NcclOptions Normalize Objective OptimOptions PairStats Policy PolicySpec Request Row Runtime RuntimeError RuntimeOptions \
          Sampling Scale Scores Step TokenColumns Trunk UpdateStats ValueBatch ValueRow ValueStats ValueTarget ValueText Watch \
          WorkerDevice WorkerSpec complete score",
     ),

@@ -37,6 +37,13 @@ impl Default for NcclOptions {
     }
 }
 
+impl NcclOptions {
+    /// Creates options with a time limit in seconds.
+    pub fn within(timeout_s: f64) -> Self {
+        Self { timeout: Duration::from_secs_f64(timeout_s), ..Self::default() }
+    }
+}
+
 /// Bytes in the memory of a GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Span {

@@ -1,19 +1,15 @@
 //! The options of the engine for a plan: every conversion from the types of a configuration to those of `maverl-engine`.
 
-#[cfg(feature = "cuda")]
-use std::time::Duration;
-
 use maverl_engine::loss::{
     self, BuiltinSurrogate, Clipped, LossOptions, PolicyToken, Preference, PreferenceOptions,
     ValueLimits,
 };
+#[cfg(feature = "cuda")]
+use maverl_engine::runtime::NcclOptions;
 use maverl_engine::runtime::{
     self, AdapterSpec, CriticSpec, CustomSurrogate, LoraSpec, OptimOptions, PolicySpec,
     RuntimeOptions, WorkerSpec,
 };
-
-#[cfg(feature = "cuda")]
-use maverl_engine::runtime::NcclOptions;
 
 use super::{
     AdapterPlan, AlgorithmPlan, CriticPlan, LoraConfig, LossPlan, OptimPlan, Plan, PreferencePlan,
@@ -77,9 +73,7 @@ impl Plan {
         options.shard_optimizer = self.config.dist.shard_optimizer;
         #[cfg(feature = "cuda")]
         if self.config.dist.transport == Transport::Nccl {
-            let mut nccl = NcclOptions::default();
-            nccl.timeout = Duration::from_secs_f64(self.config.dist.timeout_s);
-            options.nccl = Some(nccl);
+            options.nccl = Some(NcclOptions::within(self.config.dist.timeout_s));
         }
         options
     }
