@@ -45,6 +45,20 @@ fn each_completion_that_ends_early_costs_one_discarded_token_and_all_are_the_sam
 }
 
 #[test]
+fn requests_that_are_preempted_with_a_token_unread_lose_nothing() {
+    let fixture = Fixture::new();
+    let model = &fixture.versions[0];
+    let growing = |i| request(vec![5 + i as u32; 10], 60, i);
+    let expected = fixture.alone(0, (0..8).map(growing));
+    for share in [true, false] {
+        let mut engine = Engine { ahead: true, ..fixture.engine(8, share, 4096) };
+        let answers = (0..8).map(|i| send(&mut engine, model, growing(i))).collect();
+        assert_eq!(finish(&mut engine, model, answers), expected);
+        assert!(work(&engine).preempted > 2, "{:?}", work(&engine));
+    }
+}
+
+#[test]
 fn no_pass_is_ahead_of_a_request_whose_tokens_the_host_samples() {
     let fixture = Fixture::new();
     let model = &fixture.versions[0];
