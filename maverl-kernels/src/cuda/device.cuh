@@ -6,7 +6,9 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 
 #define ALL 0xffffffffu
-#define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads, 1)
+#define KERNEL(threads) KERNEL_OF(threads, 1)
+// A kernel of which `blocks` blocks fit a multiprocessor: its registers are limited to that.
+#define KERNEL_OF(threads, blocks) extern "C" __global__ void __launch_bounds__(threads, blocks)
 
 #ifdef __CUDACC__
 

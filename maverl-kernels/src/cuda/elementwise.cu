@@ -126,8 +126,8 @@ KERNEL(256) rms_norm_wide(const float* x, const bf16* w, int n, int d, float eps
 // Gradients of the norm for 64 rows: of x, set or added to what is there (`add`), and partial sums for w (if not null).
 // Writes the norm's result again, if `again` is not null. A warp a row, then a thread a column, with the rows from the
 // cache. Memory: 10 d bytes a row, 4 d with `add`, 2 d with `again`.
-KERNEL(256) rms_norm_back(const float* x, const bf16* w, const bf16* dy, int n, int d, float eps, int add, float* dx,
-                          bf16* again, float* partials) {
+KERNEL_OF(256, 4) rms_norm_back(const float* x, const bf16* w, const bf16* dy, int n, int d, float eps, int add, float* dx,
+                                bf16* again, float* partials) {
   __shared__ float inverses[ROWS_OF_A_SUM];
   int first = blockIdx.x * ROWS_OF_A_SUM, rows = min(n - first, ROWS_OF_A_SUM);
   bool aligned = d % 8 == 0;
