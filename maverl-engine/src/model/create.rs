@@ -106,7 +106,7 @@ fn split(word: &str, pieces: impl Fn(&str) -> Option<(&str, &str)>) -> Vec<Strin
 pub fn random_model(dir: &Path, size: Size, tokenizer: &str, seed: u64) -> Result<(), ModelError> {
     let config = qwen2(size, StoredDtype::F32, "rope_theta", &json!(10000.0));
     let tokenizer_config = json!({
-        "tokenizer_class": "Qwen2Tokenizer",
+        "tokenizer_class": "PreTrainedTokenizerFast",
         "bos_token": null,
         "eos_token": SPECIAL[2],
         "pad_token": SPECIAL[0],
