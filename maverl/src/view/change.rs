@@ -38,9 +38,9 @@ pub(super) struct Source {
     pub(super) source: String,
     pub(super) now: Part,
     pub(super) before: Part,
-    /// What its other share of the episodes adds to the change.
+    /// Part of the change that comes from its other share of the episodes.
     pub(super) mix: f64,
-    /// What its other score adds.
+    /// Part of the change that comes from its other score.
     pub(super) within: f64,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Term {
     pub(super) text: String,
     /// Number of episodes now and before.
     pub(super) episodes: [usize; 2],
-    /// What they add to the change.
+    /// Part of the change that comes from them.
     pub(super) by: f64,
     /// An episode of this step, and the solved one that it leaves.
     pub(super) example: Option<(u32, Option<u32>)>,

@@ -14,7 +14,7 @@ use crate::run_dir::{TRAIN, Texts, scan_texts};
 /// Maximum number of episodes whose replies are compared.
 const EPISODES: usize = 640;
 
-/// What was different in an episode that did not solve its task.
+/// Difference of an unsolved episode from the solved ones of its task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Kind {
@@ -38,7 +38,7 @@ pub(super) enum Kind {
     Unread,
 }
 
-/// What was different, and the seat that it is about.
+/// Kind of the difference, and the seat that it is about.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(super) struct Cause {
     pub(super) kind: Kind,
