@@ -68,6 +68,7 @@ pub use cublaslt::{CublasLt, CublasLtError, Gradient, LibraryProduct};
 pub use driver::{CudaError, Driver, DriverGraph, Gpu};
 pub use emulated::{Emulated, HostArray};
 pub use estimator::StepKernel;
+pub use folders::library_folders;
 pub use found::{GpuInfo, LibraryInfo, gpus, libraries};
 pub use kernels::Kernels;
 pub use machine::{BLOCK, Element, Launch, Machine, Module, Recorded};

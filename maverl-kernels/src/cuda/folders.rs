@@ -14,13 +14,20 @@ use std::path::{Path, PathBuf};
 /// Folders of wheels in `site-packages`.
 const WHEELS: [&str; 3] = ["nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib", "nvidia/cublas/lib"];
 
-/// Returns the folders, without those of wheels that are not there.
+/// Returns the folders for the libraries of kernels and products.
 pub(super) fn folders() -> Vec<PathBuf> {
+    library_folders(&WHEELS)
+}
+
+/// Returns the folders for libraries that are in some folders of wheels, without those of wheels that are not there.
+pub fn library_folders(wheels: &[&str]) -> Vec<PathBuf> {
     let homes = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(env::var_os).map(PathBuf::from);
     let homes = homes.chain([PathBuf::from("/usr/local/cuda")]);
     let libraries = homes.flat_map(|home| [home.join("lib64"), home.join("lib")]);
     let named = env::var_os("MAVERL_SITE_PACKAGES").map(PathBuf::from);
-    let wheels = |packages: &PathBuf| WHEELS.map(|folder| packages.join(folder));
+    let wheels = |packages: &PathBuf| -> Vec<PathBuf> {
+        wheels.iter().map(|folder| packages.join(folder)).collect()
+    };
     let found = pythons().flat_map(|python| site_packages(&python));
     let found = found.flat_map(|packages| wheels(&packages)).filter(|folder| folder.is_dir());
     libraries.chain(named.iter().flat_map(wheels)).chain(found).collect()

@@ -1,11 +1,11 @@
 //! The functions of NCCL that are used, with their types.
 
-use std::env;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use libloading::Library;
+use maverl_kernels::cuda::library_folders;
 
 /// Names of the library.
 const NAMES: [&str; 2] = ["libnccl.so.2", "libnccl.so"];
@@ -87,7 +87,7 @@ impl fmt::Debug for Table {
 }
 
 impl Table {
-    /// Opens a library: the one at a path, or else the one that the dynamic loader or `MAVERL_SITE_PACKAGES` has.
+    /// Opens a library: the one at a path, or else the first of those that are found.
     pub(super) fn open(path: Option<&Path>) -> Result<Self, String> {
         let paths = path.map_or_else(candidates, |path| vec![path.to_owned()]);
         let mut reasons = Vec::new();
@@ -157,11 +157,11 @@ impl Table {
     }
 }
 
-/// Returns the paths at which the library is looked for.
+/// Returns the paths at which the library is looked for: those of the dynamic loader, and the files in the folders of CUDA's
+/// libraries.
 fn candidates() -> Vec<PathBuf> {
-    let packages = env::var_os("MAVERL_SITE_PACKAGES").map(PathBuf::from);
-    let of_wheel = packages.map(|packages| packages.join(WHEEL).join(NAMES[0]));
-    NAMES.iter().map(PathBuf::from).chain(of_wheel).collect()
+    let folders = library_folders(&[WHEEL]).into_iter().map(|folder| folder.join(NAMES[0]));
+    NAMES.iter().map(PathBuf::from).chain(folders.filter(|path| path.is_file())).collect()
 }
 
 /// Returns a function of a library.
