@@ -7,6 +7,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::{Failure, usage};
+use crate::config::table::table_of;
 use crate::config::{AlgorithmConfig, Preset};
 use crate::plan::AlgorithmPlan;
 use crate::registry::Registry;
@@ -91,7 +92,7 @@ fn whole(preset: Preset) -> AlgorithmConfig {
 }
 
 fn table(parts: &AlgorithmConfig) -> Result<toml::Table, Failure> {
-    let mut table = toml::Table::try_from(parts)?;
+    let mut table = table_of(parts)?;
     table.remove("max_flat_steps");
     table.retain(|_, value| value.as_table().is_none_or(|table| !table.is_empty()));
     Ok(table)

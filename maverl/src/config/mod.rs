@@ -17,6 +17,7 @@ pub(crate) mod reference;
 mod reward;
 mod rollout_server;
 pub(crate) mod schema;
+pub(crate) mod table;
 pub(crate) mod tables;
 #[cfg(test)]
 mod tests;

@@ -224,8 +224,9 @@ impl RunDir {
             let path = self.path.join(file);
             fs::read_to_string(&path).at("read", &path)
         };
-        let config: Config = toml::from_str(&read(RESOLVED)?)
-            .map_err(|e| damaged(&self.path.join(RESOLVED), e.to_string()))?;
+        let config = read(RESOLVED)?.parse::<toml::Table>().map_err(|error| error.to_string());
+        let config = config.and_then(|table| Config::of_table(&table));
+        let config = config.map_err(|reason| damaged(&self.path.join(RESOLVED), reason))?;
         let provenance = read_json(&self.path.join(PROVENANCE))?;
         let base = self.path.join(config.base.as_deref().unwrap_or_default());
         let base = base.canonicalize().unwrap_or(base);

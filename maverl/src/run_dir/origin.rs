@@ -8,6 +8,7 @@ use toml_edit::DocumentMut;
 use super::disk::{name, parent};
 use super::{RESOLVED, RunDirError};
 use crate::config::Config;
+use crate::config::table::table_of;
 use crate::config::tables::may_change;
 use crate::run_dir::Provenance;
 
@@ -31,7 +32,7 @@ impl Origin {
     /// Returns every difference that changes the run, as lines for the user.
     pub(super) fn differences(&self, now: &Self, path: &Path) -> Result<Vec<String>, RunDirError> {
         let value = |config: &Config| {
-            Value::try_from(config).map_err(|e| RunDirError::Encode {
+            table_of(config).map(Value::Table).map_err(|e| RunDirError::Encode {
                 path: path.join(RESOLVED),
                 reason: e.to_string(),
             })

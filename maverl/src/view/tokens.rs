@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::api::{self, Answer};
@@ -172,7 +171,7 @@ fn shared(turns: &[Turn], at: usize) -> (usize, usize) {
 
 /// Returns the bounds of the ratio of a seat from the resolved configuration, if the ratio of each token is clipped.
 fn clip(resolved: &Value, seat: &Seat) -> Option<[f64; 2]> {
-    let config = Config::deserialize(resolved).ok()?;
+    let config = Config::of_table(resolved).ok()?;
     let agent = config.agents.get(&seat.agent).cloned().unwrap_or_default();
     let own = seat.index.and_then(|index| agent.seats.get(&index));
     let own = own.map_or_else(|| agent.clone(), |own| own.over(&agent));

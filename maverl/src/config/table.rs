@@ -1,0 +1,32 @@
+//! Configurations as tables.
+//!
+//! A configuration is read from a table, and a table from a configuration, by way of the values that it is read from when
+//! sources are merged and of the text that is written into a run. So the code that reads and writes every setting is compiled
+//! once and not for each format.
+
+use figment::value::Value;
+use serde::Serialize;
+
+use super::Config;
+
+impl Config {
+    /// Reads a configuration from a table of TOML or an object of JSON.
+    ///
+    /// # Errors
+    ///
+    /// If a key is unknown, or a value has a type that its key does not take: the key, and what it takes.
+    pub(crate) fn of_table(table: &impl Serialize) -> Result<Self, String> {
+        let value = Value::serialize(table).map_err(|error| error.to_string())?;
+        value.deserialize().map_err(|error| error.to_string())
+    }
+}
+
+/// Returns the keys that a part of a configuration writes.
+///
+/// # Errors
+///
+/// If a value has no form in TOML.
+pub(crate) fn table_of(part: &impl Serialize) -> Result<toml::Table, toml::ser::Error> {
+    let text = toml::to_string_pretty(part)?;
+    text.parse().map_err(serde::ser::Error::custom)
+}
