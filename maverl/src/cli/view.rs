@@ -33,6 +33,9 @@ pub(super) struct ViewArgs {
     /// Steps whose episodes are in the file. [default: the first and the last]
     #[arg(long, value_name = "A..B", value_parser = steps, requires = "page")]
     steps: Option<(u32, u32)>,
+    /// Write no episode, and no text of a model: metrics, groups and configuration alone.
+    #[arg(long, requires = "page", conflicts_with_all = ["episodes", "steps"])]
+    no_episodes: bool,
 }
 
 /// Arguments of `maverl extract`.
@@ -163,11 +166,16 @@ mod enabled {
         let viewer = Arc::new(Viewer::new(places)?.keeping_rows(cache()));
         if let Some(out) = &args.page {
             let default = if args.steps.is_some() { usize::MAX } else { 200 };
-            let episodes = args.episodes.unwrap_or(default);
+            let wanted = if args.no_episodes { Some(0) } else { args.episodes };
+            let episodes = wanted.unwrap_or(default);
             let choice = PageChoice { episodes, steps: args.steps };
             let page = viewer.write_page(&choice, out).map_err(|e| Failure(e.to_string()))?;
+            let inside = match page.episodes {
+                0 => "no prompt, reply or reference answer",
+                _ => "with prompts, replies and reference answers",
+            };
             return print(&format!(
-                "{}: {} of {} episodes of {} run{}, with prompts, replies and reference answers; {} KiB",
+                "{}: {} of {} episodes of {} run{}, {inside}; {} KiB",
                 out.display(),
                 page.episodes,
                 page.of,

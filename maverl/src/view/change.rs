@@ -38,6 +38,8 @@ pub(super) struct Source {
     pub(super) source: String,
     pub(super) now: Part,
     pub(super) before: Part,
+    /// Number of its tasks now and before.
+    pub(super) tasks: [usize; 2],
     /// Part of the change that comes from its other share of the episodes.
     pub(super) mix: f64,
     /// Part of the change that comes from its other score.
@@ -51,6 +53,8 @@ pub(super) struct Term {
     pub(super) text: String,
     /// Number of episodes now and before.
     pub(super) episodes: [usize; 2],
+    /// Number of those before, with the shares that the sources have now.
+    pub(super) weighted: f64,
     /// Part of the change that comes from them.
     pub(super) by: f64,
     /// An episode of this step, and the solved one that it leaves.
@@ -72,8 +76,17 @@ pub(super) struct Change {
     pub(super) sources: Vec<Source>,
     /// Terms of sources that both steps have, the largest first.
     pub(super) terms: Vec<Term>,
+    /// Sentence with the parts of the change.
+    pub(super) answer: String,
     /// Sentences on it, the largest part first.
     pub(super) text: Vec<String>,
+}
+
+impl Change {
+    /// True if other tasks of the same kinds are reason enough for the change.
+    pub(super) fn is_chance(&self) -> bool {
+        self.interval.is_some_and(|[low, high]| low <= 0.0 && high >= 0.0)
+    }
 }
 
 /// Returns the mean of scores; 0 without any.
@@ -119,10 +132,15 @@ pub(super) fn change(now: &[One], before: &[One], named: u32) -> Option<Change> 
         let part = |of: &[One]| mean(of.iter().filter(|one| one.source == **name));
         let (is, was) = (part(now), part(before));
         let usual = if was.episodes > 0 { was.score } else { old.score };
+        let tasks = |of: &[One]| {
+            let its = of.iter().filter(|one| one.source == **name).map(|one| one.task);
+            its.collect::<BTreeSet<u32>>().len()
+        };
         Source {
             source: (*name).to_owned(),
             now: is,
             before: was,
+            tasks: [tasks(now), tasks(before)],
             mix: (share(is, all) - share(was, old)) * (usual - old.score),
             within: share(is, all) * (is.score - usual),
         }
@@ -139,8 +157,10 @@ pub(super) fn change(now: &[One], before: &[One], named: u32) -> Option<Change> 
         new,
         terms: terms(now, before, &sources),
         sources,
+        answer: String::new(),
         text: Vec::new(),
     };
+    change.answer = answered(&change, named);
     change.text = told(&change, named);
     Some(change)
 }
@@ -152,17 +172,16 @@ fn terms(now: &[One], before: &[One], sources: &[Source]) -> Vec<Term> {
     let full = if solved.episodes > 0 { solved.score } else { largest() };
     let both = sources.iter().filter(|of| of.now.episodes > 0 && of.before.episodes > 0);
     let both: BTreeMap<&str, &Source> = both.map(|of| (of.source.as_str(), of)).collect();
-    let mut sums: BTreeMap<&Cause, ([usize; 2], f64)> = BTreeMap::new();
+    let mut sums: BTreeMap<&Cause, ([usize; 2], f64, f64)> = BTreeMap::new();
     for (side, one) in now.iter().map(|one| (0, one)).chain(before.iter().map(|one| (1, one))) {
         let Some(source) = both.get(one.source.as_str()) else { continue };
         let loss = (full - one.score) / now.len() as f64;
-        let (episodes, by) = sums.entry(&one.cause).or_default();
+        let (episodes, weighted, by) = sums.entry(&one.cause).or_default();
         episodes[side] += 1;
         // Episodes of the step before count as many as those of this step.
-        *by += match side {
-            0 => -loss,
-            _ => loss * source.now.episodes as f64 / source.before.episodes as f64,
-        };
+        let weight = source.now.episodes as f64 / source.before.episodes as f64;
+        *weighted += if side == 0 { 0.0 } else { weight };
+        *by += if side == 0 { -loss } else { loss * weight };
     }
     let example = |cause: &Cause| {
         let its: Vec<&One> = now.iter().filter(|one| one.cause == *cause).collect();
@@ -171,10 +190,11 @@ fn terms(now: &[One], before: &[One], sources: &[Source]) -> Vec<Term> {
         let of = its.iter().max_by_key(|one| (of_task(one.task), std::cmp::Reverse(one.n)))?;
         Some((of.n, of.beside))
     };
-    let term = |(cause, (episodes, by)): (&Cause, ([usize; 2], f64))| Term {
+    let term = |(cause, (episodes, weighted, by)): (&Cause, ([usize; 2], f64, f64))| Term {
         cause: cause.clone(),
         text: cause.text(),
         episodes,
+        weighted,
         by,
         example: example(cause),
     };
@@ -187,6 +207,40 @@ fn terms(now: &[One], before: &[One], sources: &[Source]) -> Vec<Term> {
 fn signed(value: f64) -> String {
     let text = format!("{:.3}", value.abs());
     format!("{}{text}", if value < 0.0 && text != "0.000" { "−" } else { "+" })
+}
+
+/// Number of parts that the answer names.
+const NAMED: usize = 5;
+
+/// Says by how much the score changed, and by which parts: that of the mix of tasks, and the largest of the others. `named`
+/// is the number of the step before.
+fn answered(change: &Change, named: u32) -> String {
+    let number = |value: f64| match format!("{:.2}", value.abs()).as_str() {
+        "0.00" => "0.00".to_owned(),
+        text => format!("{}{text}", if value < 0.0 { "−" } else { "+" }),
+    };
+    let by = format!("{:.2}", change.by.abs());
+    if by == "0.00" {
+        return format!("The score is as in step {named}, to two decimals.");
+    }
+    let way = if change.by < 0.0 { "fell" } else { "rose" };
+    let start = format!("The score {way} by {by} from step {named}");
+    if change.is_chance() {
+        return format!("{start}, which is within chance.");
+    }
+    let new = Some((change.new, "tasks of new sources".to_owned())).filter(|(by, _)| *by != 0.0);
+    let terms = change.terms.iter().map(|term| (term.by, term.cause.short()));
+    let mut others: Vec<(f64, String)> = new.into_iter().chain(terms).collect();
+    others.sort_by(|a, b| b.0.abs().total_cmp(&a.0.abs()));
+    let rest: f64 = others.iter().skip(NAMED).map(|(by, _)| by).sum();
+    others.truncate(NAMED);
+    others.push((rest, "all others".to_owned()));
+    others.retain(|(by, _)| number(*by) != "0.00");
+    let mut parts = vec![(change.mix, "another mix of tasks".to_owned())];
+    parts.extend(others);
+    let parts: Vec<String> =
+        parts.into_iter().map(|(by, what)| format!("{} {what}", number(by))).collect();
+    format!("{start}: {}.", parts.join(", "))
 }
 
 /// Says what the change is mostly made of. `named` is the number of the step before.
@@ -304,6 +358,12 @@ mod tests {
         assert_eq!(change.text[1], format!("Of this, {} {lost}", signed(change.terms[0].by)));
         let [low, high] = change.interval.unwrap();
         assert!(low < change.by && change.by < high && high < 0.0);
+        assert_eq!(
+            change.answer,
+            "The score fell by 0.33 from step 7: 0.00 another mix of tasks, −0.31 lost at t/a, −0.01 tasks that none solved."
+        );
+        // A source has 20 episodes of 80 instead of 40, and 60 instead of 40; before, 4 of each are unsolved.
+        assert_eq!((change.terms[0].weighted, change.sources[1].tasks), (8.0, [60, 40]));
     }
 
     #[test]
@@ -319,6 +379,7 @@ mod tests {
         adds_up(&mixed);
         assert!((mixed.mix + 0.6).abs() < 1e-12 && mixed.new == 0.0);
         assert_eq!(mixed.text[0], "The tasks drawn were of harder kinds: −0.600 of −0.600.");
+        assert_eq!(mixed.answer, "The score fell by 0.60 from step 1: −0.60 another mix of tasks.");
         let shares = "has 80.0 % of the episodes, 20.0 % in step 1, where it scored 0.000.";
         assert!(mixed.text[1].ends_with(shares), "{:?}", mixed.text);
         let new = change(&of(50, 50, 1000), &of(80, 0, 0), 1).unwrap();
@@ -332,7 +393,7 @@ mod tests {
         );
         let gone = change(&of(0, 40, 1000), &of(20, 20, 0), 1).unwrap();
         adds_up(&gone);
-        assert_eq!((gone.mix, gone.new), (-0.5, 0.0));
+        assert_eq!((gone.mix, gone.new, gone.sources[0].tasks), (-0.5, 0.0, [0, 20]));
     }
 
     #[test]
@@ -345,6 +406,7 @@ mod tests {
             found.text.len() == 1 && found.text[0].starts_with("Other tasks of the same kinds are"),
             "{found:?}"
         );
+        assert_eq!(found.answer, "The score fell by 0.10 from step 1, which is within chance.");
         // All episodes of a task are drawn together: 10 of one task say as much as one.
         let same =
             |of: &[One]| of.iter().map(|one| One { task: 0, ..one.clone() }).collect::<Vec<_>>();

@@ -8,9 +8,10 @@ use serde_json::{Value, json};
 use super::api::{self, Answer};
 use super::episode::sample_json;
 use super::http::Response;
+use super::object::value;
 use super::run::Run;
 use crate::run_dir::disk::{entries, name, step_of};
-use crate::run_dir::{GroupRecord, StepSamples, TRAIN};
+use crate::run_dir::{StepSamples, TRAIN};
 
 /// Number of characters of a reply in a line.
 const REPLY: usize = 200;
@@ -29,40 +30,83 @@ fn recorded(run: &Run, step: u64) -> Result<StepSamples, Response> {
     api::samples(run, step)?.ok_or_else(missing)
 }
 
-/// Returns a line for each group: its samples, their mean reward, and the sum of their absolute advantages.
-fn lines(step: u64, all: &StepSamples) -> Vec<(f64, Value)> {
-    let mut sums: BTreeMap<usize, (usize, f64, f64)> = BTreeMap::new();
-    for sample in &all.samples {
-        if let Some(group) = sample.group {
-            let (n, rewards, advantages) = sums.entry(group).or_default();
-            *n += 1;
-            *rewards += sample.reward;
-            *advantages += sample.advantage.abs();
-        }
+/// A line of a list with what it is ranked by: the sum of absolute advantages, and its part of that of the step.
+type Ranked = ((f64, f64), Value);
+
+/// Samples of a group or of a task.
+#[derive(Default, Clone, Copy)]
+struct Sum {
+    samples: usize,
+    rewards: f64,
+    advantages: f64,
+}
+
+impl Sum {
+    fn add(&mut self, other: Self) {
+        self.samples += other.samples;
+        self.rewards += other.rewards;
+        self.advantages += other.advantages;
     }
-    let whole: f64 = sums.values().map(|(_, _, advantages)| advantages).sum();
-    let line = |group: &GroupRecord| {
-        let (n, rewards, advantages) = sums.get(&group.id).copied().unwrap_or_default();
+
+    /// Returns the line of the samples of a group or a task, under its key.
+    fn line(self, step: u64, whole: f64, (key, of): (&str, Value), size: usize) -> Ranked {
+        let Self { samples, rewards, advantages } = self;
         let share = if whole > 0.0 { advantages / whole } else { 0.0 };
         let line = object!({
-            "step": step, "group": group, "samples": n, "reward": rewards / n.max(1) as f64,
-            "advantages": advantages, "share": share,
+            "step": step, key: of, "size": size, "samples": samples, "advantages": advantages, "share": share,
+            "reward": rewards / samples.max(1) as f64,
         });
-        (advantages, line)
+        ((advantages, share), line)
+    }
+}
+
+/// Returns a line for each group of a step, and one for each task: its groups, which are those of its agents, added up.
+fn lines(step: u64, all: &StepSamples) -> [Vec<Ranked>; 2] {
+    let mut sums = vec![Sum::default(); all.groups.len()];
+    for sample in &all.samples {
+        if let Some(sum) = sample.group.and_then(|group| sums.get_mut(group)) {
+            let advantages = sample.advantage.abs();
+            sum.add(Sum { samples: 1, rewards: sample.reward, advantages });
+        }
+    }
+    let whole: f64 = sums.iter().map(|sum| sum.advantages).sum();
+    let mut tasks: BTreeMap<(&str, &str), (Sum, Vec<usize>)> = BTreeMap::new();
+    for (group, sum) in all.groups.iter().zip(&sums) {
+        let (of_task, ids) = tasks.entry((&group.source, &group.task)).or_default();
+        of_task.add(*sum);
+        ids.push(group.id);
+    }
+    let groups = all.groups.iter().zip(&sums);
+    let groups = groups.map(|(of, sum)| sum.line(step, whole, ("group", value(of)), of.size));
+    let part = |id: &usize| {
+        let advantages = sums.get(*id).map(|sum| sum.advantages);
+        let group = all.groups.get(*id);
+        object!({ "id": id, "seat": group.map(|group| &group.seat), "advantages": advantages })
     };
-    all.groups.iter().map(line).collect()
+    let task = |((source, task), (sum, ids)): (&(&str, &str), &(Sum, Vec<usize>))| {
+        let groups: Vec<Value> = ids.iter().map(part).collect();
+        let of = object!({ "source": source, "task": task, "groups": groups });
+        sum.line(step, whole, ("task", of), sum.samples)
+    };
+    [groups.collect(), tasks.iter().map(task).collect()]
+}
+
+fn unranked(lines: Vec<Ranked>) -> Vec<Value> {
+    lines.into_iter().map(|(_, line)| line).collect()
 }
 
 /// Lists the groups of a step.
 pub(super) fn list(run: &Run, step: u64) -> Answer {
     let all = recorded(run, step)?;
-    let groups: Vec<Value> = lines(step, &all).into_iter().map(|(_, line)| line).collect();
+    let [groups, tasks] = lines(step, &all).map(unranked);
     api::bounded(&object!({
-        "step": step, "estimator": all.estimator, "groups": groups, "samples": all.samples.len(),
+        "step": step, "estimator": all.estimator, "groups": groups, "tasks": tasks,
+        "samples": all.samples.len(),
     }))
 }
 
-/// Lists the groups of all steps with the largest sums of absolute advantages.
+/// Lists the groups and the tasks of all steps with the largest sums of absolute advantages; of equal sums, those first that
+/// are the larger part of their step.
 pub(super) fn largest(run: &Run) -> Answer {
     let files = entries(&run.path().join("samples")).unwrap_or_default();
     let of_step = |path: &std::path::PathBuf| name(path).ends_with(".jsonl.zst");
@@ -70,19 +114,26 @@ pub(super) fn largest(run: &Run) -> Answer {
         files.iter().filter(|path| of_step(path)).filter_map(|path| step_of(path)).collect();
     steps.sort_unstable();
     let read = &steps[steps.len().saturating_sub(STEPS)..];
-    let (mut found, mut samples, mut estimator) = (Vec::new(), 0, Value::Null);
+    let (mut found, mut samples, mut estimator) = ([Vec::new(), Vec::new()], 0, Value::Null);
     for step in read {
         let all = recorded(run, *step)?;
-        found.extend(lines(*step, &all));
-        found.sort_by(|(a, _), (b, _)| b.total_cmp(a));
-        found.truncate(LARGEST);
+        for (found, lines) in found.iter_mut().zip(lines(*step, &all)) {
+            found.extend(lines);
+            // Sums of the same numbers in another order are equal up to rounding.
+            let key = |(rank, _): &Ranked| ((rank.0 * 1e6).round(), rank.1);
+            found.sort_by(|a, b| {
+                let ((a, a_share), (b, b_share)) = (key(a), key(b));
+                b.total_cmp(&a).then(b_share.total_cmp(&a_share))
+            });
+            found.truncate(LARGEST);
+        }
         samples += all.samples.len();
         estimator = json!(all.estimator);
     }
-    let groups: Vec<Value> = found.into_iter().map(|(_, line)| line).collect();
+    let [groups, tasks] = found.map(unranked);
     api::bounded(&object!({
         "step": Value::Null, "steps": [read.first(), read.last()], "of": steps.len(),
-        "estimator": estimator, "groups": groups, "samples": samples,
+        "estimator": estimator, "groups": groups, "tasks": tasks, "samples": samples,
     }))
 }
 

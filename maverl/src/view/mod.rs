@@ -14,6 +14,7 @@ mod compare;
 mod episode;
 mod events;
 mod extract;
+mod failing;
 mod group;
 mod growing;
 mod http;

@@ -27,6 +27,11 @@ impl Notice {
         self.level == "problem"
     }
 
+    /// True for a check that found nothing.
+    pub(super) fn is_fine(&self) -> bool {
+        self.level == "fine"
+    }
+
     fn problem(text: String, step: Option<u64>, link: Option<String>) -> Self {
         Self { level: "problem", text, step, link }
     }
@@ -116,23 +121,38 @@ fn median(mut numbers: Vec<f64>) -> f64 {
     numbers.get(numbers.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// Returns a notice on the largest drop of the score below the median of the 10 steps before, if it is beyond their
-/// spread.
+/// Returns a notice on the largest drop of the score: below the median of the 10 steps before, if it is beyond their spread;
+/// else below the step before, if that is beyond the spread of the changes from one step to the next.
 fn drop(series: &Series) -> Option<Notice> {
     let values = series.values("rollout/score_mean");
-    let fall = |at: usize| {
-        let before: Vec<f64> = values[at.saturating_sub(10)..at].iter().map(|v| v.1).collect();
-        let usual = median(before.clone());
-        let spread = median(before.iter().map(|value| (value - usual).abs()).collect());
-        let (step, value) = values[at];
-        let below = usual - value;
-        (below > 0.1 && below > 6.0 * spread).then_some((below, step, value, usual))
+    let places = || 5..values.len().min(10_000);
+    let usual_of = |of: Vec<f64>| {
+        let usual = median(of.clone());
+        (usual, median(of.iter().map(|value| (value - usual).abs()).collect()))
     };
-    let falls = (5..values.len().min(10_000)).filter_map(fall);
-    let (_, step, value, usual) = falls.max_by(|a, b| a.0.total_cmp(&b.0))?;
-    let text = format!(
-        "the score fell to {value:.3} in step {step}; it was {usual:.3} (median of 10 steps)"
-    );
+    let fall = |at: usize| {
+        let earlier = &values[at.saturating_sub(10)..at];
+        let (usual, spread) = usual_of(earlier.iter().map(|v| v.1).collect());
+        let below = usual - values[at].1;
+        let text =
+            || format!("{usual:.3} (median of steps {} to {})", earlier[0].0, values[at - 1].0);
+        (below > 0.1 && below > 6.0 * spread).then(|| (below, at, text()))
+    };
+    let plunge = |at: usize| {
+        let earlier = &values[at.saturating_sub(10)..at];
+        let (usual, spread) = usual_of(earlier.windows(2).map(|two| two[1].1 - two[0].1).collect());
+        let (step, before) = values[at - 1];
+        let below = before - values[at].1;
+        let beyond = below > 0.1 && below + usual > 6.0 * spread;
+        beyond.then(|| (below, at, format!("{before:.3} in step {step}")))
+    };
+    let most = |falls: &mut dyn Iterator<Item = (f64, usize, String)>| {
+        falls.max_by(|a, b| a.0.total_cmp(&b.0))
+    };
+    let found = most(&mut places().filter_map(fall));
+    let (_, at, was) = found.or_else(|| most(&mut places().filter_map(plunge)))?;
+    let (step, value) = values[at];
+    let text = format!("the score fell to {value:.3} in step {step}; it was {was}");
     Some(Notice::problem(text, Some(step), Some(format!("step?step={step}"))))
 }
 
@@ -143,16 +163,17 @@ fn unearned(series: &Series) -> Vec<Notice> {
         let third = values.len() / 3;
         let mean = |part: &[(u64, f64)]| part.iter().map(|v| v.1).sum::<f64>() / third as f64;
         let (first, last) = (values.get(..third)?, values.get(values.len() - third..)?);
-        (third >= 3).then(|| (mean(first), mean(last), last[0].0, last[third - 1].0))
+        let steps = |part: &[(u64, f64)]| [part[0].0, part[third - 1].0];
+        (third >= 3).then(|| (mean(first), mean(last), steps(first), steps(last)))
     };
     let Some((solved, solved_last, ..)) = ends("rollout/solved") else { return Vec::new() };
     let notice = |name: &str| {
         let seat = name.strip_prefix("rollout/")?.strip_suffix("/reward_mean")?;
-        let (reward, reward_last, first, last) = ends(name)?;
+        let (reward, reward_last, [start, end], [first, last]) = ends(name)?;
         let rises = reward_last - reward > 0.1 && solved_last - solved < 0.02;
         let text = format!(
-            "{seat}: its reward rose from {reward:.3} to {reward_last:.3}, and solved tasks went from {:.1} to {:.1} %: \
-             it is rewarded for something else",
+            "{seat}: from steps {start} to {end} to steps {first} to {last}, its reward rose from {reward:.3} to \
+             {reward_last:.3}, and solved tasks went from {:.1} to {:.1} %: it is rewarded for something else",
             100.0 * solved,
             100.0 * solved_last
         );
@@ -209,7 +230,7 @@ fn policies(series: &Series) -> Vec<Notice> {
                 let low = values.iter().find(|(_, value)| *value < start / 10.0);
                 found.extend(low.map(|(step, value)| {
                     let text = format!(
-                        "{policy}: entropy {value:.3} in step {step}, under a tenth of its start ({start:.3})"
+                        "policy {policy}: entropy {value:.3} in step {step}, under a tenth of its start ({start:.3})"
                     );
                     problem(text, *step)
                 }));
@@ -218,12 +239,14 @@ fn policies(series: &Series) -> Vec<Notice> {
                 let high = values.iter().find(|(_, value)| *value > 0.3);
                 found.extend(high.map(|(step, value)| {
                     let percent = 100.0 * value;
-                    problem(format!("{policy}: {percent:.0} % of tokens clipped in step {step}"), *step)
+                    let text = format!("policy {policy}: {percent:.0} % of tokens clipped in step {step}");
+                    problem(text, *step)
                 }));
             }
             "grad_norm" => found.extend(spike(&values).map(|(step, value, median)| {
                 let text = format!(
-                    "{policy}: gradient norm {value:.3} in step {step}, more than 10 times the median before ({median:.3})"
+                    "policy {policy}: gradient norm {value:.3} in step {step}, more than 10 times the median of up to 101 \
+                     steps before ({median:.3})"
                 );
                 problem(text, step)
             })),
@@ -252,8 +275,8 @@ fn preemptions(series: &Series) -> Vec<Notice> {
         let policy = name.strip_prefix("engine/")?.strip_suffix("/preemptions")?;
         (second > 2.0 * first && second > 0.0).then(|| {
             let text = format!(
-                "{policy}: {second} preemptions in the second half of the steps, {first} in the first: \
-                 `runtime.kv_mib` is too small"
+                "policy {policy}: {second} preemptions from step {} on, {first} before: `runtime.kv_mib` is too small",
+                values[half].0
             );
             Notice::problem(text, values.last().map(|(step, _)| *step), None)
         })
@@ -327,6 +350,13 @@ mod tests {
         assert_eq!(problems(&series("mismatch/p/logp_abs_max", |_| 0.01)).len(), 1);
         let fallen = problems(&series("rollout/score_mean", |s| if s == 17 { 0.5 } else { 0.8 }));
         assert!(fallen.len() == 1 && fallen[0].contains("fell to 0.500 in step 17"), "{fallen:?}");
+        assert!(fallen[0].ends_with("it was 0.800 (median of steps 7 to 16)"), "{fallen:?}");
+        // While the score rises, its median is no measure of what it was.
+        let rising = problems(&series("rollout/score_mean", |s| match s {
+            17 => 0.34,
+            s => 0.03 * s as f64,
+        }));
+        assert_eq!(rising, ["the score fell to 0.340 in step 17; it was 0.480 in step 16"]);
         let wavy = |s: u64| 0.5 + 0.2 * (s as f64).sin();
         assert!(problems(&series("rollout/score_mean", wavy)).is_empty(), "a usual spread");
         assert_eq!(problems(&series("engine/p/preemptions", |s| s as f64)).len(), 1);
@@ -347,7 +377,10 @@ mod tests {
         };
         let found = run(|_| 0.25);
         assert!(
-            found.len() == 1 && found[0].contains("a/b: its reward rose from 0.310"),
+            found.len() == 1
+                && found[0].contains(
+                    "a/b: from steps 1 to 10 to steps 21 to 30, its reward rose from 0.310"
+                ),
             "{found:?}"
         );
         assert!(run(|step| 0.02 * step as f64).is_empty(), "tasks are solved");

@@ -71,7 +71,8 @@ pub enum PageError {
     },
 }
 
-/// Choice of the training episodes in a page: whole tasks of the steps, those first whose scores differ most.
+/// Choice of the training episodes in a page: whole tasks of the steps, those first whose scores differ most. A page
+/// without episodes has no texts of models at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageChoice {
     /// Maximum number of episodes of each run.
@@ -180,6 +181,13 @@ impl Viewer {
             (rows.map_err(failed)?, held.index.len())
         };
         let (rows, of) = chosen;
+        if rows.is_empty() {
+            let all = blocks.blocks.entry("all".to_owned()).or_default();
+            let replies = all.get_mut(&format!("runs/{r}/replies"));
+            // Last lines of replies; the numbers stay.
+            let seats = replies.and_then(|replies| replies.get_mut("seats"));
+            seats.into_iter().for_each(|seats| *seats = object!({}));
+        }
         blocks.episodes += rows.len();
         blocks.of += of;
         let mut groups = BTreeSet::new();

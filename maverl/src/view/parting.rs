@@ -50,6 +50,21 @@ impl Cause {
         Self { kind, seat: seat.map(str::to_owned) }
     }
 
+    /// Describes where the score is lost, in a few words.
+    pub(super) fn short(&self) -> String {
+        let seat = self.seat.as_deref().unwrap_or_default();
+        match self.kind {
+            Kind::Solved => "solved tasks of other scores".to_owned(),
+            Kind::Malformed => format!("malformed replies of {seat}"),
+            Kind::Truncated => format!("truncated replies of {seat}"),
+            Kind::Left => format!("lost at {seat}"),
+            Kind::Given | Kind::Alike => "lost after equal replies".to_owned(),
+            Kind::Never => "tasks that none solved".to_owned(),
+            Kind::Unlike => "tasks whose first replies are all unlike".to_owned(),
+            Kind::Unread => "not compared".to_owned(),
+        }
+    }
+
     /// Describes the episodes with this cause.
     pub(super) fn text(&self) -> String {
         let seat = self.seat.as_deref().unwrap_or_default();
@@ -112,8 +127,11 @@ pub(super) fn read_turns(
     unreadable
 }
 
-/// Returns the cause of each episode, and the index of the solved episode that it leaves.
-pub(super) fn causes(run: &Run, played: &[Played]) -> Vec<(Cause, Option<usize>)> {
+/// Cause of an episode, and the index of the solved episode that it leaves, with the index of the turn at which it does.
+pub(super) type Parted = (Cause, Option<(usize, usize)>);
+
+/// Returns the cause of each episode, and where it leaves a solved one.
+pub(super) fn causes(run: &Run, played: &[Played]) -> Vec<Parted> {
     let mut tasks: BTreeMap<(u32, u32), Vec<usize>> = BTreeMap::new();
     for (i, one) in played.iter().enumerate() {
         tasks.entry((one.place.step, one.task)).or_default().push(i);
@@ -153,7 +171,7 @@ fn of_task(
     played: &[Played],
     its: &[usize],
     said: &BTreeMap<usize, Vec<Said>>,
-) -> Vec<(usize, (Cause, Option<usize>))> {
+) -> Vec<(usize, Parted)> {
     let (solved, unsolved): (Vec<usize>, Vec<usize>) =
         its.iter().copied().partition(|i| played[*i].solved);
     let firsts: BTreeSet<Option<&Said>> =
@@ -178,7 +196,7 @@ fn of_task(
             return (Cause::new(Kind::Unread, None), None);
         };
         let unlike = depth <= 1 && firsts.len() == its.len();
-        (if unlike { Cause::new(Kind::Unlike, None) } else { cause }, Some(other))
+        (if unlike { Cause::new(Kind::Unlike, None) } else { cause }, Some((other, depth / 2)))
     };
     unsolved.into_iter().map(|i| (i, cause(i))).collect()
 }
@@ -282,12 +300,15 @@ mod tests {
         ]);
         let found = of_task(&all, &[0, 1, 2, 3], &said);
         let left = Cause::new(Kind::Left, Some("t/answerer"));
-        assert_eq!(found, [(2, (left, Some(0))), (3, (Cause::new(Kind::Given, None), Some(0)))]);
+        assert_eq!(
+            found,
+            [(2, (left, Some((0, 1)))), (3, (Cause::new(Kind::Given, None), Some((0, 1))))]
+        );
         // Alone, both unsolved ones leave the other solved one at their first reply; all first replies are unlike then.
         let found = of_task(&all, &[1, 2], &said);
-        assert_eq!(found, [(2, (Cause::new(Kind::Unlike, None), Some(1)))]);
+        assert_eq!(found, [(2, (Cause::new(Kind::Unlike, None), Some((1, 0))))]);
         let found = of_task(&all, &[1, 2, 3], &said);
-        assert_eq!(found[0], (2, (Cause::new(Kind::Left, Some("t/searcher")), Some(1))));
+        assert_eq!(found[0], (2, (Cause::new(Kind::Left, Some("t/searcher")), Some((1, 0)))));
         assert_eq!(of_task(&all, &[2], &said), [(2, (Cause::new(Kind::Never, None), None))]);
         let unread = of_task(&all, &[0, 2], &BTreeMap::new());
         assert_eq!(unread[0].1.0, Cause::new(Kind::Unread, None));

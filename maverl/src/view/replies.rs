@@ -58,7 +58,7 @@ impl Said {
 }
 
 /// Returns the last line of a reply that is not blank; its end, if it is long.
-fn last_line(reply: &str) -> String {
+pub(super) fn last_line(reply: &str) -> String {
     let line = reply.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
     let skipped = line.chars().count().saturating_sub(LENGTH);
     let end: String = line.chars().skip(skipped).collect();

@@ -343,7 +343,7 @@ impl Held {
             "before": share(before),
             "after": share(after),
             "progress": self.beat,
-            "notices": notices.iter().filter(|notice| notice.is_problem()).count(),
+            "notices": notices.iter().filter(|notice| !notice.is_fine()).count(),
         })
     }
 }

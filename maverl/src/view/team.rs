@@ -7,10 +7,11 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::api::{self, Answer};
-use super::change::{One, change};
+use super::change::{One, change as changed};
+use super::failing;
 use super::http::Response;
 use super::index::counts::{Attempts, Played, TaskSums, Team};
-use super::parting::{Cause, causes};
+use super::parting::{Parted, causes};
 use super::run::Run;
 use super::spans;
 use crate::run_dir::{TRAIN, TurnTime};
@@ -123,8 +124,15 @@ pub(super) fn step(run: &Run, step: u64) -> Answer {
     let tasks = held.index.tasks(TRAIN, step);
     let now = held.index.team(TRAIN, [step; 2]);
     drop(held);
-    let change = previous.and_then(|from| change(&ones(run, step), &ones(run, from), from));
-    let mut text = change.as_ref().map(|change| change.text.clone()).unwrap_or_default();
+    let (mut change, mut text) = (None, Vec::new());
+    if let Some(from) = previous {
+        let (played, parted, now) = ones(run, step);
+        change = changed(&now, &ones(run, from).2, from);
+        if let Some(change) = &change {
+            text.clone_from(&change.text);
+            text.extend(failing::told(run, &played, &parted, change));
+        }
+    }
     text.extend(change.as_ref().and(context(&tasks, next)));
     let estimator = api::samples(run, step.into())?.map(|samples| samples.estimator);
     api::bounded(&object!({
@@ -162,8 +170,8 @@ fn context(tasks: &[TaskSums], next: Option<(u32, f64)>) -> Option<String> {
     ))
 }
 
-/// Returns the scored episodes of a step with their causes.
-fn ones(run: &Run, step: u32) -> Vec<One> {
+/// Returns the scored episodes of a step, where they part from solved ones, and what a change depends on of them.
+fn ones(run: &Run, step: u32) -> (Vec<Played>, Vec<Parted>, Vec<One>) {
     let (played, sources) = {
         let held = run.now();
         let played = held.index.played(TRAIN, [step; 2]);
@@ -171,16 +179,17 @@ fn ones(run: &Run, step: u32) -> Vec<One> {
         let sources: Vec<String> = sources.collect();
         (played, sources)
     };
-    let causes = causes(run, &played);
-    let one = |((of, source), (cause, beside)): ((&Played, String), (Cause, Option<usize>))| One {
+    let parted = causes(run, &played);
+    let one = |((of, source), (cause, beside)): ((&Played, String), &Parted)| One {
         n: of.place.n,
         task: of.task,
         source,
         score: of.score,
-        cause,
-        beside: beside.map(|other| played[other].place.n),
+        cause: cause.clone(),
+        beside: beside.map(|(other, _)| played[other].place.n),
     };
-    played.iter().zip(sources).zip(causes).map(one).collect()
+    let ones = played.iter().zip(sources).zip(&parted).map(one).collect();
+    (played, parted, ones)
 }
 
 /// Returns the number of the tasks of a step that earlier steps had too, and their mean score now and then.

@@ -410,9 +410,18 @@ fn every_path_of_the_interface_answers_with_the_numbers_of_the_files() {
         .iter()
         .map(|g| g["advantages"].as_f64().unwrap())
         .collect();
-    assert!(sums.len() == 18 && sums.is_sorted_by(|a, b| a >= b), "{sums:?}");
+    assert!(sums.len() == 18 && sums.is_sorted_by(|a, b| *a >= b - 1e-6), "{sums:?}");
     let groups = get("api/runs/0/groups/2");
     assert_eq!(groups["groups"].as_array().unwrap().len(), 6);
+    let tasks = groups["tasks"].as_array().unwrap();
+    let shares: f64 = tasks.iter().map(|task| task["share"].as_f64().unwrap()).sum();
+    assert!(tasks.len() == 2 && (shares - 1.0).abs() < 1e-12, "{tasks:?}");
+    for task in tasks {
+        let parts = task["task"]["groups"].as_array().unwrap();
+        let sum: f64 = parts.iter().map(|part| part["advantages"].as_f64().unwrap()).sum();
+        assert!((task["advantages"].as_f64().unwrap() - sum).abs() < 1e-12, "{task}");
+        assert_eq!((parts.len(), &task["samples"]), (3, &json!(12)), "{task}");
+    }
     for id in 0..6 {
         let group = get(&format!("api/runs/0/groups/2/{id}"));
         for line in group["samples"].as_array().unwrap() {

@@ -121,7 +121,7 @@ pub(super) fn events(steps: &[(SpanRow, Vec<TurnTime>)]) -> Vec<Value> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     #![allow(clippy::unwrap_used)]
 
     use serde_json::json;
@@ -129,9 +129,46 @@ mod tests {
     use super::*;
     use crate::trajectory::Seat;
 
+    /// Asserts that each event has the keys that the Trace Event format requires of its phase, that spans of a thread are in
+    /// the order of their times, and that processes and threads have names.
+    fn complete(events: &[Value]) {
+        let is_time =
+            |value: &Value| value.as_f64().is_some_and(|us| us >= 0.0 && us.fract() == 0.0);
+        let mut named: BTreeMap<&str, BTreeSet<u64>> = BTreeMap::new();
+        let mut last: BTreeMap<u64, f64> = BTreeMap::new();
+        for event in events {
+            let tid = event["tid"].as_u64().unwrap();
+            assert!(event["pid"] == 1 && event["name"].is_string(), "{event}");
+            match event["ph"].as_str().unwrap() {
+                "M" => {
+                    assert!(event["args"]["name"].is_string(), "{event}");
+                    named.entry(event["name"].as_str().unwrap()).or_default().insert(tid);
+                    continue;
+                }
+                "X" => {
+                    assert!(is_time(&event["dur"]) && event["cat"].is_string(), "{event}");
+                    let ts = event["ts"].as_f64().unwrap();
+                    assert!(last.insert(tid, ts).is_none_or(|last| last <= ts), "{event}: order");
+                }
+                "b" | "e" => {
+                    assert!(event["id"].is_string() && event["cat"].is_string(), "{event}")
+                }
+                "C" => assert!(event["args"].as_object().is_some_and(|args| !args.is_empty())),
+                other => panic!("{other}"),
+            }
+            assert!(is_time(&event["ts"]), "{event}");
+            assert!(
+                named["thread_name"].contains(&tid),
+                "{event}: its thread has no name before it"
+            );
+        }
+        assert!(named["process_name"].len() == 1, "{named:?}");
+    }
+
     /// Returns the open spans of each track after all events, as Perfetto reads them: a track of `b` and `e` is a category with a
     /// number, an `e` ends the last `b` of its name, and spans of a thread do not overlap.
-    fn replayed(events: &[Value]) -> BTreeMap<(String, String), Vec<String>> {
+    pub(in crate::view) fn replayed(events: &[Value]) -> BTreeMap<(String, String), Vec<String>> {
+        complete(events);
         let text = |event: &Value, key: &str| event[key].as_str().unwrap().to_owned();
         let mut sorted: Vec<&Value> = events.iter().filter(|event| event["ph"] != "M").collect();
         sorted.sort_by(|a, b| a["ts"].as_f64().unwrap().total_cmp(&b["ts"].as_f64().unwrap()));

@@ -97,11 +97,26 @@ fn a_step_names_the_largest_part_of_the_change_and_shows_an_episode_of_it() {
         format!("({two}; {one})"),
         "comes from 48 episodes unsolved, lost at a reply of search/searcher (8 in step 1)."
             .to_owned(),
+        "How search/searcher failed: “Perv” where the solved one has “Peru” (48 times).".to_owned(),
         "No task of this step was in an earlier one".to_owned(),
         format!("Step 3, with other tasks, scores {:.3}.", rows(&run, 3, "").1),
     ] {
         assert!(reasons.contains(&expected), "{expected}: {reasons}");
     }
+    let answer = at.browser.text(".answer");
+    let by = rows(&run, 1, "").1 - rows(&run, 2, "").1;
+    assert!(answer.starts_with(&format!("The score fell by {by:.2} from step 1: ")), "{answer}");
+    assert!(
+        answer.contains(" another mix of tasks, −") && answer.contains(" lost at search/"),
+        "{answer}"
+    );
+    // The numbers of tasks beside the mix, and the episodes of step 1 as if there were 16 tasks of two hops instead of 8.
+    let mix = at.browser.text("tr[data-term]");
+    assert!(mix.contains("8 (16) of facts/one_hop, 16 (8) of facts/two_hop"), "{mix}");
+    let searcher = at.browser.value(
+        "[...[...document.querySelectorAll('tr[data-term]')].find((row) => row.textContent.includes('a reply of search/searcher')).children].map((cell) => cell.textContent)",
+    );
+    assert_eq!(searcher.as_array().unwrap()[1..4], ["48", "8", "16.0"]);
     // The parts that are shown add up to the change that is shown.
     let shown = at.browser.value(
         "[...[...document.querySelectorAll('table')].find((t) => t.textContent.includes('sum: change')).querySelectorAll('tr[data-term]')]\
@@ -122,12 +137,56 @@ fn a_step_names_the_largest_part_of_the_change_and_shows_an_episode_of_it() {
         parting.contains("the replies of search/searcher to equal prompts differ"),
         "{parting}"
     );
+    // Alike tasks are one row, until they are unfolded.
+    at.go("r/0/step?step=2");
+    let shown =
+        "[...document.querySelectorAll('tr.row')].filter((row) => row.checkVisibility()).length";
+    let folded = at.browser.value(shown).as_u64().unwrap();
+    at.browser.value(
+        "[...document.querySelectorAll('tr.row button')].forEach((button) => button.click())",
+    );
+    assert!(folded < 24 && at.browser.value(shown) == 24, "{folded}");
     at.go("r/0/step?step=3");
     let reasons = at.browser.text(".reasons");
     for expected in ["Tasks of new sources: ", "New are 56 episodes of “sums”; they score 0.000."]
     {
         assert!(reasons.contains(expected), "{reasons}");
     }
+    at.browser.assert_quiet();
+}
+
+#[test]
+fn a_click_in_a_chart_and_a_notice_lead_to_the_page_of_the_step() {
+    let home = three();
+    let metrics = home.path().join("a/metrics.jsonl");
+    let text = fs::read_to_string(&metrics).unwrap();
+    let line = |step: u32| {
+        format!(
+            "{{\"step\":{step},\"rollout/score_mean\":{}}}\n",
+            [0.9, 0.5][usize::from(step == 12)]
+        )
+    };
+    fs::write(&metrics, text + &(4..=12).map(line).collect::<String>()).unwrap();
+    let Some(mut at) = Visit::new(home.path(), 1200, 800) else { return };
+    at.go("r/0");
+    let plot = "document.querySelector('[data-title=Reward] .plot svg')";
+    at.browser.wait(&format!("{plot} !== null"));
+    let cursor = at.browser.value(&format!("getComputedStyle({plot}).cursor"));
+    assert_eq!(cursor, "pointer");
+    let notice = at.browser.text(".notices");
+    assert!(
+        notice
+            .contains("the score fell to 0.500 in step 12; it was 0.900 (median of steps 2 to 11)"),
+        "{notice}"
+    );
+    let link = at.browser.value("document.querySelector('.notices a').hash");
+    assert_eq!(link, "#/r/0/step?step=12");
+    at.browser.value(&format!(
+        "(() => {{ const s = {plot}; const b = s.getBoundingClientRect(); for (const kind of ['pointermove', 'pointerdown', 'pointerup']) \
+         s.dispatchEvent(new PointerEvent(kind, {{ clientX: b.left + 44 + (b.width - 54) / 11, clientY: b.top + 60 }})); }})()"
+    ));
+    at.browser.wait("location.hash === '#/r/0/step?step=2'");
+    at.browser.wait("document.querySelector('.answer') !== null");
     at.browser.assert_quiet();
 }
 

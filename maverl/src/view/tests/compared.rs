@@ -134,6 +134,27 @@ fn charts_are_over_steps_episodes_tokens_or_seconds_and_seeds_are_one_line() {
 }
 
 #[test]
+fn an_interval_that_ends_at_0_says_so() {
+    let home = two();
+    let mut third = Written::new(&home.path().join("c"));
+    third.evaluation("after", 3, 13);
+    drop(third);
+    let [a, c] = ["a", "c"].map(|name| shares(&home.path().join(name)));
+    let expected = paired(&a.iter().map(|(task, a)| c[task] - a).collect::<Vec<_>>());
+    assert_eq!(expected.low, 0.0);
+    let Some(mut at) = Visit::new(home.path(), 1200, 800) else { return };
+    at.go("compare?runs=0,2");
+    at.browser.wait("document.querySelector('[data-pair]') !== null");
+    let row = at.browser.text("[data-pair]");
+    let shown =
+        format!("{} (0 to {}), not distinguishable", signed(expected.mean), signed(expected.high));
+    assert!(row.contains(&shown), "{row}: {shown}");
+    let seeds = at.browser.text("[data-seeds]");
+    assert!(seeds.starts_with("No two of these seeds differ beyond chance."), "{seeds}");
+    at.browser.assert_quiet();
+}
+
+#[test]
 fn a_task_that_differs_leads_to_its_episodes_side_by_side() {
     let home = two();
     let Some(mut at) = Visit::new(home.path(), 1200, 800) else { return };

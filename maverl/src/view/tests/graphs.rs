@@ -174,5 +174,5 @@ fn notices_are_told_without_a_page_too() {
     let metrics = path.join("metrics.jsonl");
     let text = fs::read_to_string(&metrics).unwrap();
     fs::write(&metrics, text + "{\"step\":4,\"policy/tiny/clip_frac_dual\":0.5}\n").unwrap();
-    assert_eq!(notices_of(&path), ["tiny: 50 % of tokens clipped in step 4"]);
+    assert_eq!(notices_of(&path), ["policy tiny: 50 % of tokens clipped in step 4"]);
 }

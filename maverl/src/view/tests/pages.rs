@@ -7,7 +7,7 @@ use serde_json::json;
 use tokio::net::TcpListener;
 
 use super::browser::Browser;
-use super::visits::signed;
+use super::visits::{js, signed};
 use super::*;
 
 /// A server of runs, with a browser that looks at it.
@@ -255,21 +255,49 @@ fn a_step_is_compared_with_the_one_before_and_the_team_by_outcome() {
 fn groups_of_all_steps_are_listed_by_their_weight_in_the_updates() {
     let home = home();
     let Some(mut at) = Visit::new(home.path(), 1200, 800) else { return };
-    at.go("r/0/groups?step=all");
-    at.browser.wait("document.querySelectorAll('tbody tr.row').length === 18");
     let weight = |step: u64, id: usize| {
         let samples = samples(&(0..8).map(|n| searched(step, n)).collect::<Vec<_>>());
         samples.of_group(id).map(|sample| sample.advantage.abs()).sum::<f64>()
     };
-    let all = (1..=3).flat_map(|step| (0..6).map(move |id| (step, id)));
-    let all: Vec<f64> = all.map(|(step, id)| weight(step, id)).collect();
-    let most = all.iter().copied().fold(0.0, f64::max);
-    let ties = all.iter().filter(|of| **of > most - 1e-6).count();
-    let text = at.browser.text("#main");
-    let expected = format!("{ties} groups tie for the most, with a sum of |A| of {most:.2} each.");
-    assert!(ties > 1 && text.contains(&expected), "{expected}: {text}");
-    let first = at.browser.text("tbody tr.row");
-    assert!(first.contains(&format!("{most:.2}")), "{first}: {most}");
+    let of_step = |step: u64| (0..6).map(|id| weight(step, id)).sum::<f64>();
+    // Sum and share of each group, and of each task: its three groups added up.
+    let groups = (1..=3).flat_map(|step| (0..6).map(move |id| (step, id)));
+    let groups: Vec<(f64, f64)> =
+        groups.map(|(step, id)| (weight(step, id), weight(step, id) / of_step(step))).collect();
+    let tasks: Vec<(f64, f64)> = groups
+        .chunks(3)
+        .map(|its| (its.iter().map(|of| of.0).sum(), its.iter().map(|of| of.1).sum()))
+        .collect();
+    for (page, rows, all) in
+        [("r/0/groups", 6, tasks), ("r/0/groups?step=all&by=agent", 18, groups)]
+    {
+        at.go(page);
+        at.browser.wait(&format!("document.querySelectorAll('tbody tr.row').length === {rows}"));
+        let most = all.iter().map(|of| of.0).fold(0.0, f64::max);
+        let ties: Vec<_> = all.iter().filter(|of| of.0 > most - 1e-6).collect();
+        let share = ties.iter().map(|of| of.1).fold(0.0, f64::max);
+        let still = ties.iter().filter(|of| of.1 > share - 1e-6).count();
+        let text = at.browser.text(".answer");
+        let sum = js(most, 2);
+        let expected = match (ties.len(), still) {
+            (1, _) => vec![format!(" taught the most, sum of |A| {sum}; the next one has ")],
+            (n, 1) => vec![
+                format!(" taught the most, sum of |A| {sum}, as {}", n - 1),
+                format!("Among these {n} "),
+            ],
+            (_, n) => vec![
+                format!(": one of {n} that tie, sum of |A| {sum}, as "),
+                format!("{n} of them tie, too"),
+            ],
+        };
+        assert!(expected.iter().all(|part| text.contains(part)), "{expected:?}: {text}");
+        let first = at.browser.text("tbody tr.row");
+        assert!(first.contains(&sum), "{first}: {most}");
+    }
+    // The sentence is on the chosen quantity.
+    at.browser.value("[...document.querySelectorAll('th button')].find((b) => b.textContent === 'mean reward').click()");
+    at.browser.wait("document.querySelector('.answer')?.textContent.includes('mean reward')");
+    assert!(!at.browser.text(".answer").contains("taught"));
     at.browser.value("document.querySelector('[aria-pressed]').click()");
     at.browser.wait("document.querySelectorAll('tbody tr.row').length === 6");
     at.browser.assert_quiet();
@@ -292,7 +320,7 @@ fn runs_that_differ_in_the_seed_only_are_told_with_their_spread() {
 fn the_arithmetic_of_a_group_gives_each_advantage() {
     let home = home();
     let Some(mut at) = Visit::new(home.path(), 1200, 800) else { return };
-    at.go("r/0/groups?step=2");
+    at.go("r/0/groups?step=2&by=agent");
     at.browser.wait("document.querySelectorAll('tbody tr.row').length === 6");
     let samples = samples(&(0..8).map(|n| searched(2, n)).collect::<Vec<_>>());
     for group in &samples.groups {

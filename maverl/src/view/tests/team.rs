@@ -59,6 +59,10 @@ fn the_seat_that_loses_most_is_told_only_beyond_chance() {
     );
     assert!(text.contains(&expected), "{expected}: {text}");
     assert!(text.contains("Time: search/") && text.contains("is the bottleneck"), "{text}");
+    // Both are above everything else.
+    let top = at.browser.text("#main .card");
+    assert!(top.starts_with("In short, steps 1 to 3Quality: "), "{top}");
+    assert!(top.contains("Time: search/"), "{top}");
     let row = at.browser.text("[data-team='search/searcher']");
     assert!(row.contains(&format!("{:.1} %", 100.0 * lost as f64 / all as f64 + 1e-9)), "{row}");
     at.browser.assert_quiet();
@@ -75,6 +79,6 @@ fn requests_that_wait_are_above_those_that_run_and_all_steps_are_the_first_list_
         of.getAttribute('d') !== of.nextElementSibling.getAttribute('d'))";
     assert_eq!(at.browser.value(higher), true);
     at.go("r/0/groups");
-    at.browser.wait("document.querySelectorAll('tbody tr.row').length === 18");
+    at.browser.wait("document.querySelectorAll('tbody tr.row').length === 6");
     at.browser.assert_quiet();
 }

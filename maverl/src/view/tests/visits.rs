@@ -141,7 +141,7 @@ fn an_address_shows_the_same_in_another_tab() {
             "location.hash.includes('sort=-tokens')".to_owned(),
         ),
         (
-            "r/0/groups?step=2",
+            "r/0/groups?step=2&by=agent",
             press("deviation"),
             "location.hash.includes('sort=deviation')".to_owned(),
         ),
@@ -311,7 +311,7 @@ fn the_numbers_of_the_tables_are_those_of_the_files() {
     }
     // Groups: the records of the step.
     let of_step = samples(&(0..8).map(|n| searched(2, n)).collect::<Vec<_>>());
-    at.go("r/0/groups?step=2");
+    at.go("r/0/groups?step=2&by=agent");
     at.browser.wait("document.querySelectorAll('tbody tr.row').length === 6");
     let weight = |id: usize| of_step.of_group(id).map(|of| of.advantage.abs()).sum::<f64>();
     let whole: f64 = (0..6).map(weight).sum();

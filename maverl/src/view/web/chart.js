@@ -1,6 +1,6 @@
 // Line charts in SVG, with one crosshair for all charts of a page.
 
-import { h, svg, fill } from "./dom.js";
+import { h, svg, fill, num, table } from "./dom.js";
 import { short, fixed } from "./format.js";
 
 /**
@@ -76,7 +76,7 @@ export class Chart {
     );
     this.element = h(
       "figure",
-      { class: "chart", "data-title": spec.title },
+      { class: `chart${spec.onstep ? " steps" : ""}`, "data-title": spec.title },
       h("figcaption", {}, h("span", { class: "chart-title" }, spec.title), tools),
       this.legend,
       this.plot,
@@ -109,7 +109,7 @@ export class Chart {
   toggleTable() {
     this.table.hidden = !this.table.hidden;
     this.plot.hidden = !this.table.hidden;
-    if (!this.table.hidden) fill(this.table, table(this.spec));
+    if (!this.table.hidden) fill(this.table, tabular(this.spec));
   }
 
   /** @param {string} text */
@@ -174,7 +174,7 @@ export class Chart {
     drawn.addEventListener("dblclick", () => zoomed(null));
     drawn.addEventListener("keydown", (event) => this.key(/** @type {KeyboardEvent} */ (event)));
     fill(this.plot, drawn);
-    if (!this.table.hidden) fill(this.table, table(this.spec));
+    if (!this.table.hidden) fill(this.table, tabular(this.spec));
     this.mark(this.at);
   }
 
@@ -242,7 +242,7 @@ export class Chart {
         h("span", { class: "entry" }, swatch(i, line.points), h("span", { class: "entry-name" }, line.name), " ",
           h("b", {}, short(values[i]))),
       ),
-      step !== null && h("span", { class: "entry muted" }, this.spec.axis ? `${short(step)} ${this.spec.axis}` : `step ${step}`),
+      step !== null && h("span", { class: "entry muted" }, this.spec.axis ? `${short(step)} ${this.spec.axis}` : `step ${step}${this.spec.onstep ? ", click: what changed" : ""}`),
     );
     if (!this.cross) return;
     const visible = step !== null && places.some((at) => at >= 0);
@@ -427,13 +427,8 @@ function rows(lines) {
 }
 
 /** @param {Spec} spec */
-function table({ lines, axis }) {
-  return h(
-    "table",
-    {},
-    h("thead", {}, h("tr", {}, h("th", { class: "n" }, axis ?? "step"), lines.map((line) => h("th", { class: "n" }, line.name)))),
-    h("tbody", {}, rows(lines).map((row) => h("tr", {}, row.map((value) => h("td", { class: "n" }, value ?? "–"))))),
-  );
+function tabular({ lines, axis }) {
+  return table([axis ?? "step", ...lines.map((line) => line.name)], rows(lines).map((row) => h("tr", {}, row.map((value) => num(value ?? "–")))), 0);
 }
 
 /** @param {Spec} spec */

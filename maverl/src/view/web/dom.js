@@ -55,6 +55,120 @@ function nodes(children) {
 }
 
 /**
+ * A cell.
+ * @param {...(Child | Child[])} children
+ */
+export function td(...children) {
+  return h("td", {}, ...children);
+}
+
+/**
+ * A cell of numbers.
+ * @param {...(Child | Child[])} children
+ */
+export function num(...children) {
+  return h("td", { class: "n" }, ...children);
+}
+
+/**
+ * Secondary text.
+ * @param {...(Child | Child[])} children
+ */
+export function muted(...children) {
+  return h("span", { class: "muted" }, ...children);
+}
+
+/**
+ * A paragraph of secondary text.
+ * @param {...(Child | Child[])} children
+ */
+export function remark(...children) {
+  return h("p", { class: "muted" }, ...children);
+}
+
+/**
+ * A card with a table.
+ * @param {...(Child | Child[])} children
+ */
+export function sheet(...children) {
+  return h("div", { class: "card scroll" }, ...children);
+}
+
+/**
+ * A table. Its columns from a place on are of numbers.
+ * @param {Child[]} heads
+ * @param {Child[]} rows
+ * @param {number} [numbers]
+ */
+export function table(heads, rows, numbers = 1) {
+  return h("table", {}, h("thead", {}, h("tr", {}, heads.map((head, i) => (head instanceof Element && head.tagName === "TH" ? head : h("th", { class: i >= numbers && head && "n" }, head))))), h("tbody", {}, rows));
+}
+
+/**
+ * A field and buttons that choose a step.
+ * @param {number} step
+ * @param {number | ""} value of the field
+ * @param {number} last
+ * @param {(step: number) => void} go
+ */
+export function stepper(step, value, last, go) {
+  const field = /** @type {HTMLInputElement} */ (h("input", { type: "number", min: 1, max: last, value, onchange: () => go(Number(field.value)) }));
+  return [h("label", {}, "step", field), h("button", { onclick: () => go(step - 1), "aria-label": "previous step" }, "←"), h("button", { onclick: () => go(step + 1), "aria-label": "next step" }, "→")];
+}
+
+/** Words of these pages. */
+const WORDS = {
+  seat: "one instance of an agent in a team",
+  lost: "its reply is malformed or truncated, or else the first that no solved episode of the task goes on from",
+  malformed: "the reply has not the form that the agent asks for",
+  parts: "rewards and penalties of a turn besides the score of its episode",
+  mix: "shares of the sources of tasks among the episodes",
+  weighted: "episodes of the step before, counted as if its sources had the shares of this step",
+};
+
+/**
+ * A word with its meaning.
+ * @param {keyof typeof WORDS} name
+ */
+export function word(name) {
+  return h("abbr", { title: WORDS[name] }, name);
+}
+
+/**
+ * Rows of which those that follow each other and are alike are folded: the first one, with a button that shows the others.
+ * @template T
+ * @param {T[]} all
+ * @param {(of: T) => string} alike equal for rows that are alike
+ * @param {(of: T, more: Child) => HTMLElement} row
+ */
+export function folded(all, alike, row) {
+  /** @type {T[][]} */
+  const sets = [];
+  for (const of of all) {
+    const last = sets.at(-1);
+    if (last && alike(last[0]) === alike(of)) last.push(of);
+    else sets.push([of]);
+  }
+  return sets.flatMap(([first, ...rest]) => {
+    const others = rest.map((of) => row(of, null));
+    const toggle = () => others.forEach((other) => (other.hidden = !other.hidden));
+    toggle();
+    return [row(first, rest.length > 0 && h("button", { class: "link", onclick: toggle }, `+ ${rest.length} alike`)), ...others];
+  });
+}
+
+/**
+ * Sentences, each with its start in bold.
+ * @param {string[]} texts
+ */
+export function sentences(texts) {
+  return h("ul", { class: "reasons" }, texts.map((text) => {
+    const [, lead, rest] = text.match(/^(.+?\.)( .*)?$/s) ?? ["", text];
+    return h("li", {}, h("b", {}, say(lead)), say(rest ?? ""));
+  }));
+}
+
+/**
  * Replaces the content of an element. A link or control with the focus passes it on to its successor: the link to the
  * same address, or the control in the same place.
  * @param {Element} element
@@ -89,6 +203,14 @@ export function foreign(text, name = "") {
   }
   element.append(text.slice(last));
   return element;
+}
+
+/**
+ * Foreign text in the letters of the page.
+ * @param {string} text
+ */
+export function say(text) {
+  return foreign(text, "plain");
 }
 
 const SHORT = 1200;

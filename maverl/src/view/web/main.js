@@ -1,6 +1,6 @@
 // Routes, the bar at the top, keys, and live updates.
 
-import { h, fill, a } from "./dom.js";
+import { h, fill, a, td } from "./dom.js";
 import { listen, to } from "./data.js";
 import { clear } from "./chart.js";
 import * as runs from "./page_runs.js";
@@ -153,7 +153,7 @@ function help() {
     "dialog",
     { "aria-label": "keys", onclose: close },
     h("h3", {}, "Keys"),
-    h("table", {}, h("tbody", {}, KEYS.map(([key, what]) => h("tr", {}, h("td", {}, h("kbd", {}, key)), h("td", {}, what))))),
+    h("table", {}, h("tbody", {}, KEYS.map(([key, what]) => h("tr", {}, td(h("kbd", {}, key)), td(what))))),
     h("form", { method: "dialog" }, h("button", { onclick: () => dialog.close() }, "close")),
   ));
   document.body.append(dialog);
@@ -178,7 +178,7 @@ document.addEventListener("keydown", (event) => {
  * @param {number} by
  */
 function move(by) {
-  const rows = [.../** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("tr.row a.open"))];
+  const rows = [.../** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("tr.row:not([hidden]) a.open"))];
   const at = rows.findIndex((row) => row.closest("tr")?.contains(document.activeElement));
   rows[Math.min(Math.max(at + by, 0), rows.length - 1)]?.focus();
 }

@@ -1,6 +1,6 @@
 // Two episodes of a task side by side: their answers, and the turn at which they part.
 
-import { h, fill, a, foreign, long } from "./dom.js";
+import { h, fill, a, foreign, long, muted, remark, say } from "./dom.js";
 import { get, to } from "./data.js";
 import { count, plural, turnPath } from "./format.js";
 import { action, advantage, items, sum, verdict } from "./page_episode.js";
@@ -58,7 +58,7 @@ function apart(text, other) {
   if (typeof text !== "string" || typeof other !== "string") return long(text);
   let at = 0;
   while (at < text.length && text[at] === other[at]) at += 1;
-  return at < 12 || at === text.length ? long(text) : h("div", {}, h("p", { class: "muted" }, `the first ${plural(at, "character")} are equal: `, foreign(text.slice(Math.max(0, at - 60), at))), long(text.slice(at)));
+  return at < 12 || at === text.length ? long(text) : h("div", {}, remark(`the first ${plural(at, "character")} are equal: `, foreign(text.slice(Math.max(0, at - 60), at))), long(text.slice(at)));
 }
 
 /**
@@ -74,7 +74,7 @@ function cell(side, item, other) {
   return h("article", { class: `turn${of.error ? " malformed" : ""}` },
     h("header", {}, h("b", { class: "muted" }, turnPath(of.path)), h("b", {}, of.seat), sum(of.reward), advantage(of, `r/${side.r}/group/${side.step}`)),
     apart(of.reply, other?.of.reply),
-    of.error && h("p", { class: "bad" }, "! malformed: ", foreign(typeof of.error === "string" ? of.error : of.error.start, "plain")));
+    of.error && h("p", { class: "bad" }, "! malformed: ", say(typeof of.error === "string" ? of.error : of.error.start)));
 }
 
 /** @param {string} name */
@@ -103,9 +103,9 @@ export async function page(root, at) {
     return select;
   };
   const head = (/** @type {any} */ of, /** @type {number} */ i) => h("section", { class: "card", "data-side": "AB"[i] },
-    h("div", { class: "line" }, h("h3", {}, `${"AB"[i]} `, a(to(`r/${of.r}/episode/${of.stage}/${of.step}/${of.n}`), foreign(`${of.episode.name} of ${of.run}`, "plain"))), choice(of, i)),
+    h("div", { class: "line" }, h("h3", {}, `${"AB"[i]} `, a(to(`r/${of.r}/episode/${of.stage}/${of.step}/${of.n}`), say(`${of.episode.name} of ${of.run}`))), choice(of, i)),
     h("dl", { class: "facts" },
-      h("dt", {}, "answer"), h("dd", {}, of.episode.answer === null ? h("span", { class: "muted" }, "none") : long(of.episode.answer)),
+      h("dt", {}, "answer"), h("dd", {}, of.episode.answer === null ? muted("none") : long(of.episode.answer)),
       h("dt", {}, "outcome"), h("dd", {}, verdict(of.episode.outcome)),
       h("dt", {}, "length"), h("dd", {}, `${plural(of.episode.turns.length, "turn")}, ${count(of.episode.row.tokens)} sampled tokens`)));
   const most = Math.max(...sides.map((of) => of.items.length));
@@ -114,12 +114,12 @@ export async function page(root, at) {
   const item = first.items[from] ?? second.items[from];
   fill(root,
     h("h1", {}, "Side by side"),
-    h("p", {}, foreign(first.episode.task.question, "plain")),
+    h("p", {}, say(first.episode.task.question)),
     first.episode.task.id !== second.episode.task.id && h("p", { class: "bad" }, "These are episodes of different tasks."),
     h("div", { class: "cols" }, sides.map(head)),
     h("p", { "data-parting": from }, how === null ? h("b", {}, "Both are equal, turn by turn.") : [h("b", {}, `They part at ${label(item)}`), `: ${how}. `],
-      from > 0 && how !== null && h("span", { class: "muted" }, `The ${plural(from, "row")} before ${from === 1 ? "is" : "are"} equal.`)),
+      from > 0 && how !== null && muted(`The ${plural(from, "row")} before ${from === 1 ? "is" : "are"} equal.`)),
     h("div", { class: "beside" }, rows.flatMap((i) => [cell(first, first.items[i], second.items[i]), cell(second, second.items[i], first.items[i])])),
-    most - from > ROWS && h("p", { class: "muted" }, `The first ${ROWS} rows from there on; the pages of the episodes have all.`));
+    most - from > ROWS && remark(`The first ${ROWS} rows from there on; the pages of the episodes have all.`));
   return { title: "Side by side" };
 }

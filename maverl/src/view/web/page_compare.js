@@ -1,6 +1,6 @@
 // Runs beside each other: what differs in their configurations, data and results.
 
-import { h, fill, foreign, a } from "./dom.js";
+import { h, fill, a, foreign, td, muted, remark, sheet, table } from "./dom.js";
 import { get, isOffline, seriesOf, to } from "./data.js";
 import { Chart } from "./chart.js";
 import { fixed, plural, signed } from "./format.js";
@@ -95,18 +95,20 @@ export async function page(root, at) {
   const found = await get(`compare?runs=${chosen.join(",")}`);
   const series = await Promise.all(found.runs.map((/** @type {any} */ run) => seriesOf(run.r)));
   const heads = found.runs.map((/** @type {any} */ run, /** @type {number} */ i) => h("th", {}, a(to(`r/${run.r}`), `${letter(i)}  ${run.name}`)));
-  const value = (/** @type {any} */ of) => h("td", {}, of === null ? h("span", { class: "muted" }, "–") : foreign(typeof of === "string" ? of : JSON.stringify(of)));
-  const table = (/** @type {any[]} */ rows, /** @type {string} */ first) => h("div", { class: "card scroll" }, h("table", {},
-    h("thead", {}, h("tr", {}, h("th", {}, first), heads)), h("tbody", {}, rows.map((row) => h("tr", {}, h("td", { class: "mono" }, row.key), row.values.map(value))))));
+  const value = (/** @type {any} */ of) => td(of === null ? muted("–") : foreign(typeof of === "string" ? of : JSON.stringify(of)));
+  const listed = (/** @type {any[]} */ rows, /** @type {string} */ first) => sheet(table([first, ...heads],
+    rows.map((row) => h("tr", {}, h("td", { class: "mono" }, row.key), row.values.map(value)))));
   const verdict = (/** @type {any} */ of) => (of.low > 0 ? "higher" : of.high < 0 ? "lower" : "not distinguishable");
+  // An end at 0 is 0, and one near it has the digits that show on which side it is.
+  const end = (/** @type {number} */ of) => (of === 0 ? "0" : signed(of, Math.abs(of) < 5e-4 ? 6 : 3));
   const axis = AXES.find((name) => name === at.query.get("x")) ?? "steps";
   const joined = at.query.get("seeds") === "one";
   const go = (/** @type {any} */ changes) => (location.hash = to("compare", { ...Object.fromEntries(at.query), ...changes }));
   const name = (/** @type {any} */ of) => of.runs.toReversed().map(letter).join(" − ");
   const result = (/** @type {any} */ { difference: of, reason, tasks }) => (of
-    ? [h("b", {}, `${signed(of.mean)} (${signed(of.low)} to ${signed(of.high)})`), `, ${verdict(of)}, over ${plural(tasks, "task")}`] : `no interval: ${reason}`);
-  const pair = (/** @type {any} */ of) => h("tr", { "data-pair": name(of) }, h("td", {}, name(of)), h("td", {}, result(of)),
-    of.difference && [h("td", {}, `${of.better} better, ${of.worse} worse`), h("td", {}, of.changed.length > 0 && h("details", {}, h("summary", {}, "tasks that differ"),
+    ? [h("b", {}, `${signed(of.mean)} (${end(of.low)} to ${end(of.high)})`), `, ${verdict(of)}, over ${plural(tasks, "task")}`] : `no interval: ${reason}`);
+  const pair = (/** @type {any} */ of) => h("tr", { "data-pair": name(of) }, td(name(of)), td(result(of)),
+    of.difference && [td(`${of.better} better, ${of.worse} worse`), td(of.changed.length > 0 && h("details", {}, h("summary", {}, "tasks that differ"),
       of.changed.map((/** @type {any} */ task) => different({ ...task, runs: of.runs }, of.runs.map((/** @type {number} */ i) => found.runs[i].r)))))]);
   const whole = joined ? found.seeds.map((/** @type {any} */ set) => set.members) : [];
   const sets = [...whole, ...found.runs.map((/** @type {any} */ _, /** @type {number} */ i) => [i]).filter((/** @type {number[]} */ [i]) => !whole.flat().includes(i))];
@@ -121,27 +123,29 @@ export async function page(root, at) {
     const names = of.members.map(letter);
     const known = of.after.filter((/** @type {number | null} */ after) => after !== null);
     const [low, high] = [Math.min(...known), Math.max(...known)];
+    const its = found.pairs.filter((/** @type {any} */ one) => one.runs.every((/** @type {number} */ i) => of.members.includes(i)));
+    const apart = its.filter((/** @type {any} */ { difference }) => difference && verdict(difference) !== "not distinguishable").map(name);
     return h("div", { class: "card", "data-seeds": names.join("") },
+      its.some((/** @type {any} */ { difference }) => difference) && h("p", { class: "answer" }, h("b", {}, apart.length > 0 ? `Seeds differ beyond chance: ${apart.join(", ")}.` : "No two of these seeds differ beyond chance.")),
       h("p", {}, h("b", {}, names.join(", ")), " differ in the seed only. ",
-        of.interval ? [`After training ${fixed(low)} to ${fixed(high)}; mean `, h("b", {}, fixed(of.interval.mean)), h("span", { class: "muted" }, ` (${fixed(of.interval.low)} to ${fixed(of.interval.high)}, 95 % for the mean over seeds)`)] : "Fewer than two have a result."),
-      h("ul", { class: "reasons" }, found.pairs.filter((/** @type {any} */ one) => one.runs.every((/** @type {number} */ i) => of.members.includes(i)))
-        .map((/** @type {any} */ one) => h("li", {}, `${name(one)}: `, result(one)))));
+        of.interval ? [`After training ${fixed(low)} to ${fixed(high)}; mean `, h("b", {}, fixed(of.interval.mean)), muted(` (${fixed(of.interval.low)} to ${fixed(of.interval.high)}, 95 % for the mean over seeds)`)] : "Fewer than two have a result."),
+      h("ul", { class: "reasons" }, its.map((/** @type {any} */ one) => h("li", {}, `${name(one)}: `, result(one)))));
   };
   fill(root,
     h("h1", {}, "Compare"),
-    h("p", { class: "line" }, found.runs.map((/** @type {any} */ run, /** @type {number} */ i) => h("span", {}, h("b", {}, letter(i)), " ", a(to(`r/${run.r}`), run.name), h("span", { class: "muted" }, ` after ${fixed(run.after?.mean)}`)))),
+    h("p", { class: "line" }, found.runs.map((/** @type {any} */ run, /** @type {number} */ i) => h("span", {}, h("b", {}, letter(i)), " ", a(to(`r/${run.r}`), run.name), muted(` after ${fixed(run.after?.mean)}`)))),
     found.seeds.length > 0 && [h("h2", {}, "Seeds"), ...found.seeds.map(set)],
     h("h2", {}, "Held-out tasks after training, paired by task"),
-    h("div", { class: "card scroll" }, h("table", {}, h("tbody", {}, found.pairs.map(pair)))),
+    sheet(h("table", {}, h("tbody", {}, found.pairs.map(pair)))),
     h("h2", {}, "Keys that differ"),
-    found.keys.length > 0 ? table(found.keys, "key") : h("p", { class: "muted" }, "No key differs."),
+    found.keys.length > 0 ? listed(found.keys, "key") : remark("No key differs."),
     h("h2", {}, "Data and starting weights"),
-    differing.length > 0 && table(differing, "hash"),
-    equal.length > 0 && h("p", { class: "muted" }, `Equal: ${equal.join(", ")}.`),
+    differing.length > 0 && listed(differing, "hash"),
+    equal.length > 0 && remark(`Equal: ${equal.join(", ")}.`),
     h("div", { class: "bar section" }, h("h2", {}, "Metrics"), h("span", { class: "end line" }, h("label", {}, "over", select),
       found.seeds.length > 0 && h("button", { "aria-pressed": String(joined), onclick: () => go({ seeds: joined ? "" : "one" }) }, "seeds as one line"), switches())),
-    joined && h("p", { class: "muted" }, "A line of several runs is their mean, with the lowest and the highest of them."),
-    axis === "tokens" && h("p", { class: "muted" }, "Tokens: sampled in scored episodes."),
+    joined && remark("A line of several runs is their mean, with the lowest and the highest of them."),
+    axis === "tokens" && remark("Tokens: sampled in scored episodes."),
     h("div", { class: "charts" }, charts));
   return { title: "Compare" };
 }

@@ -1,6 +1,6 @@
 // Configuration, plan and provenance.
 
-import { h, fill } from "./dom.js";
+import { h, fill, num, td, sheet, table } from "./dom.js";
 import { get } from "./data.js";
 import { count } from "./format.js";
 import { graph, mib } from "./plan.js";
@@ -10,11 +10,8 @@ import { graph, mib } from "./plan.js";
  * @param {(any)[][]} rows
  * @param {number} numbers columns from this one on are numbers
  */
-function table(heads, rows, numbers) {
-  const name = (/** @type {number} */ i) => ({ class: i >= numbers ? "n" : "" });
-  return h("div", { class: "card scroll" }, h("table", {},
-    h("thead", {}, h("tr", {}, heads.map((head, i) => h("th", name(i), head)))),
-    h("tbody", {}, rows.map((row) => h("tr", {}, row.map((value, i) => h("td", name(i), value)))))));
+function list(heads, rows, numbers) {
+  return sheet(table(heads, rows.map((row) => h("tr", {}, row.map((value, i) => (i >= numbers ? num(value) : td(value))))), numbers));
 }
 
 /**
@@ -34,13 +31,13 @@ export async function page(root, at) {
       h("h2", {}, "Plan"),
       graph(plan),
       h("h2", {}, "Seats"),
-      table(["seat", "policy", "trained", "temperature", "max tokens"],
+      list(["seat", "policy", "trained", "temperature", "max tokens"],
         [...summary.seats.map((/** @type {any} */ seat) => [h("b", {}, seat.seat), seat.policy, seat.trained ? "yes" : "no", seat.temperature, count(seat.max_tokens)]),
           ...plan.endpoints.map((/** @type {any} */ of) => [h("b", {}, of.seat), `endpoint ${of.endpoint}`, "no", "", ""])], 3),
       h("h2", {}, "Policies and worker groups"),
-      table(["policy", "worker group", "agents", "trained", "parameters", "own bytes"],
+      list(["policy", "worker group", "agents", "trained", "parameters", "own bytes"],
         summary.policies.map((/** @type {any} */ of) => [h("b", {}, of.name), of.worker, of.agents.join(", "), of.trained ? "yes" : "no", count(of.parameters), mib(of.bytes)]), 4),
-      table(["worker group", "model", "from", "weights", "gradients", "moments", "activations", "KV cache"],
+      list(["worker group", "model", "from", "weights", "gradients", "moments", "activations", "KV cache"],
         summary.workers.map((/** @type {any} */ of) => [h("b", {}, of.name), of.model, of.path, mib(of.weight_bytes), mib(of.gradient_bytes), mib(of.moment_bytes), mib(of.activation_bytes), mib(of.kv_bytes)]), 3),
     ],
     h("h2", {}, "Provenance"),

@@ -1,6 +1,6 @@
 // One episode: a lane for each seat, and one for each environment.
 
-import { h, fill, a, foreign, long } from "./dom.js";
+import { h, fill, a, foreign, long, muted, remark, say } from "./dom.js";
 import { get, to } from "./data.js";
 import { count, fixed, plural, signed, turnPath } from "./format.js";
 import { Lanes } from "./lanes.js";
@@ -31,9 +31,9 @@ export function items(episode) {
  * @param {any} reward
  */
 export function sum(reward) {
-  if (!reward) return h("span", { class: "muted" }, "no reward: unscored");
+  if (!reward) return muted("no reward: unscored");
   const parts = reward.parts.map((/** @type {any} */ part) => ` ${part.value < 0 ? "−" : "+"} ${fixed(Math.abs(part.value))} ${part.name}${part.of === "episode" ? "" : ` (${part.of})`}`);
-  return h("span", {}, `R ${fixed(reward.total)}`, parts.length > 0 && h("span", { class: "muted" }, ` = ${fixed(reward.score)} score${parts.join("")}`));
+  return h("span", {}, `R ${fixed(reward.total)}`, parts.length > 0 && muted(` = ${fixed(reward.score)} score${parts.join("")}`));
 }
 
 /**
@@ -42,7 +42,7 @@ export function sum(reward) {
  * @param {string} place of the groups of the step
  */
 export function advantage(turn, place) {
-  if (!turn.sample) return h("span", { class: "muted" }, `not trained on: ${turn.untrained}`);
+  if (!turn.sample) return muted(`not trained on: ${turn.untrained}`);
   const { record } = turn.sample;
   const value = record.advantage * (record.factor ?? 1);
   const text = h("b", { class: value > 0 ? "good" : value < 0 ? "bad" : "" }, `A ${signed(value)}`);
@@ -122,7 +122,7 @@ class Cards {
     const messages = turn.prompt.length + (shared?.messages ?? 0);
     const all = async () => fill(body, (await this.whole(i)).prompt.map((/** @type {any} */ m) => this.message(m, i)));
     const body = h("div", {},
-      shared && h("p", { class: "muted" }, `the first ${plural(shared.messages, "message")} as in turn ${turnPath(this.episode.turns[shared.turn].path)} `, h("button", { class: "link", onclick: all }, "show")),
+      shared && remark(`the first ${plural(shared.messages, "message")} as in turn ${turnPath(this.episode.turns[shared.turn].path)} `, h("button", { class: "link", onclick: all }, "show")),
       turn.prompt.map((/** @type {any} */ m) => this.message(m, i)));
     return h("details", {}, h("summary", {}, `prompt: ${plural(messages, "message")}${turn.tokens ? `, ${turn.tokens.prompt} tokens` : ""}`), body);
   }
@@ -141,7 +141,7 @@ class Cards {
     return h("article", { class: `turn lane${this.lanes.indexOf(turn.seat) % 6}${turn.error ? " malformed" : ""}`, tabindex: 0, "data-turn": i, "aria-label": `turn ${turnPath(turn.path)}, ${turn.seat}` },
       h("header", {}, h("b", { class: "muted" }, turnPath(turn.path)), h("span", { class: "seat" }, turn.seat), sum(turn.reward), advantage(turn, `r/${this.r}/group/${this.step}`)),
       long(turn.reply, async () => (await this.whole(i)).reply),
-      turn.error && h("p", { class: "bad" }, h("b", { "aria-hidden": "true" }, "! "), "malformed: ", foreign(typeof turn.error === "string" ? turn.error : turn.error.start, "plain")),
+      turn.error && h("p", { class: "bad" }, h("b", { "aria-hidden": "true" }, "! "), "malformed: ", say(typeof turn.error === "string" ? turn.error : turn.error.start)),
       this.prompt(turn, i),
       h("footer", {},
         h("span", {}, tokens ? `${turn.policy} v${tokens.version}` : turn.policy),
@@ -193,7 +193,7 @@ function key(seen) {
 /** @param {any} outcome */
 export function verdict(outcome) {
   const score = outcome.scored;
-  if (!score) return [h("b", { class: "bad" }, `unscored, ${outcome.unscored.kind}: `), foreign(outcome.unscored.message, "plain")];
+  if (!score) return [h("b", { class: "bad" }, `unscored, ${outcome.unscored.kind}: `), say(outcome.unscored.message)];
   const metrics = Object.entries(score.metrics ?? {}).map(([name, value]) => `${name} ${typeof value === "number" ? fixed(value, 2) : value}`).join(", ");
   return [h("b", { class: score.solved ? "good" : "bad" }, score.solved ? "solved" : "not solved"), `, score ${fixed(score.reward)}`, metrics && ` (${metrics})`];
 }
@@ -217,7 +217,7 @@ function facts({ r, stage, step, episode }, groups) {
   const beside = group.find((/** @type {any} */ other) => other.solved !== row.solved) ?? group.find((/** @type {any} */ other) => other.n !== row.n);
   return h("dl", { class: "facts card" },
     h("dt", {}, "question"), h("dd", { class: "prose" }, long(task.question)),
-    h("dt", {}, "answer"), h("dd", {}, episode.answer === null ? h("span", { class: "muted" }, "none") : long(episode.answer)),
+    h("dt", {}, "answer"), h("dd", {}, episode.answer === null ? muted("none") : long(episode.answer)),
     h("dt", {}, "outcome"), h("dd", {}, verdict(episode.outcome)),
     h("dt", {}, "task data"), h("dd", {}, reference),
     h("dt", {}, "group"), h("dd", { class: "line" }, h("span", { class: "squares" }, group.map(square)),
@@ -252,11 +252,11 @@ export async function page(root, at) {
     h("button", { "aria-pressed": String(pressed), onclick: () => go(`episode/${stage}/${step}/${n}`, { order: name === "time" ? name : "" }) }, name);
   fill(root,
     h("div", { class: "line" },
-      h("h1", {}, `${stage === "train" ? "Step" : `${stage}, step`} ${step}, `, foreign(task.id, "plain")),
-      h("span", { class: "muted" }, foreign(task.source, "plain"), `, episode ${row.index} of the task`)),
+      h("h1", {}, `${stage === "train" ? "Step" : `${stage}, step`} ${step}, `, say(task.id)),
+      muted(say(task.source), `, episode ${row.index} of the task`)),
     facts(cards, groups),
-    episode.acts.length === 0 && run.holds && !episode.has_samples && h("p", { class: "muted" }, "This run was made by a version that kept no record of actions and samples."),
-    times && h("div", { class: "bar" }, h("span", { class: "muted" }, `${plural(episode.turns.length, "turn")}, in the order of their`), order("path", !byTime), order("time", byTime)),
+    episode.acts.length === 0 && run.holds && !episode.has_samples && remark("This run was made by a version that kept no record of actions and samples."),
+    times && h("div", { class: "bar" }, muted(`${plural(episode.turns.length, "turn")}, in the order of their`), order("path", !byTime), order("time", byTime)),
     lanes);
   return {
     title: `${episode.name} of ${run.run.name}`,

@@ -1,6 +1,6 @@
 // Rows of episodes: filters, order, search in texts.
 
-import { h, fill, a, foreign } from "./dom.js";
+import { h, fill, foreign, num, td, muted, sheet, say } from "./dom.js";
 import { get, lines, to } from "./data.js";
 import { count, fixed, plural } from "./format.js";
 
@@ -24,7 +24,7 @@ function flags(row) {
 
 /** @param {any} row */
 export function solved(row) {
-  if (row.solved === null || row.solved === undefined) return h("span", { class: "muted" }, "unscored");
+  if (row.solved === null || row.solved === undefined) return muted("unscored");
   return h("span", { class: row.solved ? "good" : "muted" }, row.solved ? "yes" : "no");
 }
 
@@ -93,11 +93,11 @@ export async function page(root, at) {
     const reward = seats.map(([seat, counts]) => `${seat.split("/").pop()} ${fixed(counts[4] / Math.max(counts[0], 1), 2)}`).join(" · ");
     const turns = seats.reduce((sum, [, counts]) => sum + counts[0], 0);
     const cells = [
-      h("td", { class: "n" }, row.step),
-      h("td", {}, h("a", { class: "open", href: to(`r/${r}/${episodePath(row)}`) }, foreign(row.task, "plain")), " ", flags(row)),
-      h("td", { class: "n" }, row.index), h("td", {}, solved(row)), h("td", { class: "n" }, fixed(row.score, 2)),
-      h("td", {}, row.score === null ? "–" : reward), h("td", { class: "n" }, turns), h("td", { class: "n" }, count(row.tokens)),
-      h("td", {}, found ? [h("span", { class: "muted" }, `${found.where}: `), foreign(found.snippet)] : row.answer === null ? h("span", { class: "muted" }, "none") : foreign(row.answer)),
+      num(row.step),
+      td(h("a", { class: "open", href: to(`r/${r}/${episodePath(row)}`) }, say(row.task)), " ", flags(row)),
+      num(row.index), td(solved(row)), num(fixed(row.score, 2)),
+      td(row.score === null ? "–" : reward), num(turns), num(count(row.tokens)),
+      td(found ? [muted(`${found.where}: `), foreign(found.snippet)] : row.answer === null ? muted("none") : foreign(row.answer)),
     ];
     const open = (/** @type {MouseEvent} */ event) => {
       if (!(/** @type {HTMLElement} */ (event.target).closest("a, button"))) location.hash = to(`r/${r}/${episodePath(row)}`);
@@ -120,7 +120,7 @@ export async function page(root, at) {
         run.forgotten > 0 && `The ${count(run.forgotten)} oldest training episodes are not listed: their rows do not fit into memory. `, page.scanning && `The list is being made: ${page.scanning[1] - page.scanning[0]} of ${page.scanning[1]} files.`);
       fill(pager,
         h("button", { disabled: offset === 0, onclick: () => turn(-1) }, "← previous"),
-        h("span", {}, total > 0 && `${count(offset + 1)}–${count(Math.min(offset + ROWS, total))} of ${count(total)}`, h("span", { class: "muted" }, ` (of ${count(page.of)})`)),
+        h("span", {}, total > 0 && `${count(offset + 1)}–${count(Math.min(offset + ROWS, total))} of ${count(total)}`, muted(` (of ${count(page.of)})`)),
         h("button", { disabled: offset + ROWS >= total, onclick: () => turn(1) }, "next →"));
     } catch (error) {
       fill(body);
@@ -173,7 +173,7 @@ export async function page(root, at) {
   }
 
   fill(root, h("h1", {}, `Episodes of ${run.run.name}`), form, message, answer,
-    h("div", { class: "card scroll" }, h("table", {}, h("thead", {}, heads), body)), pager);
+    sheet(h("table", {}, h("thead", {}, heads), body)), pager);
   await load();
   return {
     title: `Episodes of ${run.run.name}`,

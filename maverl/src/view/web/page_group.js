@@ -1,6 +1,6 @@
 // Groups of a step, and the arithmetic of every advantage of one group.
 
-import { h, svg, fill, a, foreign } from "./dom.js";
+import { h, svg, fill, a, foreign, num, td, muted, remark, sheet, say, table, stepper } from "./dom.js";
 import { get, to } from "./data.js";
 import { fixed, minus, percent, plural, signed, turnPath } from "./format.js";
 
@@ -91,6 +91,37 @@ export async function page(root, at) {
   return at.path[0] === "group" ? one(root, at, run) : list(root, at, run);
 }
 
+/** Quantities by which groups and tasks are sorted: their name, their text, and what the first one has of them. */
+const SORTS = {
+  size: { label: "size", of: (/** @type {any} */ of) => of.size, text: (/** @type {number} */ v) => String(v), first: "is the largest" },
+  reward: { label: "mean reward", of: (/** @type {any} */ of) => of.reward, text: fixed, first: "has the highest mean reward" },
+  deviation: { label: "deviation", of: (/** @type {any} */ of) => of.group?.deviation ?? 0, text: fixed, first: "has the largest deviation" },
+  advantages: { label: "sum of |A|", of: (/** @type {any} */ of) => of.advantages, text: (/** @type {number} */ v) => fixed(v, 2), first: "taught the most" },
+  share: { label: "of the step", of: (/** @type {any} */ of) => of.share, text: percent, first: "is the largest part of its step" },
+};
+
+/** @typedef {keyof typeof SORTS} Sort */
+
+/**
+ * The sentence on the first of sorted lines: it wins by the chosen quantity, or else by a second one, or it ties.
+ * @param {any[]} lines
+ * @param {Sort} sort
+ * @param {Sort} second
+ * @param {(of: any) => any} link
+ */
+function winner(lines, sort, second, link) {
+  const [first, next] = lines;
+  const equal = (/** @type {Sort} */ key) => (/** @type {any} */ of) => Math.abs(SORTS[key].of(of) - SORTS[key].of(first)) < 1e-6;
+  const value = (/** @type {Sort} */ key, of = first) => `${SORTS[key].label} ${SORTS[key].text(SORTS[key].of(of))}`;
+  const ties = lines.filter(equal(sort));
+  const still = ties.filter(equal(second)).length;
+  const lead = h("b", {}, link(first), still > 1 ? `: one of ${still} that tie` : ` ${SORTS[sort].first}`);
+  const why = sort === "advantages" && "Where rewards take two values, equal sizes and equal shares of solved give equal sums. ";
+  return h("p", { class: "answer" }, lead, `, ${value(sort)}`,
+    ties.length === 1 ? next && `; the next one has ${SORTS[sort].text(SORTS[sort].of(next))}. ` : `, as ${plural(ties.length - 1, "other")}. `,
+    ties.length > 1 && [still > 1 ? `By the second quantity, ${value(second)}, ${still} of them tie, too. ` : `Among these ${ties.length} it is first by ${value(second)}. `, why]);
+}
+
 /**
  * @param {HTMLElement} root
  * @param {any} at
@@ -100,45 +131,48 @@ async function list(root, at, run) {
   const r = at.run;
   const every = (at.query.get("step") ?? "all") === "all";
   const step = every ? run.run.step : Number(at.query.get("step"));
-  const sort = at.query.get("sort") ?? "advantages";
-  const field = /** @type {HTMLInputElement} */ (h("input", { type: "number", min: 1, max: run.run.step, value: every ? "" : step, onchange: () => go(Number(field.value)) }));
-  const go = (/** @type {number} */ to_step) => (location.hash = to(`r/${r}/groups`, { step: Math.min(Math.max(to_step, 1), run.run.step), sort: at.query.get("sort") }));
-  const body = h("div");
-  fill(root, h("h1", {}, `Groups of ${run.run.name}`), h("div", { class: "bar" }, h("label", {}, "step", field),
-    h("button", { onclick: () => go(step - 1), "aria-label": "previous step" }, "←"), h("button", { onclick: () => go(step + 1), "aria-label": "next step" }, "→"),
-    h("button", { "aria-pressed": String(every), onclick: () => (location.hash = to(`r/${r}/groups`, { step: every ? step : "all", sort: at.query.get("sort") })) }, "all steps")), body);
-  const keys = { "[": () => go(step - 1), "]": () => go(step + 1) };
-  const title = `Groups of ${run.run.name}`;
+  const go = (/** @type {any} */ changes) => (location.hash = to(`r/${r}/groups`, { step: every ? "all" : step, ...Object.fromEntries(at.query), ...changes }));
+  const move = (/** @type {number} */ next) => go({ step: Math.min(Math.max(next, 1), run.run.step) });
+  const [body, choice] = [h("div"), h("span")];
+  const pressed = (/** @type {string} */ name, /** @type {boolean} */ is, /** @type {any} */ changes) => h("button", { "aria-pressed": String(is), onclick: () => go(changes) }, name);
+  fill(root, h("h1", {}, `Groups of ${run.run.name}`), h("div", { class: "bar" }, stepper(step, every ? "" : step, run.run.step, move),
+    pressed("all steps", every, { step: every ? step : "all" }), choice), body);
   try {
     const found = await get(every ? `runs/${r}/groups` : `runs/${r}/groups/${step}`);
-    const value = (/** @type {any} */ of) => (sort === "reward" ? of.reward : sort === "deviation" ? of.group.deviation : sort === "size" ? of.group.size : sort === "share" ? of.share : of.advantages);
-    // Groups of equal size and equal shares of solved episodes have equal sums: those of a quieter step come first.
-    const rounded = (/** @type {any} */ of) => Math.round(value(of) * 1e6);
-    const groups = found.groups.sort((/** @type {any} */ x, /** @type {any} */ y) => rounded(y) - rounded(x) || y.share - x.share);
-    const most = groups.reduce((/** @type {number} */ sum, /** @type {any} */ of) => Math.max(sum, of.advantages), 0);
-    const head = (/** @type {string} */ key, /** @type {string} */ label) => h("th", { class: "n", "aria-sort": sort === key && "descending" },
-      h("button", { onclick: () => (location.hash = to(`r/${r}/groups`, { step: every ? "all" : step, sort: key })) }, label, sort === key && " ↓"));
-    const flat = groups.filter((/** @type {any} */ of) => !of.group.spread).length;
-    const about = every
-      ? groups.length > 0 && `The ${plural(groups.length, "group")} with the largest sums of |A| in steps ${found.steps[0]} to ${found.steps[1]}, of ${plural(found.samples, "sample")}. `
-      : `${plural(groups.length, "group")}, ${plural(found.samples, "sample")}; ${flat} with equal rewards. `;
-    const ties = groups.filter((/** @type {any} */ of) => Math.abs(of.advantages - most) < 1e-6).sort((/** @type {any} */ x, /** @type {any} */ y) => y.share - x.share);
-    const [first] = ties;
-    fill(body,
-      most > 0 && h("p", {}, h("b", {}, ties.length === 1 ? "One group taught the most" : `${ties.length} groups tie for the most`), `, with a sum of |A| of ${fixed(most, 2)}${ties.length > 1 ? " each. The largest part of its step is that of " : ": "}`,
-        a(to(`r/${r}/group/${first.step}/${first.group.id}`), `step ${first.step}, `, foreign(first.group.task, "plain"), `, ${first.group.seat ?? "all seats"}`), ` (${percent(first.share)}).`),
-      most > 0 && h("p", {}, "Measured by the sum of the absolute advantages |A| of its turns: its weight in the update, before clipping. A group with equal rewards teaches nothing."),
-      h("p", { class: "muted" }, about || "The run has no record of samples. ", found.estimator && rule(found.estimator)),
-      groups.length > 0 && h("div", { class: "card scroll" }, h("table", {},
-        h("thead", {}, h("tr", {}, every && h("th", { class: "n" }, "step"), h("th", {}, "task"), h("th", {}, "seat"), head("size", "size"), head("reward", "mean reward"), head("deviation", "deviation"), head("advantages", "sum of |A|"), head("share", "of the step"), h("th"))),
-        h("tbody", {}, groups.map((/** @type {any} */ of) => h("tr", { class: "row" }, every && h("td", { class: "n" }, of.step),
-          h("td", {}, h("a", { class: "open", href: to(`r/${r}/group/${of.step}/${of.group.id}`) }, foreign(of.group.task, "plain"))), h("td", {}, of.group.seat ?? "all"),
-          h("td", { class: "n" }, of.group.size), h("td", { class: "n" }, fixed(of.reward)), h("td", { class: "n" }, fixed(of.group.deviation)),
-          h("td", { class: "n" }, fixed(of.advantages, 2)), h("td", { class: "n" }, percent(of.share)), h("td", {}, bar(of.advantages, most))))))));
+    // Where a group has all agents of its task, there is nothing to add up.
+    const whole = found.tasks.every((/** @type {any} */ of) => of.task.groups.length === 1);
+    const byTask = !whole && at.query.get("by") !== "agent";
+    const lines = byTask ? found.tasks : found.groups;
+    const [noun, one] = byTask ? ["task", "a task, its agents added up"] : ["group", "a group"];
+    if (!whole) fill(choice, pressed("by task", byTask, { by: "" }), " ", pressed("by agent", !byTask, { by: "agent" }));
+    const wanted = /** @type {Sort} */ (at.query.get("sort"));
+    const sort = SORTS[wanted] && !(byTask && wanted === "deviation") ? wanted : "advantages";
+    const second = sort === "advantages" ? "share" : "advantages";
+    // Sums of the same numbers in another order are equal up to rounding.
+    const rank = (/** @type {Sort} */ key, /** @type {any} */ of) => Math.round(SORTS[key].of(of) * 1e6);
+    lines.sort((/** @type {any} */ x, /** @type {any} */ y) => rank(sort, y) - rank(sort, x) || rank(second, y) - rank(second, x));
+    const most = lines.reduce((/** @type {number} */ most, /** @type {any} */ of) => Math.max(most, of.advantages), 0);
+    const flat = lines.filter((/** @type {any} */ of) => of.advantages === 0).length;
+    const parts = (/** @type {any} */ of) => (byTask ? of.task.groups.toSorted((/** @type {any} */ x, /** @type {any} */ y) => y.advantages - x.advantages) : [{ ...of.group, advantages: of.advantages }]);
+    const href = (/** @type {any} */ of, /** @type {any} */ part) => to(`r/${r}/group/${of.step}/${part.id}`);
+    const id = (/** @type {any} */ of) => (byTask ? of.task.task : of.group.task);
+    const link = (/** @type {any} */ of) => [a(href(of, parts(of)[0]), `Step ${of.step}, `, say(id(of)), !byTask && `, ${of.group.seat ?? "all seats"}`)];
+    const seats = (/** @type {any} */ of) => parts(of).flatMap((/** @type {any} */ part, /** @type {number} */ i) => [i > 0 && ", ", byTask ? a(href(of, part), `${part.seat} ${fixed(part.advantages, 2)}`) : (part.seat ?? "all")]);
+    const columns = /** @type {Sort[]} */ (["size", "reward", ...(byTask ? [] : ["deviation"]), "advantages", "share"]);
+    const head = (/** @type {Sort} */ key) => h("th", { class: "n", "aria-sort": sort === key && "descending" },
+      h("button", { onclick: () => go({ sort: key }) }, byTask && key === "size" ? "turns" : SORTS[key].label, sort === key && " ↓"));
+    fill(body, most > 0 && winner(lines, sort, second, link),
+      most > 0 && h("p", {}, `A line is ${one}. Sum of |A|: the absolute advantages of its turns, added up: its weight in the update, before clipping. Equal rewards teach nothing.`),
+      remark(every ? found.samples > 0 ? `The ${plural(lines.length, noun)} with the largest sums in steps ${found.steps.join(" to ")}, of ${plural(found.samples, "sample")}. ` : "The run has no record of samples. "
+        : `${plural(lines.length, noun)}, ${plural(found.samples, "sample")}; ${flat} with equal rewards. `, found.estimator && rule(found.estimator)),
+      lines.length > 0 && sheet(table([...(every ? [h("th", { class: "n" }, "step")] : []), h("th", {}, "task"), h("th", {}, byTask ? "sum of |A| by seat" : "seat"), ...columns.map(head), ""],
+        lines.map((/** @type {any} */ of) => h("tr", { class: "row" }, every && num(of.step),
+          td(h("a", { class: "open", href: href(of, parts(of)[0]) }, say(id(of)))), td(seats(of)),
+          columns.map((key) => num(SORTS[key].text(SORTS[key].of(of)))), td(bar(of.advantages, most)))))));
   } catch (error) {
     fill(body, h("p", { class: "empty" }, String(/** @type {Error} */ (error).message)));
   }
-  return { title, keys };
+  return { title: `Groups of ${run.run.name}`, keys: { "[": () => move(step - 1), "]": () => move(step + 1) } };
 }
 
 /**
@@ -160,28 +194,27 @@ async function one(root, at, run) {
     const before = record.turn_reward ?? record.reward;
     const parts = line.parts.map((/** @type {any} */ part) => ` ${part.value < 0 ? "−" : "+"} ${fixed(Math.abs(part.value))} ${part.name}`).join("");
     const shaped = record.turn_reward === undefined ? "" : ` → ${fixed(record.reward)} by shaping`;
-    return h("span", {}, h("b", {}, fixed(before)), parts && h("span", { class: "muted" }, ` = ${fixed(line.score)}${parts}`), shaped);
+    return h("span", {}, h("b", {}, fixed(before)), parts && muted(` = ${fixed(line.score)}${parts}`), shaped);
   };
   const episodes = new Set(samples.map((/** @type {any} */ line) => line.index)).size;
   // The turns that gained and lost most.
   const sorted = [...samples].sort((/** @type {any} */ x, /** @type {any} */ y) => y.sample.record.advantage - x.sample.record.advantage);
   const beside = [sorted[0], sorted.findLast((/** @type {any} */ line) => line.index !== sorted[0].index)].map((line) => `${r}/train/${step}/${line?.sample.record.episode}`);
   fill(root,
-    h("div", { class: "line" }, h("h1", {}, `Step ${step}, `, foreign(group.task, "plain"), group.seat && `, ${group.seat}`), h("span", { class: "muted" }, `group ${id} of ${found.groups}`),
+    h("div", { class: "line" }, h("h1", {}, `Step ${step}, `, say(group.task), group.seat && `, ${group.seat}`), muted(`group ${id} of ${found.groups}`),
       episodes > 1 && a(to("beside", { a: beside[0], b: beside[1] }), "best and worst episode side by side")),
-    found.question && h("p", {}, foreign(found.question, "plain")),
+    found.question && h("p", {}, say(found.question)),
     h("dl", { class: "facts card" },
       h("dt", {}, "grouped by"), h("dd", {}, BY[/** @type {keyof typeof BY} */ (group.by)]),
       h("dt", {}, "size"), h("dd", {}, `${plural(samples.length, "turn")} of ${plural(episodes, "episode")}; ${plural(group.size, "unit")}`),
       h("dt", {}, "mean"), h("dd", {}, fixed(group.mean)),
       h("dt", {}, "deviation"), h("dd", {}, `${fixed(group.deviation)} (n − 1)`, !group.spread && h("span", { class: "bad" }, "  all rewards are equal: this group teaches nothing")),
       h("dt", {}, "rule"), h("dd", {}, rule(found.estimator))),
-    h("div", { class: "card scroll" }, h("table", {},
-      h("thead", {}, h("tr", {}, h("th", { class: "n" }, "#"), h("th", {}, "turn"), h("th", {}, "reward"), h("th", {}, "advantage"), h("th", { class: "wide" }), h("th", {}, "reply"))),
-      h("tbody", {}, samples.map((/** @type {any} */ line) => h("tr", { class: "row" },
-        h("td", { class: "n" }, h("a", { class: "open", href: to(`r/${r}/episode/train/${step}/${line.sample.record.episode}`) }, line.index)),
-        h("td", {}, turnPath(line.path), !group.seat && h("span", { class: "muted" }, ` ${line.seat}`)),
-        h("td", {}, reward(line)), h("td", { class: "sum" }, written(line, found)), h("td", { class: "wide" }, bar(line.sample.record.advantage, most)),
-        h("td", {}, foreign(line.reply + (line.cut ? " …" : "")), line.error && h("p", { class: "bad" }, `! ${line.error}`))))))));
+    sheet(table([h("th", { class: "n" }, "#"), "turn", "reward", "advantage", h("th", { class: "wide" }), "reply"],
+      samples.map((/** @type {any} */ line) => h("tr", { class: "row" },
+        num(h("a", { class: "open", href: to(`r/${r}/episode/train/${step}/${line.sample.record.episode}`) }, line.index)),
+        td(turnPath(line.path), !group.seat && muted(` ${line.seat}`)),
+        td(reward(line)), h("td", { class: "sum" }, written(line, found)), h("td", { class: "wide" }, bar(line.sample.record.advantage, most)),
+        td(foreign(line.reply + (line.cut ? " …" : "")), line.error && h("p", { class: "bad" }, `! ${line.error}`)))), 9)));
   return { title: `Group ${id} of step ${step}`, keys: { "[": () => go(-1), "]": () => go(1) } };
 }

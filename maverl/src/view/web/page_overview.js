@@ -1,11 +1,11 @@
 // One run: outcome, what to look at first, quality, agents, learning, speed.
 
-import { h, svg, fill, a, foreign } from "./dom.js";
+import { h, svg, fill, a, num, td, muted, remark, sheet, say, table, word } from "./dom.js";
 import { get, joined, seriesOf, to } from "./data.js";
 import { Chart, redraw, spark, view } from "./chart.js";
 import { duration, fixed, percent, plural, short, signed } from "./format.js";
 import { progress, state } from "./page_runs.js";
-import { said, weak } from "./team.js";
+import { brief, said, weak } from "./team.js";
 
 /** @typedef {import("./data.js").Series} Series */
 
@@ -37,26 +37,28 @@ function sections(series, run) {
   const line = (/** @type {string} */ name, /** @type {string} */ label, points = false) => ({ column: name, name: label, points });
   const every = (/** @type {RegExp} */ pattern, points = false) =>
     names.filter((name) => pattern.test(name)).map((name) => line(name, name.match(pattern)?.[1] ?? name, points));
+  // A chart whose axis has 0.
+  const zero = (/** @type {string} */ title, /** @type {any[]} */ ...lines) => ({ title, zero: true, lines });
   const quality = [
     { title: "Solved", zero: true, max: 1, marks, ranges, lines: [line("rollout/solved", "training"), ...every(/^eval\/([^/]+)\/exact_match$/, true), ...every(/^eval\/([^/]+\/greedy)_exact_match$/, true)] },
     { title: "Reward", lines: [line("rollout/score_mean", "score"), ...every(/^rollout\/reward\/(.+)$/)] },
     { title: "Groups", zero: true, max: 1, lines: [line("group/zero_std_frac", "equal rewards"), line("group/all_good_frac", "all solved"), line("group/all_bad_frac", "none solved")] },
     { title: "Environment", lines: every(/^rollout\/score\/(.+)$/) },
-    { title: "Unscored", zero: true, lines: [line("rollout/unscored", "episodes")] },
+    zero("Unscored", line("rollout/unscored", "episodes")),
   ];
   const policies = [...new Set(names.map((name) => name.match(/^policy\/(.+)\/[^/]+$/)?.[1]).filter(Boolean))];
   const learning = policies.flatMap((policy) => {
     const of = (/** @type {string} */ quantity, /** @type {string} */ label) => line(`policy/${policy}/${quantity}`, label);
     const title = (/** @type {string} */ text) => (policies.length > 1 ? `${policy}: ${text.toLowerCase()}` : text);
     return [
-      { title: title("Entropy"), zero: true, lines: [of("entropy", "nats")] },
-      { title: title("KL"), zero: true, lines: [of("kl", "to the start"), of("reward_kl", "in the reward"), of("ppo_kl", "of the update")] },
-      { title: title("Clipped tokens"), zero: true, lines: [of("clip_frac_low", "low"), of("clip_frac_high", "high"), of("clip_frac_dual", "dual")] },
-      { title: title("Gradient norm"), zero: true, lines: [of("grad_norm", "before clipping")] },
+      zero(title("Entropy"), of("entropy", "nats")),
+      zero(title("KL"), of("kl", "to the start"), of("reward_kl", "in the reward"), of("ppo_kl", "of the update")),
+      zero(title("Clipped tokens"), of("clip_frac_low", "low"), of("clip_frac_high", "high"), of("clip_frac_dual", "dual")),
+      zero(title("Gradient norm"), of("grad_norm", "before clipping")),
       { title: title("Advantages"), lines: [of("adv_mean", "mean"), of("adv_std", "deviation")] },
       { title: title("Loss"), lines: [of("loss", "loss"), of("pg_loss", "surrogate")] },
-      { title: title("Learning rate"), zero: true, lines: [of("lr", "lr")] },
-      { title: title("Rollout against trainer"), zero: true, lines: [line(`mismatch/${policy}/logp_abs_max`, "max"), line(`mismatch/${policy}/logp_abs_mean`, "mean")] },
+      zero(title("Learning rate"), of("lr", "lr")),
+      zero(title("Rollout against trainer"), line(`mismatch/${policy}/logp_abs_max`, "max"), line(`mismatch/${policy}/logp_abs_mean`, "mean")),
     ];
   });
   const values = [...every(/^(critic\/.+)\/explained_variance$/), ...every(/^(mixer)\/explained_variance$/)].flatMap(({ name }) => [
@@ -64,13 +66,13 @@ function sections(series, run) {
     { title: `${name}: values`, lines: [line(`${name}/value_mean`, "values"), line(`${name}/return_mean`, "returns")] },
   ]);
   const speed = [
-    { title: "Turns per episode", zero: true, lines: [line("rollout/turns_mean", "turns")] },
-    { title: "Sampled tokens per second", zero: true, lines: [line("perf/rollout_tokens_per_s", "tokens/s")] },
-    { title: "Seconds per step", zero: true, lines: [line("time/rollout_s", "rollout"), line("time/update_s", "update"), line("time/eval_s", "validation", true)] },
-    { title: "Requests per decode pass", zero: true, lines: every(/^engine\/(.+)\/decode_batch_mean$/) },
-    { title: "Prompt tokens", zero: true, lines: [...every(/^engine\/(.+\/prefill)_tokens$/), ...every(/^engine\/(.+\/reused)_tokens$/)] },
-    { title: "Preemptions", zero: true, lines: every(/^engine\/(.+)\/preemptions$/) },
-    { title: "Endpoint requests", zero: true, lines: [...every(/^endpoint\/(.+\/requests)$/), ...every(/^endpoint\/(.+\/failures)$/)] },
+    zero("Turns per episode", line("rollout/turns_mean", "turns")),
+    zero("Sampled tokens per second", line("perf/rollout_tokens_per_s", "tokens/s")),
+    zero("Seconds per step", line("time/rollout_s", "rollout"), line("time/update_s", "update"), line("time/eval_s", "validation", true)),
+    zero("Requests per decode pass", ...every(/^engine\/(.+)\/decode_batch_mean$/)),
+    zero("Prompt tokens", ...every(/^engine\/(.+\/prefill)_tokens$/), ...every(/^engine\/(.+\/reused)_tokens$/)),
+    zero("Preemptions", ...every(/^engine\/(.+)\/preemptions$/)),
+    zero("Endpoint requests", ...every(/^endpoint\/(.+\/requests)$/), ...every(/^endpoint\/(.+\/failures)$/)),
   ];
   const there = (/** @type {any} */ chart) => ({ ...chart, lines: chart.lines.filter((/** @type {any} */ of) => series.columns[of.column]?.some((v) => v !== null)) });
   const flat = (/** @type {any} */ chart) => chart.lines.every((/** @type {any} */ of) => series.columns[of.column].every((value) => !value));
@@ -109,7 +111,7 @@ export function switches() {
  */
 function outcome(run) {
   const rows = [["before", run.before], ["after", run.after]].filter(([, report]) => report);
-  if (rows.length === 0) return h("p", { class: "muted" }, "No evaluation yet.");
+  if (rows.length === 0) return remark("No evaluation yet.");
   const x = (/** @type {number} */ share) => 4 + share * 292;
   const plot = (/** @type {any} */ report) => {
     const { mean, low, high } = report.overall.avg;
@@ -125,26 +127,29 @@ function outcome(run) {
   return h("div", {},
     h("div", { class: "dotplot" }, rows.flatMap(([name, report]) => {
       const { mean, low, high } = /** @type {any} */ (report).overall.avg;
-      return [h("span", { class: "muted" }, /** @type {string} */ (name)), plot(report),
-        h("span", {}, h("b", { "data-outcome": name }, fixed(mean)), h("span", { class: "muted" }, ` (${fixed(low)} to ${fixed(high)})`,
+      return [muted(/** @type {string} */ (name)), plot(report),
+        h("span", {}, h("b", { "data-outcome": name }, fixed(mean)), muted(` (${fixed(low)} to ${fixed(high)})`,
           Object.entries(/** @type {any} */ (report).overall.pass).filter(([k]) => Number(k) > 1).map(([k, of]) => `, pass@${k} ${fixed(of.mean)}`)))];
     })),
     !gain && rows.length > 1 && h("p", {}, "not paired: the evaluations before and after have no task in common"),
     gain && h("p", {}, "gain ", h("b", { class: gain.low > 0 ? "good" : gain.high < 0 ? "bad" : "" }, signed(gain.mean)),
-      h("span", { class: "muted" }, ` (${signed(gain.low)} to ${signed(gain.high)}), paired over ${plural(gain.tasks, "task")}`)),
-    h("p", { class: "muted" }, `${run.measure ?? "solved"} on “${first.split}”, 95 %; ${plural(first.overall.tasks, "task")}, ${plural(first.samples, "sample")} each; ◇ greedy`,
+      muted(` (${signed(gain.low)} to ${signed(gain.high)}), paired over ${plural(gain.tasks, "task")}`)),
+    remark(`${run.measure ?? "solved"} on “${first.split}”, 95 %; ${plural(first.overall.tasks, "task")}, ${plural(first.samples, "sample")} each; ◇ greedy`,
       first.unscored > 0 && `; ${first.unscored} unscored`));
 }
+
+/** What each page shows of a notice. */
+const LOOK = { step: "what changed there", episodes: "those episodes", groups: "those groups" };
 
 /** @param {any} run @param {string} r */
 function notices(run, r) {
   const signs = { problem: ["!", "bad"], warning: ["!", "warn"], fine: ["✓", "good"] };
-  if (run.notices.length === 0) return h("p", { class: "muted" }, "Nothing yet.");
+  if (run.notices.length === 0) return remark("Nothing yet.");
   return h("ul", { class: "notices" }, run.notices.slice(0, 12).map((/** @type {any} */ notice) => {
     const [sign, name] = signs[/** @type {keyof typeof signs} */ (notice.level)];
     const link = notice.link ?? (notice.step ? `step?step=${notice.step}` : null);
     return h("li", {}, h("span", { class: `sign ${name}`, "aria-label": notice.level }, sign),
-      h("span", {}, foreign(notice.text.slice(0, 400), "plain"), link && [" ", a(`#/r/${r}/${link}`, "look")]));
+      h("span", {}, say(notice.text.slice(0, 400)), link && [" ", a(`#/r/${r}/${link}`, LOOK[/** @type {keyof typeof LOOK} */ (link.split("?")[0])])]));
   }));
 }
 
@@ -155,27 +160,27 @@ function notices(run, r) {
  */
 function agents(run, series, r) {
   const drawn = (/** @type {(number | null)[] | undefined} */ values, /** @type {(value: any) => string} */ text) =>
-    values?.some((value) => value !== null) ? h("td", { class: "n" }, spark(series.steps, values), " ", text(values.filter((value) => value !== null).at(-1))) : h("td", { class: "n muted" }, "–");
+    values?.some((value) => value !== null) ? num(spark(series.steps, values), " ", text(values.filter((value) => value !== null).at(-1))) : h("td", { class: "n muted" }, "–");
   const cell = (/** @type {string} */ name, /** @type {(value: any) => string} */ text) => drawn(series.columns[name], text);
   const seats = run.seats.filter((/** @type {string} */ seat) => series.columns[`rollout/${seat}/turns`]);
   if (seats.length === 0) return null;
   // Columns that most runs have no use for are left out where they are 0.
   const rare = ["shortened_chars", "forked"].map((name) => seats.some((/** @type {string} */ seat) => series.columns[`rollout/${seat}/${name}`]?.some(Boolean)));
-  const heads = ["reward", "malformed", "truncated", "turns", "prompt", "reply", rare[0] && "shortened", rare[1] && "forked"].filter(Boolean);
-  return h("section", {}, h("h2", {}, "Agents"), h("div", { class: "card scroll" }, h("table", {},
-    h("thead", {}, h("tr", {}, h("th", {}, "seat"), heads.map((name) => h("th", { class: "n" }, name)), h("th", {}, "last step"))),
-    h("tbody", {}, seats.map((/** @type {string} */ seat, /** @type {number} */ i) => {
+  const heads = ["reward", word("malformed"), "truncated", "turns", "prompt", "reply", rare[0] && "shortened", rare[1] && "forked"].filter(Boolean);
+  return h("section", {}, h("h2", {}, "Agents"), sheet(table([word("seat"), ...heads, h("th", {}, "last step")],
+    seats.map((/** @type {string} */ seat, /** @type {number} */ i) => {
       const name = (/** @type {string} */ quantity) => `rollout/${seat}/${quantity}`;
       const turns = series.columns[name("turns")];
       const each = (/** @type {string} */ column) => series.columns[column]?.map((value, at) => (value === null || !turns[at] ? null : value / turns[at]));
       const step = series.steps.at(-1);
       const filter = (/** @type {any} */ more) => to(`r/${r}/episodes`, { step, stage: "train", seat, ...more });
-      return h("tr", { class: `lane${i % 6}`, "data-agent": seat }, h("td", {}, h("b", {}, seat)),
+      return h("tr", { class: `lane${i % 6}`, "data-agent": seat }, td(h("b", {}, seat)),
         cell(name("reward_mean"), fixed), cell(name("reply_error_rate"), percent), cell(name("truncated_rate"), percent),
         cell(name("turns"), short), cell(name("prompt_tokens_mean"), short), cell(name("completion_tokens_mean"), short),
         rare[0] && drawn(each(name("shortened_chars")), short), rare[1] && drawn(each(name("forked")), percent),
-        h("td", {}, a(filter({ sort: "reward" }), "worst"), " · ", a(filter({ sort: "-tokens" }), "longest")));
-    })))), h("p", { class: "muted" }, "Lines are over all steps, numbers of the last one; prompt and reply are mean tokens of a turn; shortened: characters of observations that were cut, per turn; forked: turns whose conversation was rendered again."));
+        td(a(filter({ sort: "reward" }), "worst"), " · ", a(filter({ sort: "-tokens" }), "longest")));
+    }))), remark("A seat is one instance of an agent in the team. Lines are over all steps, numbers of the last one; prompt and reply: mean tokens of a turn",
+    rare[0] && "; shortened: characters of observations that were cut, per turn", rare[1] && "; forked: turns whose conversation was rendered again", "."));
 }
 
 /**
@@ -187,7 +192,7 @@ export async function page(root, at) {
   const r = at.run;
   /** @type {[any, Series]} */
   let [run, series] = await Promise.all([get(`runs/${r}`), seriesOf(r)]);
-  const [head, cards, team, sums] = [h("div"), h("div", { class: "cols" }), h("div"), h("div")];
+  const [head, short, cards, team, sums] = [h("div"), h("div"), h("div", { class: "cols" }), h("div"), h("div")];
   const onstep = (/** @type {number} */ step) => step > 0 && (location.hash = to(`r/${r}/step`, { step }));
   /** @type {Map<string, Chart>} */
   let charts = new Map();
@@ -197,11 +202,11 @@ export async function page(root, at) {
     const { run: line, summary, provenance } = run;
     fill(head,
       h("div", { class: "line" }, h("h1", {}, line.name), state(line), h("span", {}, progress(line)),
-        line.state === "complete" && summary?.train_seconds && h("span", { class: "muted" }, `trained ${duration(summary.train_seconds)}`)),
+        line.state === "complete" && summary?.train_seconds && muted(`trained ${duration(summary.train_seconds)}`)),
       h("p", { class: "line muted" }, [line.orchestra, line.algorithm, `seed ${line.seed}`, provenance?.device, provenance && `maverl ${provenance.version}`]
         .filter(Boolean).map((text) => h("span", {}, text))),
-      line.problem && h("div", { class: "error" }, foreign(line.problem, "plain")),
-      run.scanning && h("p", { class: "muted" }, `making the list of episodes: ${run.scanning[1] - run.scanning[0]} of ${run.scanning[1]} files`));
+      line.problem && h("div", { class: "error" }, say(line.problem)),
+      run.scanning && remark(`making the list of episodes: ${run.scanning[1] - run.scanning[0]} of ${run.scanning[1]} files`));
     fill(cards,
       h("section", { class: "card" }, h("h3", {}, "Outcome"), outcome(run)),
       h("section", { class: "card" }, h("h3", {}, "Look here first"), notices(run, r)));
@@ -209,25 +214,33 @@ export async function page(root, at) {
   };
   const sum = async () => {
     const [team, replies] = await Promise.all(["team", "replies"].map((part) => get(`runs/${r}/${part}`)));
+    fill(short, brief(team, replies.lost, run.seats));
     fill(sums, weak(team, replies.lost, run.seats, r), said(replies, run.seats, r));
+  };
+  /** @param {string} title of a section */
+  const about = (title) => {
+    const parts = Object.keys(series.columns).flatMap((name) => name.match(/^rollout\/reward\/(.+)$/)?.[1] ?? []);
+    const policies = run.plan?.summary?.policies ?? [];
+    if (title === "Quality") return `Reward: the score of the environment${parts.length > 0 ? `, and reward parts of single agents or turns (${parts.join(", ")})` : ""}. Unscored: episodes that a fault ended. `;
+    return title === "Learning" && policies.map((/** @type {any} */ of) => `Policy ${of.name} speaks for ${of.agents.join(", ")}. `).join("");
   };
   const build = () => {
     for (const chart of charts.values()) chart.remove();
     charts = new Map();
     const found = sections(series, run).filter((section) => section.charts.length);
     const made = found.map((section, i) => h("section", {},
-      i === 0 ? h("div", { class: "bar section" }, h("h2", {}, section.title), h("span", { class: "end" }, switches())) : h("h2", {}, section.title),
+      i === 0 ? h("div", { class: "bar section" }, h("h2", {}, section.title), muted("click a step: what changed there"), h("span", { class: "end" }, switches())) : h("h2", {}, section.title),
       h("div", { class: "charts" }, section.charts.map((spec) => {
         const chart = new Chart({ ...spec, lines: lines(series, spec), onstep });
         charts.set(spec.title, chart);
         return chart.element;
       })),
-      section.zero.length > 0 && h("p", { class: "muted" }, `0 in every step: ${section.zero.join(", ")}.`)));
+      remark(about(section.title), section.zero.length > 0 && `0 in every step: ${section.zero.join(", ")}.`)));
     const [quality, ...others] = made;
     fill(body, quality, team, ...others);
     if (!quality) fill(body, team);
   };
-  fill(root, head, cards, body);
+  fill(root, head, short, cards, body);
   draw();
   build();
   await sum();

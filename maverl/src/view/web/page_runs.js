@@ -1,6 +1,6 @@
 // The list of runs.
 
-import { h, fill, a, foreign } from "./dom.js";
+import { h, fill, a, num, td, muted, say } from "./dom.js";
 import { get, listenAgain, to } from "./data.js";
 import { fixed, plural } from "./format.js";
 
@@ -28,13 +28,13 @@ export function state(run) {
 /** @param {any} run */
 export function progress(run) {
   const { step, steps, progress: beat } = run;
-  if (run.state === "unreadable") return [foreign(run.problem ?? "", "plain")];
+  if (run.state === "unreadable") return [say(run.problem ?? "")];
   const done = `step ${step} of ${steps ?? "?"}`;
   if (!beat || run.state === "complete") return [done];
   const part = beat.of > 0 ? `${beat.phase}: ${beat.done} of ${beat.of} ${beat.unit}` : beat.phase;
   const where = run.state === "stopped" ? `, in “${beat.phase}”` : "";
   const bar = run.state === "running" && beat.of > 0 && h("progress", { max: beat.of, value: beat.done, "aria-label": beat.phase });
-  return run.state === "running" ? [done, " ", bar, " ", h("span", { class: "muted" }, part)] : [done + where];
+  return run.state === "running" ? [done, " ", bar, " ", muted(part)] : [done + where];
 }
 
 /**
@@ -69,20 +69,20 @@ export async function page(root) {
       else chosen.delete(run.r);
       /** @type {HTMLButtonElement} */ (compare).disabled = chosen.size < 2;
     }
-    const share = (/** @type {any} */ value) => h("td", { class: "n" }, fixed(value?.mean));
+    const share = (/** @type {any} */ value) => num(fixed(value?.mean));
     return h(
       "tr",
       { class: "row" },
-      h("td", {}, box),
-      h("td", {}, h("a", { class: "open", href: to(`r/${run.r}`) }, h("b", {}, run.name))),
-      h("td", {}, state(run)),
-      h("td", {}, progress(run)),
+      td(box),
+      td(h("a", { class: "open", href: to(`r/${run.r}`) }, h("b", {}, run.name))),
+      td(state(run)),
+      td(progress(run)),
       share(run.before),
       share(run.after),
-      h("td", { class: "n" }, run.seed ?? "–"),
-      h("td", {}, run.algorithm ?? ""),
-      h("td", {}, run.orchestra ?? ""),
-      h("td", {}, run.notices > 0 && a(to(`r/${run.r}`), h("span", { class: "badge bad" }, plural(run.notices, "notice")))),
+      num(run.seed ?? "–"),
+      td(run.algorithm ?? ""),
+      td(run.orchestra ?? ""),
+      td(run.notices > 0 && a(to(`r/${run.r}`), h("span", { class: "badge bad" }, plural(run.notices, "notice")))),
     );
   };
   const draw = () => {

@@ -1,6 +1,6 @@
 // One step beside the one before it: what changed, and where.
 
-import { h, fill, a, foreign } from "./dom.js";
+import { h, fill, a, num, td, muted, remark, sheet, say, table, word, folded, stepper } from "./dom.js";
 import { get, isOffline, seriesOf, to } from "./data.js";
 import { spark } from "./chart.js";
 import { count, fixed, percent, plural, short, signed } from "./format.js";
@@ -67,25 +67,29 @@ function adds(by) {
  */
 function parts({ change, step, earlier }, r) {
   const from = earlier[1];
-  const row = (/** @type {any} */ name, /** @type {any} */ now, /** @type {any} */ before, /** @type {number} */ by, /** @type {any} */ link = "") => h("tr", { "data-term": by },
-    h("td", {}, name), h("td", { class: "n" }, now), h("td", { class: "n muted" }, before), h("td", { class: "n" }, adds(by)), h("td", {}, link));
-  const table = (/** @type {string[]} */ heads, /** @type {any} */ rows) => h("table", {}, h("thead", {}, h("tr", {}, heads.map((name, i) => h("th", { class: i > 0 && "n" }, name)), h("th"))), h("tbody", {}, rows));
+  const row = (/** @type {any} */ name, /** @type {number} */ by, /** @type {any[]} */ [now, before, weighted] = [], /** @type {any} */ link = "") => h("tr", { "data-term": by },
+    td(name), num(now), num(muted(before)), num(muted(weighted)), num(adds(by)), td(link));
   const shown = (/** @type {any} */ { example }) => {
     if (!example || isOffline()) return "";
     const [n, other] = example;
     return other === null ? a(to(`r/${r}/episode/train/${step}/${n}`), "an episode") : a(to("beside", { a: `${r}/train/${step}/${n}`, b: `${r}/train/${step}/${other}` }), "side by side");
   };
   const terms = change.terms.filter((/** @type {any} */ of) => of.cause.kind !== "solved" || Math.abs(of.by) > 5e-4);
-  const part = (/** @type {any} */ of) => (of.episodes > 0 ? `${fixed(of.score)} of ${count(of.episodes)}` : "–");
-  return h("div", { class: "card scroll" }, h("h3", {}, `What the change from step ${from} is made of`),
-    table(["part", "episodes", `step ${from}`, "adds"], [
-      row("mix: other shares of the sources", "", "", change.mix),
-      change.new !== 0 && row("new sources", "", "", change.new),
-      terms.map((/** @type {any} */ of) => row(foreign(of.text, "plain"), of.episodes[0], of.episodes[1], of.by, shown(of))),
-      row(h("b", {}, "sum: change of the score"), fixed(change.now), fixed(change.before), change.by)].flat()),
-    h("p", { class: "muted" }, "Each part is exact, and they add up. Lost at a reply: until then the episode is equal to a solved one of its task."),
-    change.sources.length > 1 && [h("h3", {}, "The same by source"), table(["source", "score of episodes", `step ${from}`, "adds"],
-      change.sources.map((/** @type {any} */ of) => row(foreign(of.source, "plain"), part(of.now), part(of.before), of.mix + of.within, `${signed(of.mix)} by its share, ${signed(of.within)} by its score`)))].flat());
+  const part = (/** @type {any} */ of, /** @type {number} */ tasks) => (of.episodes > 0 ? `${fixed(of.score)} of ${count(of.episodes)} (${plural(tasks, "task")})` : "–");
+  const tasks = change.sources.map((/** @type {any} */ of) => `${of.tasks[0]} (${of.tasks[1]}) of `).flatMap((/** @type {string} */ text, /** @type {number} */ i) => [i > 0 && ", ", text, say(change.sources[i].source)]);
+  // Fewer episodes than before that still lower the score, or the other way round.
+  const odd = terms.find((/** @type {any} */ { episodes, by }) => (episodes[0] - episodes[1]) * by > 0 && Math.abs(by) > 5e-4);
+  return sheet(h("h3", {}, `What the change from step ${from} is made of`),
+    table(["part", "episodes", `step ${from}`, word("weighted"), "adds", ""], [
+      row([word("mix"), " of tasks: ", ...tasks], change.mix),
+      change.new !== 0 && row("new sources", change.new),
+      terms.map((/** @type {any} */ of) => row(say(of.text), of.by, [...of.episodes, fixed(of.weighted, 1)], shown(of))),
+      row(h("b", {}, "sum: change of the score"), change.by, [fixed(change.now), fixed(change.before)])].flat()),
+    remark("The parts are exact. Lost: at the first reply that no solved episode of the task goes on from. ",
+      `Weighted: the episodes of step ${from}, as if its sources had the shares of this step`, odd && `; ${odd.episodes[0]} instead of ${odd.episodes[1]} add ${signed(odd.by)}, as these count as ${fixed(odd.weighted, 1)}`, "."),
+    change.sources.length > 1 && [h("h3", {}, "The same by source"), table(["source", "score of episodes", `step ${from}`, "adds", ""],
+      change.sources.map((/** @type {any} */ of) => h("tr", {}, td(say(of.source)), num(part(of.now, of.tasks[0])), num(muted(part(of.before, of.tasks[1]))), num(adds(of.mix + of.within)),
+        td(`${signed(of.mix)} by its share, ${signed(of.within)} by its score`))))].flat());
 }
 
 /**
@@ -94,18 +98,14 @@ function parts({ change, step, earlier }, r) {
  * @param {string} r
  */
 function seats(found, r) {
-  const cell = (/** @type {number | null} */ now, /** @type {number | null} */ before, /** @type {(value: any) => string} */ text) =>
-    h("td", { class: "n" }, text(now), h("span", { class: "muted" }, ` (${text(before)})`));
   const rows = Object.entries(found.now.seats).map(([seat, sums]) => {
     const old = found.before?.seats[seat];
-    const [turns, was] = [both(sums, "turns"), both(old, "turns")];
-    const of = (/** @type {string} */ name, /** @type {(value: any) => string} */ text) => cell(share(both(sums, name), turns), share(both(old, name), was), text);
-    return h("tr", { "data-seat": seat }, h("td", {}, foreign(seat, "plain")), of("reward", fixed), of("malformed", percent), of("truncated", percent), of("tokens", short),
-      h("td", {}, a(to(`r/${r}/episodes`, { stage: "train", step: found.step, seat, sort: "reward" }), "worst")));
+    const of = (/** @type {string} */ name, /** @type {(value: any) => string} */ text) =>
+      num(text(share(both(sums, name), both(sums, "turns"))), muted(` (${text(share(both(old, name), both(old, "turns")))})`));
+    return h("tr", { "data-seat": seat }, td(say(seat)), of("reward", fixed), of("malformed", percent), of("truncated", percent), of("tokens", short),
+      td(a(to(`r/${r}/episodes`, { stage: "train", step: found.step, seat, sort: "reward" }), "worst")));
   });
-  return h("div", { class: "card scroll" }, h("h3", {}, "Seats"), h("table", {},
-    h("thead", {}, h("tr", {}, h("th", {}, "seat"), ["reward", "malformed", "truncated", "reply tokens"].map((name) => h("th", { class: "n" }, name)), h("th"))),
-    h("tbody", {}, rows)), found.before && h("p", { class: "muted" }, `In parentheses: step ${found.earlier[1]}.`));
+  return sheet(h("h3", {}, "Seats"), table([word("seat"), "reward", word("malformed"), "truncated", "reply tokens", ""], rows), found.before && remark(`In parentheses: step ${found.earlier[1]}.`));
 }
 
 /**
@@ -115,14 +115,12 @@ function seats(found, r) {
  */
 function tasks(found, r) {
   const mean = (/** @type {any} */ of) => (of.episodes > 0 ? fixed(of.score / of.episodes, 2) : "–");
-  const rows = found.tasks.slice(0, 30).map((/** @type {any} */ of) => {
+  const cells = (/** @type {any} */ of) => [`${of.now.solved} of ${of.now.episodes}`, mean(of.now), mean(of.before)];
+  const rows = folded(found.tasks, (/** @type {any} */ of) => cells(of).join(), (of, more) => {
     const id = of.task.slice(of.task.indexOf("/") + 1);
-    return h("tr", { class: "row" }, h("td", {}, h("a", { class: "open", href: to(`r/${r}/episodes`, { stage: "train", step: found.step, task: id }) }, foreign(id, "plain"))),
-      h("td", { class: "n" }, `${of.now.solved} of ${of.now.episodes}`), h("td", { class: "n" }, mean(of.now)), h("td", { class: "n muted" }, mean(of.before)));
+    return h("tr", { class: "row" }, td(h("a", { class: "open", href: to(`r/${r}/episodes`, { stage: "train", step: found.step, task: id }) }, say(id)), " ", more), cells(of).map((text) => num(text)));
   });
-  return h("div", { class: "card scroll" }, h("h3", {}, "Tasks"), h("table", {},
-    h("thead", {}, h("tr", {}, h("th", {}, "task"), ["solved", "score", "in earlier steps"].map((name) => h("th", { class: "n" }, name)))),
-    h("tbody", {}, rows)), found.of > rows.length && h("p", { class: "muted" }, `${rows.length} of ${count(found.of)} tasks.`));
+  return sheet(h("h3", {}, "Tasks"), table(["task", "solved", "score", "in earlier steps"], rows), found.of > found.tasks.length && remark(`${found.tasks.length} of ${count(found.of)} tasks.`));
 }
 
 /**
@@ -136,11 +134,9 @@ export async function page(root, at) {
   const last = run.run.step;
   const step = Number(at.query.get("step") ?? last);
   const go = (/** @type {number} */ next) => (location.hash = to(`r/${r}/step`, { step: Math.min(Math.max(next, 1), last) }));
-  const field = /** @type {HTMLInputElement} */ (h("input", { type: "number", min: 1, max: last, value: step, onchange: () => go(Number(field.value)) }));
   const title = `Step ${step} of ${run.run.name}`;
   const keys = { "[": () => go(step - 1), "]": () => go(step + 1) };
-  const head = [h("h1", {}, title), h("div", { class: "bar" }, h("label", {}, "step", field),
-    h("button", { onclick: () => go(step - 1), "aria-label": "previous step" }, "←"), h("button", { onclick: () => go(step + 1), "aria-label": "next step" }, "→"),
+  const head = [h("h1", {}, title), h("div", { class: "bar" }, stepper(step, step, last, go),
     a(to(`r/${r}/episodes`, { stage: "train", step }), "episodes"), a(to(`r/${r}/groups`, { step }), "groups"), a(to(`r/${r}/timeline`, { step }), "timeline"))];
   const found = await get(`runs/${r}/steps/${step}`).catch((/** @type {Error} */ error) => error);
   if (found instanceof Error) {
@@ -154,23 +150,22 @@ export async function page(root, at) {
   const row = (/** @type {any} */ of) => {
     const values = series.columns[of.name].slice(Math.max(0, here - 3 * BEFORE), here + 1);
     const steps = series.steps.slice(Math.max(0, here - 3 * BEFORE), here + 1);
-    return h("tr", {}, h("td", { class: "mono" }, a(to(`r/${r}/metrics`, { q: of.name }), of.name), of.update && h("span", { class: "muted" }, ` of step ${of.step}`)),
-      h("td", { class: "n" }, short(of.value)), h("td", { class: "n muted" }, short(of.usual)), h("td", { class: "n" }, signed(of.distance, 0)), h("td", {}, spark(steps, values)));
+    return h("tr", {}, h("td", { class: "mono" }, a(to(`r/${r}/metrics`, { q: of.name }), of.name), of.update && muted(` of step ${of.step}`)),
+      num(short(of.value)), num(muted(short(of.usual))), num(signed(of.distance, 0)), td(spark(steps, values)));
   };
   fill(root, head,
-    h("div", { class: "card" }, h("p", {}, "score ", h("b", { "data-step-score": step }, fixed(share(found.now.score, found.now.episodes))),
+    h("div", { class: "card" }, change && h("p", { class: "answer" }, h("b", {}, say(change.answer))), h("p", {}, "score ", h("b", { "data-step-score": step }, fixed(share(found.now.score, found.now.episodes))),
       change && [" = ", fixed(change.before), ` in step ${earlier[1]} `, adds(change.by),
         change.interval && ` (95 % interval ${signed(change.interval[0])} to ${signed(change.interval[1])}, tasks drawn anew)`],
       earlier && earlier[0] < earlier[1] && `; mean of steps ${earlier.join(" to ")}: ${fixed(found.usual)}`,
       `; ${count(found.now.solved)} of ${plural(found.now.episodes, "episode")} solved`),
-    found.text.length > 0 && h("ul", { class: "reasons" }, found.text.map((/** @type {string} */ text) => h("li", {}, foreign(text, "plain")))),
+    found.text.length > 0 && h("ul", { class: "reasons" }, found.text.map((/** @type {string} */ text) => h("li", {}, say(text)))),
     by && h("p", { class: "muted", "data-estimator": "" }, `Advantages: “${by.estimator}”, computed on ${by.device ?? "the CPU"}${by.kernel ? ` by the kernel ${by.kernel}` : ""}.`)),
     change && parts(found, r),
     h("div", { class: "cols" }, seats(found, r), tasks(found, r)),
     h("h2", {}, "Metrics that are unlike the steps before"),
-    far.length > 0 ? h("div", { class: "card scroll" }, h("table", {},
-      h("thead", {}, h("tr", {}, h("th", {}, "metric"), ["value", "median before", "distance"].map((name) => h("th", { class: "n" }, name)), h("th"))), h("tbody", {}, far.map(row))),
-    h("p", { class: "muted" }, "Distance is in units of the usual distance from the median of 10 steps. Metrics of an update are those of the step before: its weights played this step."))
-      : h("p", { class: "muted" }, here < 3 ? "Too few steps before." : "None."));
+    far.length > 0 ? sheet(table(["metric", "value", "median before", "distance", ""], far.map(row)),
+    remark("Distance is in units of the usual distance from the median of 10 steps. Metrics of an update are those of the step before: its weights played this step."))
+      : remark(here < 3 ? "Too few steps before." : "None."));
   return { title, keys };
 }

@@ -1,6 +1,6 @@
 // Where the time of a run goes: its steps as bars, one step as lanes.
 
-import { h, svg, fill, foreign } from "./dom.js";
+import { h, svg, fill, foreign, num, td, muted, remark, sheet, table, stepper } from "./dom.js";
 import { get, isOffline, to } from "./data.js";
 import { count, duration, fixed, percent } from "./format.js";
 
@@ -182,20 +182,19 @@ export async function page(root, at) {
   const trace = h("a", { href: `api/runs/${r}/trace/${step.step}`, download: `step-${step.step}.trace.json` }, "save for Perfetto");
   fill(root,
     h("h1", {}, title),
-    h("div", { class: "card scroll" }, legend(PARTS), bars(found.steps, step.step, go)),
-    found.of > found.steps.length && h("p", { class: "muted" }, `The last ${count(found.steps.length)} of ${count(found.of)} steps.`),
-    h("div", { class: "bar section" }, h("h2", {}, `Step ${step.step}`), h("span", { class: "muted" }, duration(seconds)),
-      h("button", { onclick: () => go(step.step - 1), "aria-label": "previous step" }, "←"), h("button", { onclick: () => go(step.step + 1), "aria-label": "next step" }, "→"),
+    sheet(legend(PARTS), bars(found.steps, step.step, go)),
+    found.of > found.steps.length && remark(`The last ${count(found.steps.length)} of ${count(found.of)} steps.`),
+    h("div", { class: "bar section" }, h("h2", {}, `Step ${step.step}`), muted(duration(seconds)),
+      stepper(step.step, step.step, last, go),
       h("span", { class: "end" }, !isOffline() && trace)),
-    h("div", { class: "card scroll" }, drawn),
-    machines.labels.length > 0 && h("p", { class: "muted" }, `${machines.labels.join("; ")}.`),
+    sheet(drawn),
+    machines.labels.length > 0 && remark(`${machines.labels.join("; ")}.`),
     h("div", { class: "cols" },
-      h("div", { class: "card scroll" }, h("h3", {}, "Parts"), h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "part"), h("th", { class: "n" }, "seconds"), h("th", { class: "n" }, "share"))),
-        h("tbody", {}, [...sums].map(([name, lasts]) => h("tr", { "data-part": name }, h("td", {}, name), h("td", { class: "n" }, fixed(lasts)), h("td", { class: "n" }, percent(lasts / (seconds || 1)))))))),
-      flight && h("div", { class: "card scroll" }, h("h3", {}, "Seats in the rollout"), h("table", {},
-        h("thead", {}, h("tr", {}, h("th", {}, "seat"), ["turns", "mean s", "waited s", "most at once", "busy"].map((name) => h("th", { class: "n" }, name)))),
-        h("tbody", {}, flight.rows.map((row) => h("tr", {}, h("td", {}, foreign(row.seat)), h("td", { class: "n" }, count(row.turns)), h("td", { class: "n" }, fixed(row.sum / row.turns)), h("td", { class: "n" }, fixed(row.waited)), h("td", { class: "n" }, row.most),
-          h("td", { class: "n" }, percent(row.busy / (rollout[3] || 1))))))),
-        h("p", { class: "muted" }, "From the moment a seat is asked until its reply is there, on average; waited: of it, until the engine began, above the filled area; busy: the share of the rollout in which a request of the seat runs or waits."))));
+      sheet(h("h3", {}, "Parts"), table(["part", "seconds", "share"],
+        [...sums].map(([name, lasts]) => h("tr", { "data-part": name }, td(name), num(fixed(lasts)), num(percent(lasts / (seconds || 1))))))),
+      flight && sheet(h("h3", {}, "Seats in the rollout"), table(["seat", "turns", "mean s", "waited s", "most at once", "busy"],
+        flight.rows.map((row) => h("tr", {}, td(foreign(row.seat)), num(count(row.turns)), num(fixed(row.sum / row.turns)), num(fixed(row.waited)), num(row.most),
+          num(percent(row.busy / (rollout[3] || 1)))))),
+        remark("From the moment a seat is asked until its reply is there, on average; waited: of it, until the engine began, above the filled area; busy: the share of the rollout in which a request of the seat runs or waits."))));
   return { title, keys: { "[": () => go(step.step - 1), "]": () => go(step.step + 1) } };
 }

@@ -1,6 +1,6 @@
 // One turn in tokens, colored by a quantity of each.
 
-import { h, fill, a, foreign } from "./dom.js";
+import { h, fill, a, foreign, muted, remark, say } from "./dom.js";
 import { get, to } from "./data.js";
 import { count, fixed, minus, plural, signed, turnPath } from "./format.js";
 
@@ -63,7 +63,7 @@ function word(of, i) {
  * @param {string | null} text
  */
 function fact(label, text) {
-  return text !== null && h("span", {}, h("span", { class: "muted" }, `${label} `), h("b", {}, text));
+  return text !== null && h("span", {}, muted(`${label} `), h("b", {}, text));
 }
 
 /** @param {number | null | undefined} value */
@@ -91,7 +91,7 @@ function describe(turn, i) {
     clipped = `${out ? "clipped" : "not clipped"}: ${fixed(low, 2)} to ${fixed(high, 2)}`;
   }
   return [
-    h("span", {}, h("span", { class: "muted" }, `token ${i} `), h("b", {}, "“", word(of, i), "”")),
+    h("span", {}, muted(`token ${i} `), h("b", {}, "“", word(of, i), "”")),
     fact("id", String(of.ids[i])),
     fact("p", Math.exp(logprob).toPrecision(3)),
     fact("log-prob", fixed(logprob)),
@@ -100,7 +100,7 @@ function describe(turn, i) {
     fact("reference", tiny(of.reference?.[i])),
     fact("A", advantage === undefined ? null : signed(advantage)),
     fact("ratio", ratio === null ? null : fixed(ratio) + (clipped ? ` (${clipped})` : "")),
-    of.top && h("span", { class: "instead" }, h("span", { class: "muted" }, "likeliest "), of.top[i].flatMap((/** @type {any} */ [text, logprob, id], /** @type {number} */ k) =>
+    of.top && h("span", { class: "instead" }, muted("likeliest "), of.top[i].flatMap((/** @type {any} */ [text, logprob, id], /** @type {number} */ k) =>
       [k > 0 && ", ", h("span", {}, "“", text ? foreign(text) : String(id), "” ", h("b", {}, Math.exp(logprob).toFixed(3)))])),
   ];
 }
@@ -134,7 +134,7 @@ export async function page(root, at) {
   const tokens = of.ids.map((/** @type {number} */ _, /** @type {number} */ i) =>
     h("span", { id: `token-${i}`, role: "option", "aria-selected": "false", onclick: () => select(i), onpointerenter: () => current < 0 && fill(panel, ...describe(turn, i)) }, word(of, i)));
   const list = h("div", { class: "tokens card", role: "listbox", tabindex: 0, "aria-label": "sampled tokens", onkeydown: key }, tokens);
-  const panel = h("div", { class: "card line token-facts", role: "status" }, h("span", { class: "muted" }, "Point at a token, or move with the arrow keys."));
+  const panel = h("div", { class: "card line token-facts", role: "status" }, muted("Point at a token, or move with the arrow keys."));
   const legend = h("span", { class: "line muted" });
   const choice = /** @type {HTMLSelectElement} */ (h("select", { onchange: () => color(/** @type {Quantity} */ (choice.value)) },
     names.map((name) => h("option", { value: name, selected: name === shown }, QUANTITIES[name].label))));
@@ -189,19 +189,19 @@ export async function page(root, at) {
     if (to_turn >= 0 && to_turn < turn.turns) location.hash = to(`r/${r}/tokens/${stage}/${step}/${n}/${to_turn}`, { color: shown });
   };
   fill(root,
-    h("div", { class: "line" }, h("h1", {}, `Turn ${turnPath(turn.path)} of `, a(to(`r/${r}/episode/${stage}/${step}/${n}`), foreign(turn.name, "plain"))),
-      h("span", { class: "muted" }, `${turn.seat}, ${turn.policy} v${turn.version}, temperature ${fixed(turn.temperature, 1)}, ${turn.finish}`)),
-    turn.error && h("p", { class: "bad" }, "! malformed: ", foreign(turn.error, "plain")),
-    !turn.words && h("p", { class: "muted" }, "The run has no tokenizer of this policy: tokens are shown as ids."),
-    turn.sample && !of.entropy && h("p", { class: "muted" }, `Entropies and ratios are recorded in step 1 and in every step that is a multiple of record.tokens_every (${turn.tokens_every ?? 10}); not in this one.`),
-    h("section", {}, h("div", { class: "bar section" }, h("h2", {}, "Prompt"), h("span", { class: "muted" }, plural(turn.prompt_tokens, "token")),
-      turn.shared && h("span", { class: "muted" }, `the first ${count(turn.shared.tokens)} as turn ${turnPath(turn.shared.path)} had them `, h("button", { class: "link", onclick: all }, "show"))),
+    h("div", { class: "line" }, h("h1", {}, `Turn ${turnPath(turn.path)} of `, a(to(`r/${r}/episode/${stage}/${step}/${n}`), say(turn.name))),
+      muted(`${turn.seat}, ${turn.policy} v${turn.version}, temperature ${fixed(turn.temperature, 1)}, ${turn.finish}`)),
+    turn.error && h("p", { class: "bad" }, "! malformed: ", say(turn.error)),
+    !turn.words && remark("The run has no tokenizer of this policy: tokens are shown as ids."),
+    turn.sample && !of.entropy && remark(`Entropies and ratios are recorded in step 1 and in every step that is a multiple of record.tokens_every (${turn.tokens_every ?? 10}); not in this one.`),
+    h("section", {}, h("div", { class: "bar section" }, h("h2", {}, "Prompt"), muted(plural(turn.prompt_tokens, "token")),
+      turn.shared && muted(`the first ${count(turn.shared.tokens)} as turn ${turnPath(turn.shared.path)} had them `, h("button", { class: "link", onclick: all }, "show"))),
       h("details", { open: fresh <= 400 }, h("summary", {}, `${plural(fresh, "token")} shown`), prompt)),
     h("section", {}, h("div", { class: "bar section" }, h("h2", {}, "Sampled"),
-      h("span", { class: "muted" }, `${plural(of.ids.length, "token")}, sum of log-probs ${fixed(sum, 2)}, perplexity ${fixed(Math.exp(-sum / Math.max(of.ids.length, 1)), 2)}`),
+      muted(`${plural(of.ids.length, "token")}, sum of log-probs ${fixed(sum, 2)}, perplexity ${fixed(Math.exp(-sum / Math.max(of.ids.length, 1)), 2)}`),
       h("label", { class: "end" }, "color", choice)),
       h("p", { class: "line" }, legend, meaning), panel, list),
-    stage === "train" && !of.top && h("p", { class: "muted" }, "The likeliest tokens beside the sampled ones: ",
+    stage === "train" && !of.top && remark("The likeliest tokens beside the sampled ones: ",
       foreign(`maverl replay RUN ${turn.name} --top 5 --out RUN/samples/step-${step.padStart(6, "0")}.top-${n}.json`), ", then load this page again."),
     h("section", {}, h("h2", {}, "Least sure"), h("p", { class: "line" }, surprising.map((/** @type {number[]} */ [value, i]) =>
       h("button", { onclick: () => { select(i); list.focus(); } }, word(of, i), ` ${fixed(value, 2)}`)))));

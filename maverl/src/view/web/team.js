@@ -1,8 +1,50 @@
 // The team of a run: who fails, who is rewarded, who is waited for, and what each seat replies.
 
-import { h, a, foreign } from "./dom.js";
+import { h, a, foreign, num, td, muted, remark, sheet, table, word, sentences } from "./dom.js";
 import { to } from "./data.js";
 import { fixed, percent, plural } from "./format.js";
+
+/** @param {number} part @param {number} whole */
+const share = (part, whole) => (whole > 0 ? part / whole : null);
+/** @param {any} sums @param {string} name */
+const mean = (sums, name) => (sums ? share(sums[name], sums.turns) : null);
+
+/**
+ * What is shown of the seats over the last steps.
+ * @param {any} team
+ * @param {string[]} seats
+ */
+function facts({ late, times }, seats) {
+  const known = seats.filter((seat) => late.seats[seat]);
+  const busy = (/** @type {string} */ seat) => (times ? share(times.seats[seat]?.alone ?? 0, times.seconds) : null);
+  const slowest = known.reduce((/** @type {string | null} */ best, seat) => ((busy(seat) ?? 0) > (best === null ? 0 : (busy(best) ?? 0)) ? seat : best), null);
+  return { known, busy, slowest };
+}
+
+/**
+ * The answers in one look: who is the bottleneck in quality and in time, and if a reward is hacked.
+ * @param {any} team
+ * @param {any} lost
+ * @param {string[]} seats
+ */
+export function brief(team, lost, seats) {
+  const { late, times } = team;
+  if (!late || late.episodes === 0) return null;
+  const { known, busy, slowest } = facts(team, seats);
+  const parts = (/** @type {string} */ seat) => [mean(late.seats[seat].solved, "parts"), mean(late.seats[seat].unsolved, "parts")];
+  const rewarded = known.some((seat) => parts(seat).every((part) => part !== null) && parts(seat).some((part) => part !== 0));
+  const hacked = known.flatMap((seat) => {
+    const [yes, no] = parts(seat);
+    return yes !== null && no !== null && no > 0.05 && no >= yes - 0.02
+      ? [`Reward: that of ${seat} may be hacked. From reward parts it earns ${fixed(no, 2)} a turn where the task is not solved, ${fixed(yes, 2)} where it is.`] : [];
+  });
+  return h("section", { class: "card brief" }, h("h3", {}, `In short, steps ${late.steps.join(" to ")}`), sentences([
+    lost?.text,
+    times && slowest && `Time: ${slowest} is the bottleneck. Only its requests are open in ${percent(busy(slowest))} of the rollout, while all others wait.`,
+    ...hacked,
+    hacked.length === 0 && rewarded && "Reward: none seems hacked. No seat earns more than 0.05 from reward parts where the task is not solved, and as much as where it is.",
+  ].filter(Boolean)), remark("Lost at a seat: its reply is malformed or truncated, or else the first that no solved episode of the task goes on from."));
+}
 
 /**
  * Who fails, who is rewarded without a solved task, and who the others wait for.
@@ -14,48 +56,29 @@ import { fixed, percent, plural } from "./format.js";
 export function weak(team, lost, seats, r) {
   const { late, early, times } = team;
   if (!late || late.episodes === 0) return null;
-  const known = seats.filter((seat) => late.seats[seat]);
-  const share = (/** @type {number} */ part, /** @type {number} */ whole) => (whole > 0 ? part / whole : null);
-  const unsolved = late.episodes - late.solved;
-  const failed = (/** @type {string} */ seat) => share(late.seats[seat].unsolved.failed, unsolved);
-  const busy = (/** @type {string} */ seat) => (times ? share(times.seats[seat]?.alone ?? 0, times.seconds) : null);
-  const most = (/** @type {(seat: string) => number | null} */ of) => known.reduce((/** @type {string | null} */ best, seat) => ((of(seat) ?? 0) > (best === null ? 0 : (of(best) ?? 0)) ? seat : best), null);
-  const mean = (/** @type {any} */ sums, /** @type {string} */ name) => (sums ? share(sums[name], sums.turns) : null);
+  const { known, busy, slowest } = facts(team, seats);
   const losing = (/** @type {string} */ seat) => (lost?.unsolved > 0 ? (lost.seats[seat] ?? 0) / lost.unsolved : null);
-  const [worst, slowest] = [lost?.seat, most(busy)];
   const tokens = known.reduce((sum, seat) => sum + late.seats[seat].solved.tokens + late.seats[seat].unsolved.tokens, 0);
-  const cell = (/** @type {number | null} */ value, /** @type {(value: any) => string} */ text, strong = false) => h("td", { class: "n" }, strong ? h("b", { class: "bad" }, text(value)) : text(value));
+  const cell = (/** @type {number | null} */ value, strong = false) => num(strong ? h("b", { class: "bad" }, percent(value)) : percent(value));
   const pair = (/** @type {any} */ sums, /** @type {any} */ before, /** @type {string} */ name) =>
-    h("td", { class: "n" }, fixed(mean(sums, name), 2), before && h("span", { class: "muted" }, ` (${fixed(mean(before, name), 2)})`));
+    num(fixed(mean(sums, name), 2), before && muted(` (${fixed(mean(before, name), 2)})`));
   const rows = known.map((seat) => {
-    const [sums, old] = [late.seats[seat], early?.seats[seat]];
-    return h("tr", { "data-team": seat }, h("td", {}, a(to(`r/${r}/episodes`, { stage: "train", step: late.steps.join(".."), seat, solved: 0, sort: "-reward" }), seat)),
-      cell(losing(seat), percent, seat === worst), cell(failed(seat), percent), pair(sums.solved, old?.solved, "reward"), pair(sums.unsolved, old?.unsolved, "reward"),
-      pair(sums.solved, old?.solved, "parts"), pair(sums.unsolved, old?.unsolved, "parts"),
-      cell(share(sums.solved.tokens + sums.unsolved.tokens, tokens), percent), times && cell(share(times.seats[seat]?.busy ?? 0, times.seconds), percent), times && cell(busy(seat), percent, seat === slowest), times && cell(share(times.seats[seat]?.waited ?? 0, times.seats[seat]?.open ?? 0), percent));
+    const [sums, old, time] = [late.seats[seat], early?.seats[seat], times?.seats[seat]];
+    return h("tr", { "data-team": seat }, td(a(to(`r/${r}/episodes`, { stage: "train", step: late.steps.join(".."), seat, solved: 0, sort: "-reward" }), seat)),
+      cell(losing(seat), seat === lost?.seat), cell(share(sums.unsolved.failed, late.episodes - late.solved)),
+      ["reward", "parts"].flatMap((name) => ["solved", "unsolved"].map((outcome) => pair(sums[outcome], old?.[outcome], name))),
+      cell(share(sums.solved.tokens + sums.unsolved.tokens, tokens)),
+      times && [cell(share(time?.busy ?? 0, times.seconds)), cell(busy(seat), seat === slowest), cell(share(time?.waited ?? 0, time?.open ?? 0))]);
   });
-  const parts = (/** @type {string} */ seat) => [mean(late.seats[seat].solved, "parts"), mean(late.seats[seat].unsolved, "parts")];
-  const rewarded = known.some((seat) => parts(seat).every((part) => part !== null) && parts(seat).some((part) => part !== 0));
-  const hacked = known.flatMap((seat) => {
-    const [yes, no] = parts(seat);
-    return yes !== null && no !== null && no > 0.05 && no >= yes - 0.02
-      ? [`${seat} may have a hacked reward: from reward parts it earns ${fixed(no, 2)} where the task is not solved, ${fixed(yes, 2)} where it is.`] : [];
-  });
-  const says = [
-    lost?.text,
-    times && slowest && `Time: ${slowest} is the bottleneck. Only its requests are open in ${percent(busy(slowest))} of the rollout, while all others wait.`,
-    ...hacked,
-    hacked.length === 0 && rewarded && "Reward parts do not suggest a hacked reward: no seat earns more than 0.05 from them where the task is not solved, and as much as where it is.",
-  ].filter(Boolean);
-  return h("section", {}, h("h2", {}, "Bottlenecks: where it fails, who is rewarded, who is waited for"), h("div", { class: "card scroll" },
-    says.length > 0 && h("ul", { class: "reasons" }, says.map((text) => h("li", {}, foreign(/** @type {string} */ (text), "plain")))),
-    h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "seat"), [
-      ["lost", "of the unsolved episodes, at its reply"], ["malformed", "reply of it in unsolved episodes"], ["reward", "a turn, if solved"], ["reward", "if not solved"],
-      ["parts", "reward but score, if solved"], ["parts", "if not solved"], ["tokens", "of all sampled"],
-      ...(times ? [["busy", "of the rollout, a request open"], ["alone", "only its requests open"], ["waited", "of its time, for the engine"]] : [])].map(([name, note]) => h("th", { class: "n" }, name, h("small", {}, note))))),
-      h("tbody", {}, rows))),
-  h("p", { class: "muted" }, `Steps ${late.steps.join(" to ")}`, early && `, in parentheses steps ${early.steps.join(" to ")}`,
-    ". Lost: the reply is malformed or truncated, or the last solved episode of the task goes on otherwise from there. Bold: the bottleneck."));
+  /** @type {[import("./dom.js").Child, string][]} */
+  const columns = [
+    [word("lost"), "of the unsolved episodes, at its reply"], [word("malformed"), "reply of it in unsolved episodes"], ["reward", "a turn, if solved"], ["reward", "if not solved"],
+    [word("parts"), "reward but score, if solved"], ["parts", "if not solved"], ["tokens", "of all sampled"]];
+  if (times) columns.push(["busy", "of the rollout, a request open"], ["alone", "only its requests open"], ["waited", "of its time, for the engine"]);
+  return h("section", {}, h("h2", {}, "Bottlenecks: where it fails, who is rewarded, who is waited for"), sheet(
+    table([word("seat"), ...columns.map(([name, about]) => h("th", { class: "n" }, name, h("small", {}, about)))], rows)),
+  remark(`Steps ${late.steps.join(" to ")}`, early && `, in parentheses steps ${early.steps.join(" to ")}`,
+    ". Bold: the bottleneck."));
 }
 
 /** Share of the replies of a seat that its listed lines must have: a seat whose replies are all unlike decides nothing by them. */
@@ -79,7 +102,7 @@ export function said(found, seats, r) {
   });
   if (few.length === 0) return null;
   const cell = (/** @type {any} */ of, /** @type {any} */ line, /** @type {string} */ outcome) =>
-    h("td", { class: "n" }, percent(part(line.late, of.late, outcome)), early && h("span", { class: "muted" }, ` (${percent(part(line.early, of.early, outcome))})`));
+    num(percent(part(line.late, of.late, outcome)), early && muted(` (${percent(part(line.early, of.early, outcome))})`));
   const says = few.flatMap((seat) => {
     const of = found.seats[seat];
     const [first] = of.lines;
@@ -90,9 +113,9 @@ export function said(found, seats, r) {
       early && ` (steps ${early.join(" to ")}: ${before.map((share) => percent(share)).join(" and ")})`, ": its reply does not tell right from wrong.")];
   });
   const rows = few.flatMap((seat) => found.seats[seat].lines.map((/** @type {any} */ line, /** @type {number} */ i) => h("tr", { "data-said": seat },
-    h("td", {}, i === 0 && a(to(`r/${r}/episodes`, { stage: "train", step: late.join(".."), seat, solved: 0 }), seat)), h("td", {}, line.text === "" ? h("span", { class: "muted" }, "nothing") : foreign(line.text)),
+    td(i === 0 && a(to(`r/${r}/episodes`, { stage: "train", step: late.join(".."), seat, solved: 0 }), seat)), td(line.text === "" ? muted("nothing") : foreign(line.text)),
     cell(found.seats[seat], line, "solved"), cell(found.seats[seat], line, "unsolved"))));
-  return h("section", {}, h("h2", {}, "What they reply"), h("div", { class: "card scroll" }, says.length > 0 && h("ul", { class: "reasons" }, says),
-    h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "seat"), h("th", {}, "last line of the reply"), ["if solved", "if not"].map((name) => h("th", { class: "n" }, name)))), h("tbody", {}, rows))),
-  h("p", { class: "muted" }, `Shares of the turns in steps ${late.join(" to ")}`, early && `, in parentheses ${early.join(" to ")}`, `. ${found.unreadable > 0 ? `${plural(found.unreadable, "episode")} cannot be read. ` : ""}Seats whose replies are mostly unlike are not listed.`));
+  return h("section", {}, h("h2", {}, "What they reply"), sheet(says.length > 0 && h("ul", { class: "reasons" }, says),
+    table([word("seat"), "last line of the reply", "if solved", "if not"], rows, 2)),
+  remark(`Shares of the turns in steps ${late.join(" to ")}`, early && `, in parentheses ${early.join(" to ")}`, `. ${found.unreadable > 0 ? `${plural(found.unreadable, "episode")} cannot be read. ` : ""}Seats whose replies are mostly unlike are not listed.`));
 }
