@@ -1,5 +1,5 @@
 //! Objects of JSON. `serde_json::json!` expands each key to an insertion, the check of its value, and the drop of what was
-//! there; `object!` makes an array of the values, and one function makes the object.
+//! there; `object!` makes an array of references, and one function makes the object.
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -7,24 +7,33 @@ use serde_json::{Map, Value};
 /// Makes an object of JSON: `object!({ "key": value, .. })`.
 macro_rules! object {
     ({ $($key:tt : $value:expr),* $(,)? }) => {
-        $crate::view::object::object(&mut [$(($key, $crate::view::object::value(&$value))),*])
+        $crate::view::object::object(&[$(($key, &$value as &dyn $crate::view::object::Part)),*])
     };
 }
 
+/// Value of a field. Without the type of the value, an object is made by one function for all types.
+pub(super) trait Part {
+    /// Returns the value as JSON.
+    fn json(&self) -> Value;
+}
+
+impl<T: Serialize> Part for T {
+    #[inline(never)]
+    fn json(&self) -> Value {
+        value(self)
+    }
+}
+
 /// Returns the JSON of a value; null if it has none, as a map whose keys are no text.
-#[inline(never)]
 pub(super) fn value<T: Serialize + ?Sized>(of: &T) -> Value {
     serde_json::to_value(of).unwrap_or_default()
 }
 
-/// Returns an object of keys and values, which it takes.
+/// Returns an object of keys and values.
 #[inline(never)]
-pub(super) fn object(parts: &mut [(&str, Value)]) -> Value {
-    let mut map = Map::with_capacity(parts.len());
-    for (key, value) in parts {
-        map.insert((*key).to_owned(), value.take());
-    }
-    Value::Object(map)
+pub(super) fn object(parts: &[(&str, &dyn Part)]) -> Value {
+    let parts = parts.iter().map(|(key, value)| ((*key).to_owned(), value.json()));
+    Value::Object(parts.collect::<Map<String, Value>>())
 }
 
 #[cfg(test)]

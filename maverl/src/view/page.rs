@@ -104,6 +104,16 @@ struct Blocks {
     of: usize,
 }
 
+impl Blocks {
+    /// Removes the last lines of replies of a run; the numbers stay.
+    fn forget_replies(&mut self, r: usize) {
+        let all = self.blocks.entry("all".to_owned()).or_default();
+        let replies = all.get_mut(&format!("runs/{r}/replies"));
+        let seats = replies.and_then(|replies| replies.get_mut("seats"));
+        seats.into_iter().for_each(|seats| *seats = object!({}));
+    }
+}
+
 impl Viewer {
     /// Writes all runs into one page, or into a directory if the path does not end with `.html`.
     ///
@@ -182,11 +192,7 @@ impl Viewer {
         };
         let (rows, of) = chosen;
         if rows.is_empty() {
-            let all = blocks.blocks.entry("all".to_owned()).or_default();
-            let replies = all.get_mut(&format!("runs/{r}/replies"));
-            // Last lines of replies; the numbers stay.
-            let seats = replies.and_then(|replies| replies.get_mut("seats"));
-            seats.into_iter().for_each(|seats| *seats = object!({}));
+            blocks.forget_replies(r);
         }
         blocks.episodes += rows.len();
         blocks.of += of;
@@ -200,12 +206,8 @@ impl Viewer {
             self.add(blocks, &format!("{r}-{step}"), &run.name, &path)?;
         }
         for step in groups.iter().map(|(step, _)| *step).collect::<BTreeSet<u64>>() {
-            self.add(
-                blocks,
-                &format!("{r}-{step}"),
-                &run.name,
-                &format!("runs/{r}/groups/{step}"),
-            )?;
+            let path = format!("runs/{r}/groups/{step}");
+            self.add(blocks, &format!("{r}-{step}"), &run.name, &path)?;
             if run.path().join(format!("clock/step-{step:06}.jsonl.zst")).is_file() {
                 let path = format!("runs/{r}/clock/{step}");
                 self.add(blocks, &format!("{r}-{step}"), &run.name, &path)?;

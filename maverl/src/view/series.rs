@@ -91,7 +91,7 @@ impl Series {
             .map(|(name, values)| (name.clone(), column(values).into()))
             .collect();
         object!({
-            "steps": self.steps[first..end], "columns": columns, "next": self.steps.get(end),
+            "steps": &self.steps[first..end], "columns": columns, "next": self.steps.get(end),
         })
     }
 }

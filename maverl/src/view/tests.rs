@@ -34,6 +34,7 @@ mod large;
 mod numbers;
 mod pages;
 mod team;
+mod types;
 mod visits;
 mod words;
 

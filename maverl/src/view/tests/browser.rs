@@ -259,7 +259,7 @@ impl Browser {
             "Page.captureScreenshot",
             match format {
                 "png" => json!({ "format": "png" }),
-                format => json!({ "format": format, "quality": 70 }),
+                format => json!({ "format": format, "quality": 45 }),
             },
         );
         let data = shot["data"].as_str().unwrap();

@@ -65,7 +65,7 @@ export class Chart {
     /** @type {SVGElement[]} */
     this.dots = [];
     this.legend = h("div", { class: "legend" });
-    this.plot = h("div", { class: "plot" });
+    this.plot = h("div", { class: "plot", title: spec.onstep && "click: what changed in this step" });
     this.table = h("div", { class: "chart-table", hidden: true });
     const tools = h(
       "span",
@@ -242,7 +242,7 @@ export class Chart {
         h("span", { class: "entry" }, swatch(i, line.points), h("span", { class: "entry-name" }, line.name), " ",
           h("b", {}, short(values[i]))),
       ),
-      step !== null && h("span", { class: "entry muted" }, this.spec.axis ? `${short(step)} ${this.spec.axis}` : `step ${step}${this.spec.onstep ? ", click: what changed" : ""}`),
+      step !== null && h("span", { class: "entry muted" }, this.spec.axis ? `${short(step)} ${this.spec.axis}` : `step ${step}`),
     );
     if (!this.cross) return;
     const visible = step !== null && places.some((at) => at >= 0);

@@ -97,7 +97,7 @@ const SORTS = {
   reward: { label: "mean reward", of: (/** @type {any} */ of) => of.reward, text: fixed, first: "has the highest mean reward" },
   deviation: { label: "deviation", of: (/** @type {any} */ of) => of.group?.deviation ?? 0, text: fixed, first: "has the largest deviation" },
   advantages: { label: "sum of |A|", of: (/** @type {any} */ of) => of.advantages, text: (/** @type {number} */ v) => fixed(v, 2), first: "taught the most" },
-  share: { label: "of the step", of: (/** @type {any} */ of) => of.share, text: percent, first: "is the largest part of its step" },
+  share: { label: "part of the step", of: (/** @type {any} */ of) => of.share, text: percent, first: "is the largest part of its step" },
 };
 
 /** @typedef {keyof typeof SORTS} Sort */
@@ -119,7 +119,7 @@ function winner(lines, sort, second, link) {
   const why = sort === "advantages" && "Where rewards take two values, equal sizes and equal shares of solved give equal sums. ";
   return h("p", { class: "answer" }, lead, `, ${value(sort)}`,
     ties.length === 1 ? next && `; the next one has ${SORTS[sort].text(SORTS[sort].of(next))}. ` : `, as ${plural(ties.length - 1, "other")}. `,
-    ties.length > 1 && [still > 1 ? `By the second quantity, ${value(second)}, ${still} of them tie, too. ` : `Among these ${ties.length} it is first by ${value(second)}. `, why]);
+    ties.length > 1 && [still > 1 ? `${still} of them tie, too, by the ${value(second)}. ` : `Among these ${ties.length} it has the largest ${SORTS[second].label}, ${SORTS[second].text(SORTS[second].of(first))}. `, why]);
 }
 
 /**

@@ -94,7 +94,7 @@ function parts({ change, step, earlier }, r) {
 
 /**
  * Seats of the step and of the step before.
- * @param {any} found
+ * @param {import("./api").Step} found
  * @param {string} r
  */
 function seats(found, r) {
@@ -105,12 +105,12 @@ function seats(found, r) {
     return h("tr", { "data-seat": seat }, td(say(seat)), of("reward", fixed), of("malformed", percent), of("truncated", percent), of("tokens", short),
       td(a(to(`r/${r}/episodes`, { stage: "train", step: found.step, seat, sort: "reward" }), "worst")));
   });
-  return sheet(h("h3", {}, "Seats"), table([word("seat"), "reward", word("malformed"), "truncated", "reply tokens", ""], rows), found.before && remark(`In parentheses: step ${found.earlier[1]}.`));
+  return sheet(h("h3", {}, "Seats"), table([word("seat"), "reward", word("malformed"), "truncated", "reply tokens", ""], rows), found.earlier && remark(`In parentheses: step ${found.earlier[1]}.`));
 }
 
 /**
  * Tasks of the step, those first whose scores fell most.
- * @param {any} found
+ * @param {import("./api").Step} found
  * @param {string} r
  */
 function tasks(found, r) {
