@@ -20,6 +20,12 @@ test:
 cuda:
     cargo test -p maverl-kernels --features cuda --lib -- advantage cuda
 
+# Ranks over MPI (needs Debian's packages libopenmpi-dev, openmpi-bin and libclang-dev, or those of another MPI; `LIBCLANG_PATH`
+# names the folder of libclang where it is not found).
+mpi *ARGS:
+    cargo clippy -p maverl-engine -p maverl-tests --features maverl-tests/mpi --all-targets -- -D warnings
+    cargo test -p maverl-engine -p maverl-tests --features maverl-engine/mpi,maverl-tests/mpi --test mpi {{ARGS}}
+
 # The kernels on NEON, under an emulator (needs `rustup target add aarch64-unknown-linux-gnu`, and Debian's packages
 # g++-aarch64-linux-gnu and qemu-user; about ten minutes).
 neon *ARGS:

@@ -292,6 +292,8 @@ fn select_simd() -> Result<(), Failure> {
 fn exit(result: Result<ExitCode, Failure>) -> ExitCode {
     result.unwrap_or_else(|Failure(message)| {
         tell(format_args!("error: {}", message.trim_end()));
+        #[cfg(feature = "mpi")]
+        crate::dist::end_failed_job();
         ExitCode::FAILURE
     })
 }

@@ -6,11 +6,17 @@
 
 mod channel;
 mod error;
+mod inbox;
 mod launch;
+mod message;
+#[cfg(feature = "mpi")]
+mod mpi;
 #[cfg(feature = "cuda")]
 pub(crate) mod nccl;
 mod tcp;
 
+#[cfg(feature = "mpi")]
+pub use self::mpi::end_failed_job;
 pub use channel::Channel;
 pub(crate) use channel::parts;
 pub use error::RankError;
@@ -26,11 +32,25 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+/// Connections between processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Transport {
+    /// TCP.
+    #[default]
+    Tcp,
+    /// MPI, between the processes of one `mpirun` or `srun`.
+    #[cfg(feature = "mpi")]
+    Mpi,
+}
+
 /// Options of the connection between ranks.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct DistOptions {
-    /// Address of rank 0, `host:port`; `None` takes that of the launcher.
+    /// Connection.
+    pub transport: Transport,
+    /// Address of rank 0, `host:port`; `None` takes that of the launcher. MPI needs none.
     pub address: Option<String>,
     /// Time within which the loss of a rank ends all others.
     pub timeout: Duration,
@@ -41,7 +61,7 @@ pub struct DistOptions {
 impl Default for DistOptions {
     fn default() -> Self {
         let (timeout, join) = (Duration::from_secs(60), Duration::from_secs(300));
-        Self { address: None, timeout, join }
+        Self { transport: Transport::default(), address: None, timeout, join }
     }
 }
 
@@ -74,7 +94,11 @@ impl Ranks {
     ///
     /// If there is no address, or a rank does not join in time.
     pub fn join(launch: &Launch, options: &DistOptions) -> Result<Self, RankError> {
-        Ok(Self(Arc::new(tcp::Tcp::join(launch, options)?)))
+        Ok(Self(match options.transport {
+            Transport::Tcp => Arc::new(tcp::Tcp::join(launch, options)?),
+            #[cfg(feature = "mpi")]
+            Transport::Mpi => self::mpi::Mpi::join(launch, options)?,
+        }))
     }
 
     /// Returns the rank of this process, from 0.

@@ -3,27 +3,22 @@
 mod join;
 mod peer;
 
-use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
+use super::inbox::Inbox;
+use super::message::{
+    ABORT, HEADER, HEARTBEAT, Header, LEAVE, PIECE, own_place, pieces, report, reported,
+};
 use super::{DistOptions, Launch, Link, RankError};
 use join::Joined;
-use peer::{BLOCKED, HEADER, Out, Peer, header, is_blocked, own_place, reported};
+use peer::{BLOCKED, Out, Peer, is_blocked};
 
-/// Channels of the connection itself.
-const HEARTBEAT: u32 = u32::MAX;
-const ABORT: u32 = u32::MAX - 1;
-const LEAVE: u32 = u32::MAX - 2;
-/// Longest piece of a message.
-const PIECE: usize = 1 << 22;
-/// Longest message in memory, against connections that are none of ours.
-const LONGEST: usize = 1 << 36;
 /// Time in which other ranks may report why a connection was closed.
 const REPORT: Duration = Duration::from_millis(300);
 
@@ -36,20 +31,11 @@ struct Shared {
     rank: usize,
     /// Connections by rank; `None` at its own.
     peers: Vec<Option<Peer>>,
-    inbox: Mutex<Inbox>,
-    arrived: Condvar,
-    failure: watch::Sender<Option<RankError>>,
+    inbox: Inbox,
     /// True when this rank has taken leave.
     left: AtomicBool,
     timeout: Duration,
     start: Instant,
-}
-
-/// Messages that have arrived, by rank and channel.
-#[derive(Debug, Default)]
-struct Inbox {
-    complete: BTreeMap<(usize, u32), VecDeque<Vec<u8>>>,
-    incomplete: BTreeMap<(usize, u32), Vec<u8>>,
 }
 
 impl Tcp {
@@ -67,9 +53,7 @@ impl Tcp {
         let shared = Arc::new(Shared {
             rank: launch.rank,
             peers: peers.map_err(failed)?,
-            inbox: Mutex::default(),
-            arrived: Condvar::new(),
-            failure: watch::Sender::new(None),
+            inbox: Inbox::default(),
             left: AtomicBool::new(false),
             timeout: options.timeout,
             start: Instant::now(),
@@ -107,12 +91,8 @@ impl Link for Tcp {
     fn send(&self, to: usize, channel: u32, message: &[u8]) -> Result<(), RankError> {
         let Some(peer) = &self.0.peers[to] else { return Ok(()) };
         let mut out = peer.out();
-        let mut pieces = message.chunks(PIECE).peekable();
-        let first = pieces.peek().is_none().then_some(message);
-        let mut pieces = first.into_iter().chain(pieces).peekable();
-        while let Some(piece) = pieces.next() {
-            let header = header(channel, piece.len(), pieces.peek().is_some());
-            for bytes in [header.as_slice(), piece] {
+        for (header, piece) in pieces(channel, message) {
+            for bytes in [header.encode().as_slice(), piece] {
                 self.0.write(&mut out, bytes).map_err(|error| self.0.closed(to, &error))?;
             }
         }
@@ -120,17 +100,7 @@ impl Link for Tcp {
     }
 
     fn receive(&self, from: usize, channel: u32) -> Result<Vec<u8>, RankError> {
-        let mut inbox = self.0.inbox();
-        loop {
-            let waiting = inbox.complete.get_mut(&(from, channel));
-            if let Some(message) = waiting.and_then(VecDeque::pop_front) {
-                return Ok(message);
-            }
-            if let Some(error) = self.0.failure.borrow().clone() {
-                return Err(error);
-            }
-            inbox = self.0.arrived.wait(inbox).unwrap_or_else(PoisonError::into_inner);
-        }
+        self.0.inbox.receive(from, channel)
     }
 
     fn abort(&self, reason: &str) {
@@ -146,15 +116,11 @@ impl Link for Tcp {
     }
 
     fn failure(&self) -> watch::Receiver<Option<RankError>> {
-        self.0.failure.subscribe()
+        self.0.inbox.subscribe()
     }
 }
 
 impl Shared {
-    fn inbox(&self) -> MutexGuard<'_, Inbox> {
-        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the other ranks.
     fn others(&self) -> impl Iterator<Item = usize> + use<> {
         let rank = self.rank;
@@ -174,7 +140,7 @@ impl Shared {
                     Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                     Ok(written) => bytes = &bytes[written..],
                     Err(error) if is_blocked(&error) => {
-                        if self.failure.borrow().is_some() {
+                        if self.inbox.has_failed() {
                             return Err(error);
                         }
                     }
@@ -189,7 +155,7 @@ impl Shared {
     /// rank.
     fn closed(&self, rank: usize, error: &io::Error) -> RankError {
         let waited = Instant::now();
-        while waited.elapsed() < REPORT && self.failure.borrow().is_none() {
+        while waited.elapsed() < REPORT && !self.inbox.has_failed() {
             std::thread::sleep(Duration::from_millis(5));
         }
         self.lose(rank, format!("its connection was closed ({error})"))
@@ -203,34 +169,21 @@ impl Shared {
 
     /// Records a failure, tells it to the other ranks, and ends all operations. Returns the first failure.
     fn fail(&self, error: RankError) -> RankError {
-        let mut first = false;
-        self.failure.send_if_modified(|failure| {
-            first = failure.is_none();
-            failure.get_or_insert_with(|| error.clone());
-            first
-        });
-        if first {
-            let text = match &error {
-                RankError::Lost { rank, place, reason } => format!("L\n{rank}\n{place}\n{reason}"),
-                RankError::Ended { rank, place, reason } => format!("E\n{rank}\n{place}\n{reason}"),
-                other => format!("E\n{}\n{}\n{other}", self.rank, own_place()),
-            };
-            self.tell(ABORT, text.as_bytes());
+        if self.inbox.fail(&error) {
+            self.tell(ABORT, report(&error, self.rank).as_bytes());
             self.peers
                 .iter()
                 .flatten()
                 .for_each(|peer| drop(peer.stream.shutdown(Shutdown::Write)));
         }
-        // A receiver either sees the failure, or waits already.
-        drop(self.inbox());
-        self.arrived.notify_all();
-        self.failure.borrow().clone().unwrap_or(error)
+        self.inbox.wake();
+        self.inbox.failure().unwrap_or(error)
     }
 
     /// Sends a short message of the connection to every other rank. A connection in use needs no heartbeat, and one that
     /// is blocked gets nothing.
     fn tell(&self, channel: u32, message: &[u8]) {
-        let header = header(channel, message.len(), false);
+        let header = Header { channel, length: message.len(), more: false }.encode();
         for peer in self.peers.iter().flatten().filter(|peer| !peer.left.load(Ordering::SeqCst)) {
             let patience = if channel == HEARTBEAT { Duration::ZERO } else { BLOCKED };
             let Some(mut out) = peer.try_out(patience) else { continue };
@@ -252,7 +205,7 @@ impl Shared {
         // The rest of the time limit is for the end of the process.
         let limit = (self.timeout * 3 / 4).as_millis() as u64;
         let mut before = self.now();
-        while self.failure.borrow().is_none() && !self.left.load(Ordering::SeqCst) {
+        while !self.inbox.has_failed() && !self.left.load(Ordering::SeqCst) {
             self.tell(HEARTBEAT, &[]);
             std::thread::sleep(interval);
             let now = self.now();
@@ -295,9 +248,7 @@ impl Shared {
     fn read_piece(&self, from: usize, peer: &Peer) -> io::Result<()> {
         let mut header = [0; HEADER];
         self.fill(peer, &mut header)?;
-        let [c0, c1, c2, c3, l0, l1, l2, l3, more] = header;
-        let channel = u32::from_le_bytes([c0, c1, c2, c3]);
-        let length = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
+        let Header { channel, length, more } = Header::decode(header);
         if length > PIECE {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "a piece is too long"));
         }
@@ -309,7 +260,7 @@ impl Shared {
             ABORT => {
                 self.fail(reported(&String::from_utf8_lossy(&piece), from));
             }
-            _ => self.deliver((from, channel), piece, more == 1)?,
+            _ => self.inbox.deliver((from, channel), piece, more)?,
         }
         Ok(())
     }
@@ -326,25 +277,6 @@ impl Shared {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
-        }
-        Ok(())
-    }
-
-    fn deliver(&self, place: (usize, u32), piece: Vec<u8>, more: bool) -> io::Result<()> {
-        let mut inbox = self.inbox();
-        let mut message = inbox.incomplete.remove(&place).unwrap_or_default();
-        if message.len() + piece.len() > LONGEST {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "a message is too long"));
-        }
-        match message.is_empty() {
-            true => message = piece,
-            false => message.extend_from_slice(&piece),
-        }
-        if more {
-            inbox.incomplete.insert(place, message);
-        } else {
-            inbox.complete.entry(place).or_default().push_back(message);
-            self.arrived.notify_all();
         }
         Ok(())
     }

@@ -27,7 +27,12 @@ fn port() -> u16 {
 
 fn options(port: u16) -> DistOptions {
     let address = Some(format!("127.0.0.1:{port}"));
-    DistOptions { address, timeout: TIMEOUT, join: Duration::from_secs(20) }
+    DistOptions {
+        address,
+        timeout: TIMEOUT,
+        join: Duration::from_secs(20),
+        ..DistOptions::default()
+    }
 }
 
 /// Runs ranks on threads, and returns what each returns.

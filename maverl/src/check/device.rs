@@ -53,6 +53,12 @@ pub(super) fn check(plan: &Plan, problems: &mut Problems<'_>) {
         let help = "write `dist.transport = \"tcp\"`, or `runtime.device = \"cuda\"`";
         problems.value(&path(["dist", "transport"]), message.to_owned(), help.to_owned());
     }
+    if plan.config.dist.transport == Transport::Mpi && !cfg!(feature = "mpi") {
+        let message = concat!("`dist.transport` is \"mpi\"; ", lacks_feature!("mpi"));
+        let help =
+            "or write `dist.transport = \"tcp\"`: `mpirun` and `srun` start ranks over TCP too";
+        problems.value(&path(["dist", "transport"]), message.to_owned(), help.to_owned());
+    }
 }
 
 /// Reports the device of a key, if it cannot be used here or does not support the worker groups.

@@ -8,7 +8,7 @@ use crate::settings::Settings;
 /// Largest number of seconds: a week.
 const WEEK: f64 = 604_800.0;
 
-/// Transports of gradients and weights between ranks.
+/// Transports between ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Transport {
@@ -17,6 +17,8 @@ pub enum Transport {
     Tcp,
     /// NCCL between GPUs; all else over TCP.
     Nccl,
+    /// MPI between the processes of `mpirun` or `srun`, also from and to GPUs.
+    Mpi,
 }
 
 /// `[dist]`

@@ -36,12 +36,13 @@ pub(crate) const COMMANDS: [&str; 25] = [
 ];
 
 /// Cargo features of the program, and whether it has them.
-pub(crate) const FEATURES: [(&str, bool); 11] = [
+pub(crate) const FEATURES: [(&str, bool); 12] = [
     ("cuda", cfg!(feature = "cuda")),
     ("grammar", cfg!(feature = "grammar")),
     ("grpc", cfg!(feature = "grpc")),
     ("hub", cfg!(feature = "hub")),
     ("mcp", cfg!(feature = "mcp")),
+    ("mpi", cfg!(feature = "mpi")),
     ("openenv", cfg!(feature = "openenv")),
     ("parquet", cfg!(feature = "parquet")),
     ("serve", cfg!(feature = "serve")),

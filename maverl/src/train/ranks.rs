@@ -51,6 +51,10 @@ impl Peers {
         options.address.clone_from(&config.address);
         options.timeout = Duration::from_secs_f64(config.timeout_s);
         options.join = Duration::from_secs_f64(config.join_s);
+        #[cfg(feature = "mpi")]
+        if config.transport == crate::config::Transport::Mpi {
+            options.transport = crate::dist::Transport::Mpi;
+        }
         let joining = launch.clone();
         let ranks = blocking(move || Ranks::join(&joining, &options)).await?;
         Ok(Self(Some(Connected { ranks, launch })))

@@ -219,6 +219,33 @@ fn the_command_line_accepts_a_recipe_without_weights_and_does_not_train_it() {
 }
 
 #[test]
+fn the_command_line_plans_a_recipe_for_64_gpus_from_config_json_alone() {
+    let fixture = Fixture::new();
+    let recipe = "recipes/drmas/math-qwen3-8b-separate.toml";
+    let plan = ["check", recipe, "--ranks", "64", "--device", "h100-80gb", "--bandwidth", "25"];
+    let shown = fixture.lab.run(&plan).succeeded();
+    for row in [
+        "memory a rank, at most",
+        "tokens a step and rank, at most",
+        "sent a step and rank: gradients",
+        "communication a step, at 25.000 GB/s",
+        "h100-80gb",
+    ] {
+        assert!(shown.stdout.contains(row), "{shown}");
+    }
+    let shown = fixture.lab.run(&[&plan[..], &["--json"]].concat()).succeeded().stdout;
+    let found: Value = serde_json::from_str(&shown).unwrap();
+    let number = |name: &str| found[name].as_f64().unwrap();
+    assert_eq!((number("ranks"), number("bandwidth")), (64.0, 25e9));
+    let sent = number("sum_bytes") + number("episode_bytes");
+    assert!((number("communication_s") - sent / 25e9).abs() < 1e-9, "{found}");
+    // Gradients in f32 travel twice, but for the share of a rank.
+    let twice = number("moment_bytes") * 63.0 / 64.0;
+    let steps = number("sum_bytes") / twice;
+    assert!(steps >= 0.99 && (steps - steps.round()).abs() < 1e-3, "{steps}: {found}");
+}
+
+#[test]
 fn a_recipe_with_an_unknown_key_or_a_missing_directory_is_refused() {
     let fixture = Fixture::new();
     let registry = Registry::collect().unwrap();

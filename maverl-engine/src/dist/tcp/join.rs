@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-use super::peer::own_place;
+use crate::dist::message::own_place;
 use crate::dist::{DistOptions, Launch, RankError};
 
 /// Begins every greeting, with the version of the protocol.
