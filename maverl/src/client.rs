@@ -121,8 +121,12 @@ impl Client {
         self.read(request.send_json(body))
     }
 
+    /// Sends a body once, and returns the answer with status 200. Blocks the thread.
+    pub(crate) fn ask(&self, body: &Value) -> Result<String, String> {
+        self.attempt(body).map_err(|failure| format!("{}: {}", self.address(), failure.reason()))
+    }
+
     /// Returns the answer to `GET` with status 200. Blocks the thread; a failure is not tried again.
-    #[cfg(feature = "openenv")]
     pub(crate) fn get(&self) -> Result<String, String> {
         let mut request = self.agent.get(&self.url);
         if let Some(key) = &self.key {
@@ -186,6 +190,29 @@ impl Failure {
         let (Self::Transient(reason, _) | Self::Refused(_, reason) | Self::Final(reason)) = self;
         reason
     }
+}
+
+/// Returns the addresses of HTTP and of WebSockets of a server.
+pub(crate) fn addresses(url: &str) -> Result<(String, String), String> {
+    let schemes = [("http", "ws"), ("https", "wss")];
+    let found = schemes.into_iter().find_map(|(http, ws)| {
+        let rest = [http, ws].into_iter().find_map(|scheme| {
+            url.strip_prefix(scheme).and_then(|rest| rest.strip_prefix("://"))
+        })?;
+        let rest = rest.trim_end_matches('/');
+        (!rest.is_empty() && !rest.starts_with('/'))
+            .then(|| (format!("{http}://{rest}"), format!("{ws}://{rest}/ws")))
+    });
+    found.ok_or_else(|| format!("is {url:?}; write a whole URL, as \"http://127.0.0.1:8000\""))
+}
+
+/// Returns the key in the variable that `key_env` names, if it names one.
+pub(crate) fn key(key_env: &str) -> Result<Option<String>, String> {
+    if key_env.is_empty() {
+        return Ok(None);
+    }
+    let key = std::env::var(key_env).ok().filter(|key| !key.is_empty());
+    key.map(Some).ok_or_else(|| format!("`key_env` names `{key_env}`, which is not set, or empty"))
 }
 
 /// Returns the pause of a `Retry-After` in seconds, up to the longest; dates are ignored.

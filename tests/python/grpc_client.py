@@ -80,6 +80,47 @@ assert len(tasks) == 8 and all("+" in task.question for task in tasks), tasks
 rewards = [play(tasks[index % 8], index % 2 == 0) for index in range(EPISODES)]
 assert rewards == [1.0 if index % 2 == 0 else 0.0 for index in range(EPISODES)], rewards
 
+
+
+def opened(task):
+    request = pb.OpenRequest(task_id=task.id, seed=7, request_id=str(uuid.uuid4()))
+    return environment.Open(request, metadata=with_key).session
+
+
+def action(**place):
+    """A step that both environments answer."""
+    call = pb.ToolCall(name="calculator", arguments=json.dumps({"expression": "1 + 1"}))
+    return pb.ActRequest(**place, call=call) if KIND == "tools" else pb.ActRequest(**place, text="-1")
+
+
+# Steps of several sessions in one request, of which one is of no session.
+sessions = [opened(task) for task in tasks]
+acts = [action(session=session, step=1) for session in sessions] + [action(session="none", step=1)]
+answers = {answer.index: answer for answer in environment.ActMany(pb.ActManyRequest(acts=acts), metadata=with_key)}
+assert sorted(answers) == list(range(9)), answers
+assert all(answers[index].done.text for index in range(8)), answers
+assert answers[8].failure.code == grpc.StatusCode.NOT_FOUND.value[0], answers[8]
+
+# A copy goes on with the second step.
+copy = environment.Fork(pb.ForkRequest(session=sessions[0], request_id=str(uuid.uuid4())), metadata=with_key)
+assert copy.task.id == tasks[0].id and copy.session != sessions[0], copy
+for session in [copy.session, sessions[0]]:
+    assert environment.Act(action(session=session, step=2), metadata=with_key).text
+for session in [copy.session, *sessions]:
+    environment.Close(pb.CloseRequest(session=session), metadata=with_key)
+
+# An episode as a stream, whose end closes the session.
+total = str(sum(int(number) for number in re.findall(r"\d+", tasks[1].question)))
+asks = [
+    pb.PlayRequest(open=pb.OpenRequest(task_id=tasks[1].id, seed=7)),
+    pb.PlayRequest(act=action()),
+    pb.PlayRequest(judge=pb.JudgeRequest(answer=total)),
+]
+answers = list(environment.Play(iter(asks), metadata=with_key))
+assert [answer.WhichOneof("message") for answer in answers] == ["open", "act", "judge"], answers
+assert answers[2].judge.solved and answers[2].judge.reward > 0, answers
+refused(grpc.StatusCode.NOT_FOUND, environment.Renew, pb.RenewRequest(session=answers[0].open.session))
+
 wrong = [("authorization", "Bearer another-key")]
 refused(grpc.StatusCode.UNAUTHENTICATED, environment.Describe, pb.DescribeRequest(), wrong)
 refused(grpc.StatusCode.UNAUTHENTICATED, environment.Describe, pb.DescribeRequest(), None)

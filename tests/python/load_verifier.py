@@ -45,10 +45,14 @@ def ours(maverl, directory):
             server.terminate()
 
 
+def calibrated(logit, head):
+    """Probability of a logit."""
+    return torch.sigmoid(logit / head["temperature"] + head["offset"]).item()
+
+
 def theirs(directory):
     """Probabilities of transformers."""
     head = json.loads((pathlib.Path(directory) / "reward_head.json").read_text())
-    temperature = head["temperature"]
     # The class that `AutoTokenizer` of transformers 5 chooses for Qwen2 splits numbers into digits, whatever `tokenizer.json` says.
     tokenizer = PreTrainedTokenizerFast.from_pretrained(directory)
     if head["place"] == "reply":
@@ -60,13 +64,12 @@ def theirs(directory):
         ids = tokenizer(text, add_special_tokens=False, return_tensors="pt").input_ids
         with torch.no_grad():
             logit = model(ids).logits[0, 0]
-        found.append(torch.sigmoid(logit / temperature).item())
+        found.append(calibrated(logit, head))
     return found
 
 
 def likelihoods(directory, tokenizer, head):
     """Probabilities of a verifier that scores the tokens of a reply by their log-probs."""
-    weight, bias = head["likelihood"]["weight"], head["likelihood"]["bias"]
     model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32).eval()
     found = []
     for messages in CONVERSATIONS:
@@ -78,8 +81,8 @@ def likelihoods(directory, tokenizer, head):
         with torch.no_grad():
             logits = model(torch.tensor([prompt + reply])).logits[0, len(prompt) - 1 : -1]
         logprobs = logits.log_softmax(-1).gather(1, torch.tensor(reply)[:, None])
-        logit = weight * logprobs.mean() + bias
-        found.append(torch.sigmoid(logit / head["temperature"]).item())
+        mean = logprobs.double().mean()
+        found.append(calibrated(mean - torch.log(-torch.expm1(mean)), head))
     return found
 
 

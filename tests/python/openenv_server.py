@@ -44,6 +44,13 @@ class Game(Environment):
             return Seen(prompt="Say a number.")
         return Seen(prompt="Right." if right else "Wrong.", reward=float(right), done=right or self._state.step_count > 2)
 
+    def list_splits(self):
+        return ["train"]
+
+    def list_tasks(self, split):
+        assert split == "train", split
+        return [{"id": f"g{index}", "question": "Play the game.", "number": index} for index in range(6)]
+
     @property
     def state(self) -> State:
         return self._state

@@ -722,7 +722,8 @@ const PLAYS: &str = r#"
 seed = 7
 steps = 2
 [task]
-data = "games.jsonl"
+data = "openenv:train"
+split = "all"
 tasks_per_step = 2
 group_size = 4
 [orchestra]
@@ -744,9 +745,6 @@ every = 0
 fn a_team_is_trained_in_an_environment_of_openenv_s_own_server() {
     let Some(python) = python("openenv", "openenv") else { return };
     let lab = lab();
-    let line =
-        |i: usize| json!({"id": format!("g{i}"), "question": "Play the game.", "split": "train"});
-    lab.write("games.jsonl", &(0..6).map(|i| format!("{}\n", line(i))).collect::<String>());
     lab.write("plays.toml", PLAYS);
     // Fewer sessions than episodes at once: those that find no room wait.
     let mut child = Command::new(&python);
@@ -782,5 +780,12 @@ fn a_team_is_trained_in_an_environment_of_openenv_s_own_server() {
         );
     }
     let acts: usize = episodes.iter().map(|episode| episode.acts.len()).sum();
-    println!("{} episodes with {acts} actions", episodes.len());
+    let mut tasks: Vec<&str> = episodes.iter().map(|episode| episode.task.id.as_str()).collect();
+    tasks.dedup();
+    assert!(tasks.iter().all(|id| id.starts_with('g')) && tasks.len() == 4, "{tasks:?}");
+    println!(
+        "{} episodes with {acts} actions on {} tasks of the server",
+        episodes.len(),
+        tasks.len()
+    );
 }

@@ -49,7 +49,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("credit", &["loss", "rng", "settings"]),
     ("tools", &["agent", "task"]),
     ("builtin", &["rng", "task"]),
-    ("data", &["config", "rng", "task", "trajectory", "builtin"]),
+    ("data", &["client", "config", "rng", "task", "trajectory", "builtin"]),
     ("env", &["client", "data", "retry", "rng", "model", "task", "tools", "builtin"]),
     ("ballot", &["rng", "env"]),
     ("orchestra", &["agent", "env", "task", "tools", "trajectory"]),
@@ -640,7 +640,7 @@ const ENGINE_API: &[(&str, &str)] = &[
         "Adapter ChatInput ChatMessage Context Decoder Detokenizer Gradients HeadKind HfConfig Hub HubId KvStore \
          LoraConfig Model ModelError ModelErrorKind ModelFiles ModelSource Param Params Piece Pool Rendered RewardHead RewardModel \
          Rows SaveOptions Shards Snapshot StoredDtype Tape Tensor Tokenizer TokenizerError ValueHead ValueModel Weights blank \
-         builtin create decoder lora reply_ids save scored_ids",
+         builtin create decoder lora reply_ids reply_odds save scored_ids",
     ),
     (
         "runtime/mod.rs",

@@ -69,6 +69,12 @@ impl ValueHead {
         head
     }
 
+    /// Returns the weight and the bias of a head of log-probs; `None` for other heads.
+    pub fn likelihood(&self) -> Option<[f32; 2]> {
+        let (weight, bias) = self.parts();
+        (self.kind == HeadKind::Likelihood).then(|| [weight[0], bias[0]])
+    }
+
     fn of_width(kind: HeadKind, width: usize) -> Self {
         let shapes = [("weight", vec![1, width]), ("bias", vec![1])].into_iter();
         let shapes = shapes.take(if kind == HeadKind::Reward { 1 } else { 2 });

@@ -60,7 +60,7 @@ pub use hub::{Hub, HubId, Snapshot};
 pub use kv::KvStore;
 pub use lora::{Adapter, LoraConfig};
 pub use pool::Pool;
-pub use reward::{RewardHead, RewardModel, reply_ids, scored_ids};
+pub use reward::{RewardHead, RewardModel, reply_ids, reply_odds, scored_ids};
 pub use save::{SaveOptions, StoredDtype};
 pub use tape::{Rows, Tape};
 pub use tokenizer::{ChatInput, ChatMessage, Detokenizer, Piece, Rendered, Tokenizer};

@@ -5,14 +5,17 @@
 //! where a row is scored and how its logit becomes a probability:
 //!
 //! ```text
-//! {"protocol": 1, "place": "generation_prompt", "temperature": 1.3}          p = 1 / (1 + exp(−logit / temperature))
+//! {"protocol": 1, "place": "generation_prompt", "temperature": 1.3, "offset": 0.2}
+//! p = 1 / (1 + exp(−(logit / temperature + offset)))                         without an offset, it is 0
 //! ```
 //!
-//! One that scores by log-probs has no `score.weight`, and the numbers of its head are in `reward_head.json`:
+//! One that scores by log-probs has no `score.weight`, and the numbers of its head are in `reward_head.json`. Its probability is
+//! that of the log-odds of the geometric mean s of the tokens' probabilities, see [`reply_odds`]:
 //!
 //! ```text
-//! {"protocol": 1, "place": "reply", "temperature": 1.3, "likelihood": {"weight": 4.0, "bias": 2.0}}
+//! {"protocol": 1, "place": "reply", "temperature": 1.3, "offset": 0.2, "likelihood": {"weight": 4.0, "bias": 2.0}}
 //! logit = 1/n Σ (weight log p(y_t | x, y_<t) + bias)                         y: the n tokens of the reply, with its end
+//! p = 1 / (1 + exp(−(log(s / (1 − s)) / temperature + offset)))              log s = (logit − bias) / weight
 //! ```
 
 use std::path::Path;
@@ -43,6 +46,9 @@ pub struct RewardHead {
     place: Place,
     /// Divisor of logits, from calibration.
     pub temperature: f64,
+    /// Offset of logits after the division, from calibration.
+    #[serde(default)]
+    pub offset: f64,
     /// Head of log-probs; none of a linear head, which is among the weights.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     likelihood: Option<Likelihood>,
@@ -66,10 +72,10 @@ enum Place {
 }
 
 impl RewardHead {
-    /// Creates the settings of a head with a temperature.
-    pub fn new(temperature: f64) -> Self {
+    /// Creates the settings of a head with a calibration.
+    pub fn new(temperature: f64, offset: f64) -> Self {
         let place = Place::GenerationPrompt;
-        Self { protocol: PROTOCOL, place, temperature, likelihood: None }
+        Self { protocol: PROTOCOL, place, temperature, offset, likelihood: None }
     }
 
     /// Reads the settings in the directory of a reward model.
@@ -92,6 +98,9 @@ impl RewardHead {
             let found = head.temperature;
             return Err(invalid(format!("`temperature` is {found}; it is a number above 0")));
         }
+        if !head.offset.is_finite() {
+            return Err(invalid(format!("`offset` is {}; it is a finite number", head.offset)));
+        }
         if (head.place == Place::Reply) != head.likelihood.is_some() {
             let message = "the place `reply` is that of `likelihood`; write both or neither";
             return Err(invalid(message.to_owned()));
@@ -101,8 +110,24 @@ impl RewardHead {
 
     /// Returns the probability of a logit.
     pub fn probability(&self, logit: f32) -> f64 {
-        1.0 / (1.0 + (-f64::from(logit) / self.temperature).exp())
+        let logit = f64::from(logit);
+        let of_reply = |head: Likelihood| reply_odds(logit, [head.weight, head.bias]);
+        let odds = self.likelihood.map_or(logit, of_reply);
+        1.0 / (1.0 + (-(odds / self.temperature + self.offset)).exp())
     }
+}
+
+/// Computes the log-odds of a reply from the logit of a head of log-probs with a weight and a bias.
+///
+/// ```text
+/// log s = (logit − bias) / weight,   log(s / (1 − s)) = log s − log(1 − s)       s: geometric mean of the tokens' probabilities
+/// ```
+///
+/// The logit itself has no value above the bias, as a log-prob has none above 0, so no slope and offset make its probabilities those
+/// of replies that are nearly certain. The log-odds have no bound. As log-probs are in f32, log s is at most -1e-6.
+pub fn reply_odds(logit: f64, [weight, bias]: [f32; 2]) -> f64 {
+    let log_mean = ((logit - f64::from(bias)) / f64::from(weight)).min(-1e-6);
+    log_mean - (-log_mean.exp_m1()).ln()
 }
 
 /// Returns the token ids of a conversation that ends with the reply to score. The last one is the scored token. Of a row
@@ -394,7 +419,7 @@ mod tests {
         let head = ValueHead::new(HeadKind::Reward, &model.config);
         let weight: Vec<f32> = (0..model.config.hidden_size).map(|i| (i as f32).sin()).collect();
         head.vars()[0].1.set(&weight).unwrap();
-        let model = RewardModel::new(model, head, RewardHead::new(2.0)).unwrap();
+        let model = RewardModel::new(model, head, RewardHead::new(2.0, 0.0)).unwrap();
         (model, Tokenizer::load(&files).unwrap())
     }
 
@@ -414,7 +439,7 @@ mod tests {
         let (model, tokenizer) = tiny();
         let RewardModel { model, .. } = model;
         let head = ValueHead::of_likelihood([3.0, 0.5]);
-        let model = RewardModel::new(model, head, RewardHead::new(2.0)).unwrap();
+        let model = RewardModel::new(model, head, RewardHead::new(2.0, 0.25)).unwrap();
         let row = |reply: &&str| model.conversation(&tokenizer, &messages(reply)).unwrap();
         let rows: Vec<(Vec<u32>, usize)> = REPLIES.iter().map(row).collect();
         let logits = model.logits(&rows, 4096).unwrap();
@@ -429,8 +454,12 @@ mod tests {
             let hidden = decoder.forward(before, &positions, context, &mut pool).unwrap();
             let ones = vec![1.0; before.len()];
             let (logp, _) = decoder.logprobs(&hidden, &ids[1..], &ones).unwrap();
-            let expected = 3.0 * mean(&logp[logp.len() - places..]) + 0.5;
+            let log_mean = mean(&logp[logp.len() - places..]);
+            let expected = 3.0 * log_mean + 0.5;
             assert!((f64::from(*logit) - expected).abs() < 1e-5, "{logit} {expected}");
+            let odds = (log_mean.exp() / (1.0 - log_mean.exp())).ln();
+            let expected = 1.0 / (1.0 + (-odds / 2.0 - 0.25).exp());
+            assert!((model.settings.probability(*logit) - expected).abs() < 1e-5, "{expected}");
         }
         let dir = tempfile::tempdir().unwrap();
         model.save(dir.path(), &SaveOptions::default()).unwrap();
@@ -501,6 +530,9 @@ mod tests {
         assert!(error(dir.path()).contains("`temperature` is 0"));
         settings(r#"{"protocol": 1, "place": "elsewhere", "temperature": 1.0}"#);
         assert!(error(dir.path()).contains("generation_prompt"));
-        assert!((RewardHead::new(2.0).probability(2.0) - 0.731_058_578_6).abs() < 1e-9);
+        assert!(reply_odds(1.0, [2.0, 1.0]) > 13.0 && reply_odds(-60.0, [2.0, 1.0]) < -30.0);
+        for (head, logit) in [(RewardHead::new(2.0, 0.0), 2.0), (RewardHead::new(2.0, -0.5), 3.0)] {
+            assert!((head.probability(logit) - 0.731_058_578_6).abs() < 1e-9);
+        }
     }
 }

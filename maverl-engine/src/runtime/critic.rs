@@ -169,7 +169,7 @@ impl<O: Backend> Critic<O> {
             let same = self.body.peers.compare(&self.body.ops, trunk.trainable(), &self.policy);
             same.map_err(|error| self.failed(&error))?;
         }
-        Ok(totals.stats(batch))
+        Ok(ValueStats { likelihood: self.body.head.likelihood(), ..totals.stats(batch) })
     }
 
     /// Updates the scale with the batch's returns, and converts all targets to it.
@@ -391,6 +391,7 @@ impl Totals {
             optimizer_steps: self.steps,
             rows: batch.rows.len() as u64,
             values: batch.rows.iter().map(|row| row.text.places as u64).sum(),
+            likelihood: None,
         }
     }
 }

@@ -72,4 +72,6 @@ pub struct ValueStats {
     pub rows: u64,
     /// Number of values.
     pub values: u64,
+    /// Weight and bias of a head of log-probs after the update.
+    pub likelihood: Option<[f32; 2]>,
 }

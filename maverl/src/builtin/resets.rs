@@ -9,7 +9,8 @@ use crate::task::Task;
 pub const NAME: &str = "builtin:resets";
 /// Splits, and the number of their tasks.
 const SPLITS: [(&str, usize); 3] = [("train", 800), ("validation", 100), ("test", 100)];
-const QUESTION: &str = "Act until the episode ends.";
+/// Question of tasks that have none of their own.
+pub(crate) const QUESTION: &str = "Act until the episode ends.";
 
 /// Returns the tasks by split; `data.seed` numbers them from 0.
 pub fn tasks() -> Vec<(&'static str, Vec<Task>)> {

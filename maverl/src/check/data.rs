@@ -83,7 +83,7 @@ fn training_data(config: &Config, base: &Path, problems: &mut Problems<'_>) -> L
     }
     let TaskConfig { data, split, .. } = &config.task;
     let supervised = config.algorithm.name.is_supervised();
-    if supervised && data.starts_with("builtin:") {
+    if supervised && (data.starts_with("builtin:") || data::is_served(data)) {
         let message = format!("`task.data` is {data:?}, which has questions and no demonstrations");
         problems.value(&at, message, "supervised training needs a file of them".to_owned());
         return Loaded::default();
@@ -157,7 +157,9 @@ fn exists(data: &str, at: &[String], base: &Path, problems: &mut Problems<'_>) {
             let message = format!("no built-in data is called {name:?}");
             problems.value(at, message, suggestion(name, data::BUILT_IN.iter().copied()));
         }
-    } else if let Some(missing) = data::missing(data, base) {
+    } else if let Some(missing) =
+        (!data::is_served(data)).then(|| data::missing(data, base)).flatten()
+    {
         let message = match data {
             "" => format!("`{}` is empty", at.join(".")),
             _ => missing,

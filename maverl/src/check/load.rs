@@ -6,12 +6,18 @@ use figment::value::{Dict, Value};
 use super::diagnostic::{Problems, key, within};
 use super::{tagged, wrong};
 use crate::config::{Config, tables};
+use crate::data::is_served;
 
 /// The configuration of the merged layers. What is wrong is reported, taken out, and so has its default.
 pub(super) fn config(problems: &mut Problems<'_>) -> Config {
     let mut value = problems.layers().merged().clone();
     let read = |value: &Value| value.deserialize::<Config>().map_err(Box::new);
-    repaired(&mut value, &[], read, problems).unwrap_or_default()
+    let mut config = repaired(&mut value, &[], read, problems).unwrap_or_default();
+    let held_out = config.eval.data.as_deref().unwrap_or_default();
+    if [config.task.data.as_str(), held_out].into_iter().any(is_served) {
+        config.task.environment = config.environment.clone();
+    }
+    config
 }
 
 /// Reads a table at a place with `read`. Wrong values are reported and taken out; `None` if nothing can be read then.

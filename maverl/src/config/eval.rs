@@ -66,6 +66,7 @@ impl EvalConfig {
                 ids: task.ids,
                 max_mib: task.max_mib,
                 max_row_mib: task.max_row_mib,
+                environment: task.environment.clone(),
                 ..TaskConfig::default()
             },
             None => TaskConfig { limit, ..task.clone() },

@@ -163,7 +163,7 @@ pub struct Named {
 #[serde(default, deny_unknown_fields)]
 #[settings(level = "team")]
 pub struct TaskConfig {
-    /// `builtin:facts`, `builtin:arithmetic`, `builtin:nli`, `builtin:code`, `builtin:tools`, `builtin:resets`, or the path of a file.
+    /// `builtin:facts`, `builtin:arithmetic`, `builtin:nli`, `builtin:code`, `builtin:tools`, `builtin:resets`, `openenv:SPLIT`, or the path of a file.
     #[setting(default = "builtin:facts")]
     pub data: String,
     /// Format of the file; `auto` detects it from the content.
@@ -204,6 +204,10 @@ pub struct TaskConfig {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[setting(table)]
     pub mixture: BTreeMap<String, ComponentConfig>,
+    /// `[environment]`, whose server has the tasks of `openenv:SPLIT`; empty for other data.
+    #[serde(skip)]
+    #[setting(skip)]
+    pub environment: Named,
 }
 
 /// `[task.mixture.NAME]`

@@ -21,11 +21,19 @@ pub(super) fn tasks<'f>(
 ) -> Result<Rows<'f>, DataError> {
     let source = file.stem();
     Ok(Box::new(file.rows(ROW)?.map(move |object| {
-        let (line, mut object) = object?;
-        named(&mut object, keys)
-            .and_then(|()| row(object, line, &source))
-            .map_err(|message| file.damaged(line, message))
+        let (line, object) = object?;
+        keyed(object, line, (&source, keys)).map_err(|message| file.damaged(line, message))
     })))
+}
+
+/// Reads a row whose names are those that `keys` maps maverl's names to.
+pub(super) fn keyed(
+    mut object: Map<String, Value>,
+    line: usize,
+    (source, keys): (&str, &BTreeMap<String, String>),
+) -> Result<Row, String> {
+    named(&mut object, keys)?;
+    row(object, line, source)
 }
 
 /// Renames values to maverl's names.

@@ -16,6 +16,9 @@ use crate::trajectory::{Message, Role};
 /// File in the directory of a reward model with the keys of the questions that it was trained on.
 pub(crate) const SEEN: &str = "reward_tasks.json";
 
+/// Value of `split` of rows that are not trained on.
+const VALIDATION: &str = "validation";
+
 /// Contents of [`SEEN`].
 #[derive(Deserialize)]
 struct Seen {
@@ -55,6 +58,8 @@ pub struct LabeledReply {
     pub policy: String,
     /// Seat and path of the turn; empty where the row does not have them.
     pub place: String,
+    /// True if its task is one of validation: the row has `"split": "validation"`.
+    pub validates: bool,
     /// Number of the row in its file, from 0. Both replies of a pair, and all steps of an episode, are of one row.
     pub row: usize,
 }
@@ -74,7 +79,7 @@ impl LabeledReply {
 /// - pairs: `prompt`, `chosen` and `rejected`, of which the first is labeled right and the second wrong (`--as preference`);
 /// - steps: `prompt`, and the lists `completions` and `labels` (`--as steps`). Each is a reply after those before it.
 ///
-/// The origin of a row is in `maverl`.
+/// The origin of a row is in `maverl`. A row with `"split": "validation"` is not trained on.
 ///
 /// # Errors
 ///
@@ -85,7 +90,8 @@ pub fn labeled(path: &Path, bounds: Bounds) -> Result<Vec<LabeledReply>, DataErr
     for (number, object) in file.rows(ROW)?.enumerate() {
         let (line, object) = object?;
         let found = read(number, &object).map_err(|message| file.damaged(line, message))?;
-        replies.extend(found);
+        let validates = object.get("split").is_some_and(|split| split == VALIDATION);
+        replies.extend(found.into_iter().map(|reply| LabeledReply { validates, ..reply }));
     }
     if replies.is_empty() {
         let wanted = "write one JSON object a line with `prompt`, `completion` and `label`";
@@ -192,6 +198,7 @@ fn unlabeled(row: usize, origin: &Value, prompt: Vec<Message>, reply: String) ->
         task,
         policy: text("policy").unwrap_or_default(),
         place: place.unwrap_or_default(),
+        validates: false,
         row,
     }
 }

@@ -16,6 +16,7 @@ mod preference;
 mod rows;
 mod sampler;
 mod script;
+mod served;
 mod squad;
 
 pub use bounds::Bounds;
@@ -26,6 +27,7 @@ pub use place::{Placed, missing};
 pub use preference::{PreferencePair, preferences};
 pub use sampler::Sampler;
 pub use script::{ScriptLine, script};
+pub(crate) use served::is_served;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -106,6 +108,14 @@ pub enum DataError {
         /// Line or row of the task.
         line: usize,
     },
+    /// A server gave no tasks.
+    #[error("`{place}`: {message}")]
+    Served {
+        /// The data, which name a split of the server.
+        place: String,
+        /// Description of the failure.
+        message: String,
+    },
     /// The split is empty.
     #[error("`{place}` has no tasks in split `{split}`; it has {found}")]
     NoTasks {
@@ -182,6 +192,7 @@ pub fn placed(config: &TaskConfig, split: &str, base: &Path) -> Result<Vec<Place
             keys: component.keys.clone(),
             ids: component.ids,
             limit: None,
+            environment: component.environment.clone(),
             mixture: BTreeMap::new(),
             ..config.clone()
         };
@@ -206,6 +217,7 @@ fn read(config: &TaskConfig, split: &str, base: &Path) -> Result<Vec<Placed>, Da
     let file;
     let rows: Rows<'_> = match builtin_dataset(&config.data)? {
         Some(component) => Box::new(component.rows().into_iter().map(Ok)),
+        None if is_served(&config.data) => Box::new(served::tasks(config)?.into_iter().map(Ok)),
         None => {
             file = File::open(&base.join(&config.data), Bounds::from(config))?;
             let form = match (file.form(config.format)?, config.keys.is_empty()) {

@@ -133,6 +133,19 @@ pub trait Environment: Send + Sync + 'static {
         answer: Option<&str>,
     ) -> impl Future<Output = Result<Score, EnvError>> + Send;
 
+    /// Copies the state of a session, so that the copy and the original go on apart. `None` if it cannot be copied. The default
+    /// copies sessions without a state. An environment whose state is all in the session returns a clone of it.
+    ///
+    /// # Errors
+    ///
+    /// If the copy fails; the original goes on.
+    fn fork(
+        &self,
+        session: &Session,
+    ) -> impl Future<Output = Result<Option<Value>, EnvError>> + Send {
+        ready(Ok(session.state.is_null().then_some(Value::Null)))
+    }
+
     /// Closes the session of an episode, and releases what [`Environment::open`] started. Called once for every session
     /// that was opened, after the score, and also if the episode failed, panicked or ran out of time. It is not called
     /// if the process is stopped, so what runs elsewhere should end by a time limit of its own. The default does
@@ -217,6 +230,9 @@ pub trait DynEnvironment: Send + Sync {
         session: &'a Session,
         answer: Option<&'a str>,
     ) -> BoxFuture<'a, Result<Score, EnvError>>;
+    /// Returns a session with a copy of the state of another one; see [`Environment::fork`].
+    fn fork<'a>(&'a self, session: &'a Session)
+    -> BoxFuture<'a, Result<Option<Session>, EnvError>>;
     /// See [`Environment::close`].
     fn close(&self, session: Session) -> BoxFuture<'_, Result<(), EnvError>>;
 }
@@ -264,6 +280,16 @@ impl<E: Environment> DynEnvironment for E {
         answer: Option<&'a str>,
     ) -> BoxFuture<'a, Result<Score, EnvError>> {
         Box::pin(Environment::score(self, session, answer))
+    }
+
+    fn fork<'a>(
+        &'a self,
+        session: &'a Session,
+    ) -> BoxFuture<'a, Result<Option<Session>, EnvError>> {
+        Box::pin(async move {
+            let state = Environment::fork(self, session).await?;
+            Ok(state.map(|state| Session { state, ..session.clone() }))
+        })
     }
 
     fn close(&self, session: Session) -> BoxFuture<'_, Result<(), EnvError>> {

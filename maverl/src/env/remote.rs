@@ -6,12 +6,7 @@ use super::EnvError;
 
 /// Returns the key in the variable that `key_env` names, if it names one.
 pub(super) fn key(key_env: &str) -> Result<Option<String>, EnvError> {
-    if key_env.is_empty() {
-        return Ok(None);
-    }
-    let key = std::env::var(key_env).ok().filter(|key| !key.is_empty());
-    key.map(Some)
-        .ok_or_else(|| EnvError(format!("`key_env` names `{key_env}`, which is not set, or empty")))
+    crate::client::key(key_env).map_err(EnvError)
 }
 
 /// Returns the value of `timeout_s` as a duration.

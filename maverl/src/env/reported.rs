@@ -69,6 +69,10 @@ impl Environment for Reported {
             _ => Err(EnvError::new("no reward was reported")),
         }
     }
+
+    async fn fork(&self, session: &Session) -> Result<Option<Value>, EnvError> {
+        Ok(Some(session.state.clone()))
+    }
 }
 
 #[cfg(test)]

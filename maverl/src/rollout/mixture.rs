@@ -77,6 +77,16 @@ impl DynEnvironment for Mixture {
         }
     }
 
+    fn fork<'a>(
+        &'a self,
+        session: &'a Session,
+    ) -> BoxFuture<'a, Result<Option<Session>, EnvError>> {
+        match self.of(&session.task) {
+            Some(environment) => environment.fork(session),
+            None => Box::pin(ready(Err(foreign(&session.task)))),
+        }
+    }
+
     fn close(&self, session: Session) -> BoxFuture<'_, Result<(), EnvError>> {
         match self.of(&session.task) {
             Some(environment) => environment.close(session),

@@ -60,6 +60,13 @@ impl DynEnvironment for Unjudged {
         Box::pin(async { Ok(Score::binary(false)) })
     }
 
+    fn fork<'a>(
+        &'a self,
+        session: &'a Session,
+    ) -> BoxFuture<'a, Result<Option<Session>, EnvError>> {
+        self.0.fork(session)
+    }
+
     fn close(&self, session: Session) -> BoxFuture<'_, Result<(), EnvError>> {
         self.0.close(session)
     }

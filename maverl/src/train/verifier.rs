@@ -9,6 +9,7 @@ use crate::algo::lr;
 use crate::config::{VerifierHead, VerifierLabels, VerifierLoss};
 use crate::data::{self, Bounds, LabeledReply};
 use crate::metrics::Metrics;
+use crate::model::reply_odds;
 use crate::plan::Plan;
 use crate::rng::SplitMix64;
 use crate::run_dir::disk::hash_bytes;
@@ -21,9 +22,7 @@ use crate::train::players::Players;
 use crate::train::spans::Span;
 use crate::train::state::VerifierRecord;
 use crate::train::trainable::Stepped;
-use crate::verifier::{
-    Leaks, Probed, auc_interval, leaks, probability, probes, statistics, temperature,
-};
+use crate::verifier::{Calibration, Leaks, Probed, auc_interval, leaks, probes, statistics};
 use units::{Logits, Unit, text, unit, units};
 
 /// Salt of the split of the tasks.
@@ -39,7 +38,7 @@ pub(super) struct VerifierData {
     train: Vec<LabeledReply>,
     /// Units of the loss, as indices of those rows. A step takes some of them.
     pub(super) units: Vec<Vec<usize>>,
-    /// Rows that the temperature is fitted to.
+    /// Rows that the calibration is fitted to.
     validation: Vec<LabeledReply>,
     /// Held-out rows; empty without `eval.data`.
     test: Vec<LabeledReply>,
@@ -54,13 +53,7 @@ impl VerifierData {
         let read = |path: &str| data::labeled(&plan.base.join(path), bounds);
         let all = read(&plan.task.data)?;
         let test = plan.eval.data.as_deref().map_or(Ok(Vec::new()), read)?;
-        let mut held_out = tasks_of(&all);
-        let mut rng = SplitMix64::new(plan.seed ^ VALIDATION);
-        rng.shuffle(&mut held_out);
-        held_out.truncate((held_out.len() as f64 * plan.algorithm.verifier.validation) as usize);
-        let held_out: BTreeSet<String> = held_out.into_iter().collect();
-        let (validation, train): (Vec<_>, Vec<_>) =
-            all.into_iter().partition(|row| held_out.contains(&row.task));
+        let (validation, train) = divided(all, plan);
         let units = units(&train, plan.algorithm.verifier.loss);
         let mut data = Self { train, units, validation, test, warning: None };
         data.warning = data.check(plan)?;
@@ -130,9 +123,27 @@ impl VerifierData {
     }
 }
 
+/// Returns the validation rows and those that are trained on: by the splits that rows name, or else by a draw of tasks. All rows
+/// of a task are in one of them.
+fn divided(rows: Vec<LabeledReply>, plan: &Plan) -> (Vec<LabeledReply>, Vec<LabeledReply>) {
+    let marked: Vec<&LabeledReply> = rows.iter().filter(|row| row.validates).collect();
+    let held_out = match marked.is_empty() {
+        true => {
+            let mut tasks = tasks_of(rows.iter());
+            let mut rng = SplitMix64::new(plan.seed ^ VALIDATION);
+            rng.shuffle(&mut tasks);
+            tasks.truncate((tasks.len() as f64 * plan.algorithm.verifier.validation) as usize);
+            tasks
+        }
+        false => tasks_of(marked),
+    };
+    let held_out: BTreeSet<String> = held_out.into_iter().collect();
+    rows.into_iter().partition(|row| held_out.contains(&row.task))
+}
+
 /// Returns the tasks of rows, sorted.
-fn tasks_of(rows: &[LabeledReply]) -> Vec<String> {
-    let tasks: BTreeSet<&String> = rows.iter().map(|row| &row.task).collect();
+fn tasks_of<'r>(rows: impl IntoIterator<Item = &'r LabeledReply>) -> Vec<String> {
+    let tasks: BTreeSet<&String> = rows.into_iter().map(|row| &row.task).collect();
     tasks.into_iter().cloned().collect()
 }
 
@@ -151,7 +162,7 @@ pub(super) async fn verify(
     let of = |unit: usize| data.units[unit].iter().map(row).collect();
     let rows: Vec<Vec<&LabeledReply>> = players.sampler.step(step).into_iter().map(of).collect();
     let began = Instant::now();
-    let mut metrics = learn(at, &policy, &rows).await?;
+    let (mut metrics, likelihood) = learn(at, &policy, &rows).await?;
     let mut spans = vec![Span::since("update", began).of_policy(policy.name())];
     let mut warnings = Vec::new();
     let due = |every: u64| every > 0 && (step + 1).is_multiple_of(every);
@@ -159,7 +170,8 @@ pub(super) async fn verify(
     if evaluation || due(plan.checkpoint.every) {
         players.progress().work(&format!("step {}: evaluation of the verifier", step + 1));
         let began = Instant::now();
-        let (found, record) = evaluate(&policy, plan.algorithm.verifier.head, data).await?;
+        let head = (plan.algorithm.verifier.head, likelihood);
+        let (found, record) = evaluate(&policy, head, data).await?;
         // A checkpoint early in a run has a verifier that has learnt little yet.
         warnings.extend(shortcut(&found).filter(|_| evaluation));
         metrics.extend(found);
@@ -185,12 +197,13 @@ fn policy(plan: &Plan, learner: &Learner) -> Result<Policy, TrainError> {
     }
 }
 
-/// Trains on units of rows: `algorithm.epochs` passes in `algorithm.minibatches` optimizer steps.
+/// Trains on units of rows: `algorithm.epochs` passes in `algorithm.minibatches` optimizer steps. Returns the weight and bias of a
+/// head of log-probs too.
 async fn learn(
     at: &StepPlan<'_>,
     policy: &Policy,
     rows: &[Vec<&LabeledReply>],
-) -> Result<Metrics, TrainError> {
+) -> Result<(Metrics, Option<[f32; 2]>), TrainError> {
     let StepPlan { plan, step, .. } = *at;
     let settings = &plan.algorithm.verifier;
     let units = rows.iter().map(|rows| unit(policy, rows, settings));
@@ -198,6 +211,7 @@ async fn learn(
     let rate = at.rates.and_then(|rates| rates.get("verifier/lr"));
     let rate = rate.unwrap_or_else(|| lr(step, plan.steps, &settings.optim()));
     let (mut loss, mut judged, mut norm, mut steps) = (0.0, (0, 0), 0.0, 0.0);
+    let mut likelihood = None;
     for epoch in 0..plan.algorithm.epochs {
         for part in 0..plan.algorithm.minibatches {
             let part = units.iter().skip(part).step_by(plan.algorithm.minibatches);
@@ -223,7 +237,9 @@ async fn learn(
                 }
             }
             let batch = ValueBatch { rows: batch, minibatches: 1, epochs: 1, lr: rate };
-            norm += policy.update_critic(batch).await?.grad_norm;
+            let stats = policy.update_critic(batch).await?;
+            norm += stats.grad_norm;
+            likelihood = stats.likelihood;
             steps += 1.0;
         }
     }
@@ -233,16 +249,16 @@ async fn learn(
     metrics.set("verifier/accuracy", judged.1 as f64 / judged.0.max(1) as f64);
     metrics.set("verifier/grad_norm", norm / f64::max(steps, 1.0));
     metrics.set("verifier/rows", rows.iter().map(Vec::len).sum::<usize>() as f64);
-    Ok(metrics)
+    Ok((metrics, likelihood))
 }
 
-/// Computes the logit of each row at its scored token, or from the tokens of its reply.
+/// Computes the logit of each row at its scored token, or the log-odds of its reply.
 async fn logits(
     policy: &Policy,
-    head: VerifierHead,
+    (head, likelihood): (VerifierHead, Option<[f32; 2]>),
     rows: &[LabeledReply],
 ) -> Result<Vec<f64>, TrainError> {
-    let mut logits = Vec::new();
+    let mut logits: Vec<f64> = Vec::new();
     for rows in rows.chunks(AT_ONCE) {
         let texts: Vec<ValueText> = rows
             .iter()
@@ -251,25 +267,30 @@ async fn logits(
         let values = policy.values(texts).await?;
         logits.extend(values.iter().flat_map(|values| Logits::from(head).of(values)));
     }
+    if let Some(head) = likelihood {
+        logits.iter_mut().for_each(|logit| *logit = reply_odds(*logit, head));
+    }
     Ok(logits)
 }
 
-/// Fits the temperature to the validation rows, and computes the statistics of each split.
+/// Fits the calibration to the validation rows, and computes the statistics of each split.
 async fn evaluate(
     policy: &Policy,
-    head: VerifierHead,
+    head: (VerifierHead, Option<[f32; 2]>),
     data: &VerifierData,
 ) -> Result<(Metrics, VerifierRecord), TrainError> {
     let mut metrics = Metrics::default();
     let found = logits(policy, head, &data.validation).await?;
     let labels = labels(&data.validation);
-    let temperature = temperature(&found, &labels);
+    let calibration = Calibration::fit(&found, &labels);
+    let Calibration { temperature, offset } = calibration;
     metrics.set("verifier/temperature", temperature);
-    split(&mut metrics, "validation", (&found, &labels), temperature);
+    metrics.set("verifier/offset", offset);
+    split(&mut metrics, "validation", (&found, &labels), calibration);
     if !data.test.is_empty() {
         let found = logits(policy, head, &data.test).await?;
         let labels = self::labels(&data.test);
-        split(&mut metrics, "test", (&found, &labels), temperature);
+        split(&mut metrics, "test", (&found, &labels), calibration);
         let tasks = tasks_of(&data.test);
         let place = |row: &LabeledReply| tasks.binary_search(&row.task).unwrap_or_default();
         let places: Vec<usize> = data.test.iter().map(place).collect();
@@ -282,19 +303,19 @@ async fn evaluate(
         }
     }
     let tasks = tasks_of(&data.train).into_iter().collect();
-    Ok((metrics, VerifierRecord { temperature, tasks }))
+    Ok((metrics, VerifierRecord { temperature, offset, tasks }))
 }
 
 /// Adds the statistics of a split; nothing without right and wrong rows.
-fn split(metrics: &mut Metrics, name: &str, (logits, labels): (&[f64], &[bool]), at: f64) {
+fn split(metrics: &mut Metrics, name: &str, (logits, labels): (&[f64], &[bool]), at: Calibration) {
     let Some(scaled) = statistics(logits, labels, at) else { return };
     for (quantity, value) in scaled.named() {
         metrics.set(format!("verifier/{name}/{quantity}"), value);
     }
-    if let Some(plain) = statistics(logits, labels, 1.0) {
+    if let Some(plain) = statistics(logits, labels, Calibration::NONE) {
         metrics.set(format!("verifier/{name}/ece_unscaled"), plain.ece);
     }
-    let mean = logits.iter().map(|logit| probability(*logit, at)).sum::<f64>();
+    let mean = logits.iter().map(|logit| at.probability(*logit)).sum::<f64>();
     metrics.set(format!("verifier/{name}/mean"), mean / logits.len() as f64);
 }
 

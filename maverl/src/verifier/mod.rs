@@ -7,12 +7,7 @@ mod leaks;
 mod probes;
 mod statistics;
 
-pub(crate) use calibration::temperature;
+pub(crate) use calibration::Calibration;
 pub(crate) use leaks::{Leaks, leaks};
 pub(crate) use probes::{Probed, probes};
 pub(crate) use statistics::{auc, auc_interval, statistics};
-
-/// Probability of a logit at a temperature.
-pub(crate) fn probability(logit: f64, temperature: f64) -> f64 {
-    1.0 / (1.0 + (-logit / temperature).exp())
-}

@@ -1,6 +1,6 @@
 //! Statistics of logits against labels.
 
-use super::probability;
+use super::Calibration;
 use crate::rng::SplitMix64;
 
 /// Bins of the calibration error.
@@ -45,8 +45,12 @@ impl Statistics {
     }
 }
 
-/// Computes the statistics of logits `[N]` at a temperature. `None` without a right and a wrong row.
-pub(crate) fn statistics(logits: &[f64], labels: &[bool], temperature: f64) -> Option<Statistics> {
+/// Computes the statistics of logits `[N]` with a calibration. `None` without a right and a wrong row.
+pub(crate) fn statistics(
+    logits: &[f64],
+    labels: &[bool],
+    calibration: Calibration,
+) -> Option<Statistics> {
     let n = logits.len();
     let area = auc(logits, labels)?;
     let mean = |of: &dyn Fn(f64, bool) -> f64| {
@@ -55,16 +59,19 @@ pub(crate) fn statistics(logits: &[f64], labels: &[bool], temperature: f64) -> O
     let right = labels.iter().filter(|label| **label).count();
     let hits = |label: bool| {
         let of_label = logits.iter().zip(labels).filter(|(_, its)| **its == label);
-        of_label.filter(|(logit, _)| (**logit > 0.0) == label).count() as f64
+        of_label.filter(|(logit, _)| (calibration.odds(**logit) > 0.0) == label).count() as f64
     };
     let value = |label: bool| if label { 1.0 } else { 0.0 };
     Some(Statistics {
         accuracy: (hits(true) + hits(false)) / n as f64,
         balanced_accuracy: (hits(true) / right as f64 + hits(false) / (n - right) as f64) / 2.0,
         auc: area,
-        nll: mean(&|logit, label| softplus(if label { -logit } else { logit } / temperature)),
-        brier: mean(&|logit, label| (probability(logit, temperature) - value(label)).powi(2)),
-        ece: ece(logits, labels, temperature),
+        nll: mean(&|logit, label| {
+            let odds = calibration.odds(logit);
+            softplus(if label { -odds } else { odds })
+        }),
+        brier: mean(&|logit, label| (calibration.probability(logit) - value(label)).powi(2)),
+        ece: ece(logits, labels, calibration),
         base_rate: right as f64 / n as f64,
         n,
     })
@@ -104,13 +111,13 @@ pub(crate) fn auc(scores: &[f64], labels: &[bool]) -> Option<f64> {
 }
 
 /// Computes the expected calibration error over bins of equal count, in the order of the probabilities.
-fn ece(logits: &[f64], labels: &[bool], temperature: f64) -> f64 {
+fn ece(logits: &[f64], labels: &[bool], calibration: Calibration) -> f64 {
     let n = logits.len();
     let mut order: Vec<usize> = (0..n).collect();
     order.sort_by(|&a, &b| logits[a].total_cmp(&logits[b]));
     let bin = |bin: usize| {
         let rows = &order[bin * n / BINS..(bin + 1) * n / BINS];
-        let said: f64 = rows.iter().map(|&i| probability(logits[i], temperature)).sum();
+        let said: f64 = rows.iter().map(|&i| calibration.probability(logits[i])).sum();
         let right = rows.iter().filter(|&&i| labels[i]).count() as f64;
         (said - right).abs()
     };
@@ -182,7 +189,9 @@ mod tests {
 
     #[test]
     fn statistics_of_four_rows_are_those_computed_by_hand() {
-        let found = statistics(&[2.0, -1.0, 0.5, -3.0], &[true, true, false, false], 1.0).unwrap();
+        let found =
+            statistics(&[2.0, -1.0, 0.5, -3.0], &[true, true, false, false], Calibration::NONE)
+                .unwrap();
         assert_eq!((found.accuracy, found.balanced_accuracy, found.n), (0.5, 0.5, 4));
         assert_eq!((found.auc, found.base_rate), (0.75, 0.5));
         // sklearn.metrics.log_loss and brier_score_loss.
@@ -200,6 +209,27 @@ mod tests {
         assert!((found.ece - ece).abs() < 1e-12);
     }
 
+    /// `accuracy_score`, `balanced_accuracy_score`, `roc_auc_score`, `log_loss`, `brier_score_loss` of scikit-learn 1.9.1.
+    #[test]
+    fn statistics_of_two_hundred_rows_are_those_of_scikit_learn() {
+        let logits: Vec<f64> = (0..200).map(|i| f64::from(i * 37 % 101) / 10.0 - 5.0).collect();
+        let labels: Vec<bool> =
+            logits.iter().zip(0..).map(|(z, i)| (*z > 0.0) != (i % 4 == 0)).collect();
+        let calibration = Calibration { temperature: 1.7, offset: -0.3 };
+        let found = statistics(&logits, &labels, calibration).unwrap();
+        let pairs = [
+            (found.accuracy, 0.72),
+            (found.balanced_accuracy, 0.720_572_057_205_720_6),
+            (found.auc, 0.747_924_792_479_248),
+            (found.nll, 0.642_966_725_766_261_8),
+            (found.brier, 0.210_224_840_393_706_48),
+            (found.base_rate, 0.505),
+        ];
+        let worst = pairs.iter().map(|(ours, theirs)| (ours - theirs).abs()).fold(0.0, f64::max);
+        println!("largest difference to scikit-learn: {worst:.1e}");
+        assert!(worst < 1e-9, "{found:?}");
+    }
+
     #[test]
     fn logits_of_the_true_probabilities_are_calibrated_and_others_are_not() {
         let mut rng = SplitMix64::new(7);
@@ -207,10 +237,14 @@ mod tests {
         let labels: Vec<bool> = logits
             .iter()
             .map(|logit| {
-                (rng.index(1 << 20) as f64) < probability(*logit, 1.0) * f64::from(1 << 20)
+                (rng.index(1 << 20) as f64)
+                    < Calibration::NONE.probability(*logit) * f64::from(1 << 20)
             })
             .collect();
-        let ece = |temperature| statistics(&logits, &labels, temperature).unwrap().ece;
+        let ece = |temperature| {
+            let calibration = Calibration { temperature, offset: 0.0 };
+            statistics(&logits, &labels, calibration).unwrap().ece
+        };
         assert!(ece(1.0) < 0.03 && ece(0.2) > 0.08, "{} {}", ece(1.0), ece(0.2));
         let tasks: Vec<usize> = (0..6000).map(|row| row / 4).collect();
         let [low, high] = auc_interval(&logits, &labels, &tasks).unwrap();

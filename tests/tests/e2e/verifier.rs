@@ -56,6 +56,7 @@ fn a_verifier_is_trained_exported_and_rewards_another_run() {
         "probe/completion",
         "probe/length",
         "temperature",
+        "offset",
         "validation/nll",
         "test/ece",
         "loss",
@@ -161,6 +162,24 @@ fn a_verifier_is_trained_on_pairs_and_on_the_steps_of_episodes() {
     lab.fails("alone", &alone).says(&["no prompt has a right and a wrong reply"]);
 }
 
+#[test]
+fn rows_that_say_so_are_those_of_validation_with_all_others_of_their_tasks() {
+    let lab = prepared();
+    let rows = fs::read_to_string(lab.path("labeled.jsonl")).unwrap();
+    let marked = |(line, row): (usize, &str)| match line {
+        0 | 2 | 4 => format!("{},\"split\":\"validation\"}}\n", row.strip_suffix('}').unwrap()),
+        _ => format!("{row}\n"),
+    };
+    lab.write("labeled.jsonl", &rows.lines().enumerate().map(marked).collect::<String>());
+    let row = last(&lab.train("run", &with(&["steps=2"])));
+    // Two rows of each of three tasks.
+    assert_eq!(row["verifier/validation/n"], 6.0);
+    lab.run(&["export", "--run", "run", "--verifier", "--out", "exported"]).succeeded();
+    let seen = fs::read(lab.path("exported/reward_tasks.json")).unwrap();
+    let seen: Value = serde_json::from_slice(&seen).unwrap();
+    assert_eq!(seen["tasks"].as_array().unwrap().len(), 37);
+}
+
 /// Trains the stages of the example, and returns the last evaluation of its verifier.
 fn example(lab: &Lab, more: &[&str]) -> Value {
     let stages = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/verifier/stages.toml");
@@ -195,6 +214,7 @@ fn the_verifier_of_the_example_knows_right_replies_to_questions_that_it_has_not_
     let area = row["verifier/test/auc"].as_f64().unwrap();
     let probe = best_probe(&row);
     assert!(area >= 0.80 && area >= probe + 0.05, "{area} and {probe}: {row}");
+    assert!(row["verifier/test/ece"].as_f64().unwrap() <= 0.05, "{row}");
 }
 
 #[test]

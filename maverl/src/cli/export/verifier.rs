@@ -34,7 +34,8 @@ pub(super) fn export(args: &ExportArgs, run: &Path) -> Result<ExitCode, Failure>
     let policy = name(&dir).replace("%2F", "/");
     let origin = Origin::Policy { run: run.to_owned(), policy, step, base: None };
     let card = origin.card(Kind::Model)?.text();
-    let model = RewardModel::new(model, head, RewardHead::new(record.temperature))?;
+    let settings = RewardHead::new(record.temperature, record.offset);
+    let model = RewardModel::new(model, head, settings)?;
     whole(&args.out, |dir| {
         let write = |file: &str, text: &str| {
             let path = dir.join(file);
@@ -46,10 +47,11 @@ pub(super) fn export(args: &ExportArgs, run: &Path) -> Result<ExitCode, Failure>
         Ok(model.save(dir, &options)?)
     })?;
     print(&format!(
-        "wrote {}: a reward model of step {step} in {}, temperature {:.3}, trained on {} questions",
+        "wrote {}: a reward model of step {step} in {}, temperature {:.3}, offset {:.3}, trained on {} questions",
         args.out.display(),
         dtype.name(),
         record.temperature,
+        record.offset,
         record.tasks.len()
     ))
 }

@@ -155,6 +155,46 @@ pub struct ActResponse {
     #[prost(bool, tag = "2")]
     pub done: bool,
 }
+/// Request of `ActMany`.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ActManyRequest {
+    /// Steps, at most 1024.
+    #[prost(message, repeated, tag = "1")]
+    pub acts: ::prost::alloc::vec::Vec<ActRequest>,
+}
+/// Answer to a step of `ActMany`.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ActManyResponse {
+    /// Place of the step in the list, from 0.
+    #[prost(uint32, tag = "1")]
+    pub index: u32,
+    /// Outcome of the step.
+    #[prost(oneof = "act_many_response::Result", tags = "2, 3")]
+    pub result: ::core::option::Option<act_many_response::Result>,
+}
+/// Nested message and enum types in `ActManyResponse`.
+pub mod act_many_response {
+    /// Outcome of the step.
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Result {
+        /// Observation.
+        #[prost(message, tag = "2")]
+        Done(super::ActResponse),
+        /// Failure of this step. The others do not depend on it.
+        #[prost(message, tag = "3")]
+        Failure(super::Failure),
+    }
+}
+/// Failure of a message, where a status would end the stream.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Failure {
+    /// Code of the status, such as 5 for `NOT_FOUND`.
+    #[prost(uint32, tag = "1")]
+    pub code: u32,
+    /// Description of the failure.
+    #[prost(string, tag = "2")]
+    pub message: ::prost::alloc::string::String,
+}
 /// Request of `Judge`.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct JudgeRequest {
@@ -178,6 +218,19 @@ pub struct JudgeResponse {
     #[prost(string, tag = "3")]
     pub metrics: ::prost::alloc::string::String,
 }
+/// Request of `Fork`.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ForkRequest {
+    /// Id of the session whose state is copied. It stays as it is.
+    #[prost(string, tag = "1")]
+    pub session: ::prost::alloc::string::String,
+    /// As that of `Open`.
+    #[prost(string, tag = "2")]
+    pub request_id: ::prost::alloc::string::String,
+    /// As that of `Open`.
+    #[prost(uint32, tag = "3")]
+    pub lease_s: u32,
+}
 /// Request of `Close`.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CloseRequest {
@@ -191,6 +244,55 @@ pub struct CloseResponse {
     /// False if there was no such session, as for a repeated request.
     #[prost(bool, tag = "1")]
     pub closed: bool,
+}
+/// Message of `Play`: first `open`, then any number of `act`, then `judge`.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PlayRequest {
+    /// The message.
+    #[prost(oneof = "play_request::Message", tags = "1, 2, 3")]
+    pub message: ::core::option::Option<play_request::Message>,
+}
+/// Nested message and enum types in `PlayRequest`.
+pub mod play_request {
+    /// The message.
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Message {
+        /// Opens the session. Its `request_id` is empty.
+        #[prost(message, tag = "1")]
+        Open(super::OpenRequest),
+        /// Acts. `session` may be empty, and `step` 0, which is the next one.
+        #[prost(message, tag = "2")]
+        Act(super::ActRequest),
+        /// Scores the answer. `session` may be empty.
+        #[prost(message, tag = "3")]
+        Judge(super::JudgeRequest),
+    }
+}
+/// Answer to a message of `Play`.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PlayResponse {
+    /// The answer.
+    #[prost(oneof = "play_response::Message", tags = "1, 2, 3, 4")]
+    pub message: ::core::option::Option<play_response::Message>,
+}
+/// Nested message and enum types in `PlayResponse`.
+pub mod play_response {
+    /// The answer.
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Message {
+        /// To `open`.
+        #[prost(message, tag = "1")]
+        Open(super::OpenResponse),
+        /// To `act`.
+        #[prost(message, tag = "2")]
+        Act(super::ActResponse),
+        /// To `judge`.
+        #[prost(message, tag = "3")]
+        Judge(super::JudgeResponse),
+        /// Failure of an `act` or a `judge`, after which the session goes on.
+        #[prost(message, tag = "4")]
+        Failure(super::Failure),
+    }
 }
 /// Generated client implementations.
 pub mod environment_client {
@@ -391,6 +493,32 @@ pub mod environment_client {
                 .insert(GrpcMethod::new("maverl.environment.v1.Environment", "Act"));
             self.inner.unary(req, path, codec).await
         }
+        /// Acts in several sessions at once, and streams the answers as they come. Steps of one session are executed in the order of
+        /// the list.
+        pub async fn act_many(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ActManyRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::ActManyResponse>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/maverl.environment.v1.Environment/ActMany",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("maverl.environment.v1.Environment", "ActMany"));
+            self.inner.server_streaming(req, path, codec).await
+        }
         /// Scores the answer. A repeated request gives the stored score. No step can follow.
         pub async fn judge(
             &mut self,
@@ -411,6 +539,28 @@ pub mod environment_client {
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("maverl.environment.v1.Environment", "Judge"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Opens a session with a copy of the state of another one. Fails with `UNIMPLEMENTED` if the environment cannot copy it.
+        pub async fn fork(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ForkRequest>,
+        ) -> std::result::Result<tonic::Response<super::OpenResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/maverl.environment.v1.Environment/Fork",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("maverl.environment.v1.Environment", "Fork"));
             self.inner.unary(req, path, codec).await
         }
         /// Closes a session.
@@ -434,6 +584,31 @@ pub mod environment_client {
             req.extensions_mut()
                 .insert(GrpcMethod::new("maverl.environment.v1.Environment", "Close"));
             self.inner.unary(req, path, codec).await
+        }
+        /// Plays an episode in one stream, whose end closes the session. Each message has one answer, in their order.
+        pub async fn play(
+            &mut self,
+            request: impl tonic::IntoStreamingRequest<Message = super::PlayRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::PlayResponse>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/maverl.environment.v1.Environment/Play",
+            );
+            let mut req = request.into_streaming_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("maverl.environment.v1.Environment", "Play"));
+            self.inner.streaming(req, path, codec).await
         }
     }
 }
@@ -484,16 +659,44 @@ pub mod environment_server {
             &self,
             request: tonic::Request<super::ActRequest>,
         ) -> std::result::Result<tonic::Response<super::ActResponse>, tonic::Status>;
+        /// Server streaming response type for the ActMany method.
+        type ActManyStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::ActManyResponse, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// Acts in several sessions at once, and streams the answers as they come. Steps of one session are executed in the order of
+        /// the list.
+        async fn act_many(
+            &self,
+            request: tonic::Request<super::ActManyRequest>,
+        ) -> std::result::Result<tonic::Response<Self::ActManyStream>, tonic::Status>;
         /// Scores the answer. A repeated request gives the stored score. No step can follow.
         async fn judge(
             &self,
             request: tonic::Request<super::JudgeRequest>,
         ) -> std::result::Result<tonic::Response<super::JudgeResponse>, tonic::Status>;
+        /// Opens a session with a copy of the state of another one. Fails with `UNIMPLEMENTED` if the environment cannot copy it.
+        async fn fork(
+            &self,
+            request: tonic::Request<super::ForkRequest>,
+        ) -> std::result::Result<tonic::Response<super::OpenResponse>, tonic::Status>;
         /// Closes a session.
         async fn close(
             &self,
             request: tonic::Request<super::CloseRequest>,
         ) -> std::result::Result<tonic::Response<super::CloseResponse>, tonic::Status>;
+        /// Server streaming response type for the Play method.
+        type PlayStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::PlayResponse, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// Plays an episode in one stream, whose end closes the session. Each message has one answer, in their order.
+        async fn play(
+            &self,
+            request: tonic::Request<tonic::Streaming<super::PlayRequest>>,
+        ) -> std::result::Result<tonic::Response<Self::PlayStream>, tonic::Status>;
     }
     /// An environment with its tasks. Requests of a session extend its lease.
     #[derive(Debug)]
@@ -792,6 +995,52 @@ pub mod environment_server {
                     };
                     Box::pin(fut)
                 }
+                "/maverl.environment.v1.Environment/ActMany" => {
+                    #[allow(non_camel_case_types)]
+                    struct ActManySvc<T: Environment>(pub Arc<T>);
+                    impl<
+                        T: Environment,
+                    > tonic::server::ServerStreamingService<super::ActManyRequest>
+                    for ActManySvc<T> {
+                        type Response = super::ActManyResponse;
+                        type ResponseStream = T::ActManyStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ActManyRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Environment>::act_many(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ActManySvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
                 "/maverl.environment.v1.Environment/Judge" => {
                     #[allow(non_camel_case_types)]
                     struct JudgeSvc<T: Environment>(pub Arc<T>);
@@ -820,6 +1069,49 @@ pub mod environment_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = JudgeSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/maverl.environment.v1.Environment/Fork" => {
+                    #[allow(non_camel_case_types)]
+                    struct ForkSvc<T: Environment>(pub Arc<T>);
+                    impl<T: Environment> tonic::server::UnaryService<super::ForkRequest>
+                    for ForkSvc<T> {
+                        type Response = super::OpenResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ForkRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Environment>::fork(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ForkSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
@@ -874,6 +1166,52 @@ pub mod environment_server {
                                 max_encoding_message_size,
                             );
                         let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/maverl.environment.v1.Environment/Play" => {
+                    #[allow(non_camel_case_types)]
+                    struct PlaySvc<T: Environment>(pub Arc<T>);
+                    impl<
+                        T: Environment,
+                    > tonic::server::StreamingService<super::PlayRequest>
+                    for PlaySvc<T> {
+                        type Response = super::PlayResponse;
+                        type ResponseStream = T::PlayStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<tonic::Streaming<super::PlayRequest>>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Environment>::play(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = PlaySvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.streaming(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)

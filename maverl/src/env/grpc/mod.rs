@@ -128,6 +128,12 @@ impl Environment for GrpcEnvironment {
         self.started()?.judge(state_of(session)?.session, answer).await
     }
 
+    async fn fork(&self, session: &Session) -> Result<Option<Value>, EnvError> {
+        let state = state_of(session)?;
+        let copy = self.started()?.fork(&state.session).await?;
+        Ok(copy.map(|session| json!(State { session, ..state })))
+    }
+
     async fn close(&self, session: Session) -> Result<(), EnvError> {
         self.started()?.close(state_of(&session)?.session).await
     }

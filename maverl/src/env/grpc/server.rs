@@ -14,8 +14,8 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 use tonic::{Code, Request, Response, Status};
 
 use super::wire::{
-    ActRequest, CloseRequest, DescribeRequest, EnvironmentClient, JudgeRequest, OpenRequest,
-    OpenResponse, RenewRequest, ToolCall, act_request, code_name,
+    ActRequest, CloseRequest, DescribeRequest, EnvironmentClient, ForkRequest, JudgeRequest,
+    OpenRequest, OpenResponse, RenewRequest, ToolCall, act_request, code_name,
 };
 use crate::env::{EnvError, remote};
 use crate::task::{Action, Observation, Score, Task};
@@ -118,14 +118,47 @@ impl Server {
     /// Opens a session, and extends its lease until it is closed. Returns its id and the question. Waits for a server that
     /// has no room.
     pub(super) async fn open(&self, task: &Task, seed: u64) -> Result<(String, String), EnvError> {
+        let (task_id, request_id) = (task.id.clone(), self.request_id());
+        let request = OpenRequest { task_id, seed, request_id, lease_s: LEASE_S };
+        let opened = self.with_room(|| {
+            self.call(&request, |mut client, request| async move { client.open(request).await })
+        });
+        let opened = opened.await.map_err(|status| self.failed(&status))?;
+        let session = self.keep(&opened);
+        match self.fits(task, &opened) {
+            Ok(()) => Ok((session, opened.question)),
+            Err(error) => self.close(session).await.and(Err(error)),
+        }
+    }
+
+    /// Opens a session with a copy of the state of another one, and returns its id; `None` if the environment cannot copy it.
+    pub(super) async fn fork(&self, session: &str) -> Result<Option<String>, EnvError> {
+        let (session, request_id) = (session.to_owned(), self.request_id());
+        let request = ForkRequest { session, request_id, lease_s: LEASE_S };
+        let copied = self.with_room(|| {
+            self.call(&request, |mut client, request| async move { client.fork(request).await })
+        });
+        match copied.await {
+            Ok(copied) => Ok(Some(self.keep(&copied))),
+            Err(status) if status.code() == Code::Unimplemented => Ok(None),
+            Err(status) => Err(self.failed(&status)),
+        }
+    }
+
+    /// Returns the id of a request for a session, which no other request has.
+    fn request_id(&self) -> String {
         let number = self.0.sessions.fetch_add(1, Ordering::Relaxed);
-        let request_id = format!("{}-{number}", self.0.name);
-        let request = OpenRequest { task_id: task.id.clone(), seed, request_id, lease_s: LEASE_S };
+        format!("{}-{number}", self.0.name)
+    }
+
+    /// Asks for a session until the server has room for it.
+    async fn with_room<F: Future<Output = Result<OpenResponse, Status>>>(
+        &self,
+        ask: impl Fn() -> F,
+    ) -> Result<OpenResponse, Status> {
         let (until, mut pause) = (Instant::now() + self.0.timeout, PAUSES[0]);
-        let opened = loop {
-            let opened = self
-                .call(&request, |mut client, request| async move { client.open(request).await });
-            match opened.await {
+        loop {
+            match ask().await {
                 Err(status)
                     if status.code() == Code::ResourceExhausted
                         && Instant::now() + pause < until =>
@@ -133,16 +166,17 @@ impl Server {
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(PAUSES[1]);
                 }
-                opened => break opened.map_err(|status| self.failed(&status))?,
+                opened => return opened,
             }
-        };
+        }
+    }
+
+    /// Extends the lease of a session until it is closed. Returns its id.
+    fn keep(&self, opened: &OpenResponse) -> String {
         let session = opened.session.clone();
         let renewal = tokio::spawn(self.clone().renew(session.clone(), opened.lease_s));
         lock(&self.0.renewals).insert(session.clone(), renewal);
-        match self.fits(task, &opened) {
-            Ok(()) => Ok((session, opened.question)),
-            Err(error) => self.close(session).await.and(Err(error)),
-        }
+        session
     }
 
     /// Stores the tools of a session. Fails if its task has another question than that of the run.

@@ -12,14 +12,24 @@ pub(crate) use generated::environment_server::{
     Environment, EnvironmentServer, SERVICE_NAME as SERVICE,
 };
 pub(crate) use generated::{
-    ActRequest, ActResponse, CloseRequest, CloseResponse, DescribeRequest, DescribeResponse,
-    JudgeRequest, JudgeResponse, OpenRequest, OpenResponse, RenewRequest, RenewResponse, Split,
-    Task, TasksRequest, Tool, ToolCall,
+    ActManyRequest, ActManyResponse, ActRequest, ActResponse, CloseRequest, CloseResponse,
+    DescribeRequest, DescribeResponse, Failure, ForkRequest, JudgeRequest, JudgeResponse,
+    OpenRequest, OpenResponse, PlayRequest, PlayResponse, RenewRequest, RenewResponse, Split, Task,
+    TasksRequest, Tool, ToolCall,
 };
-pub(crate) use generated::{act_request, environment_client::EnvironmentClient};
+pub(crate) use generated::{
+    act_many_response, act_request, environment_client::EnvironmentClient, play_request,
+    play_response,
+};
 
 /// Descriptors of the messages and services, for reflection.
 pub(crate) const DESCRIPTORS: &[u8] = include_bytes!("maverl.environment.v1.binpb");
+
+impl From<tonic::Status> for Failure {
+    fn from(status: tonic::Status) -> Self {
+        Self { code: status.code() as u32, message: status.message().to_owned() }
+    }
+}
 
 /// Returns the name of a status in the form of the protocol, such as `NOT_FOUND`.
 pub(crate) fn code_name(code: tonic::Code) -> String {

@@ -183,7 +183,7 @@ fn state_of(session: &Session) -> Result<State, EnvError> {
 
 impl Environment for OpenEnv {
     fn validate(&self, _: &Path, tasks: &[Task]) -> Result<Vec<String>, EnvError> {
-        server::addresses(&self.url).map_err(|what| EnvError(format!("`url` {what}")))?;
+        crate::client::addresses(&self.url).map_err(|what| EnvError(format!("`url` {what}")))?;
         remote::timeout(self.timeout_s)?;
         remote::key(&self.key_env)?;
         for (name, form) in [("action", &self.action), ("observation", &self.observation)] {

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::form::ActionForm;
 use super::socket::{Frame, Socket};
-use crate::client::Client;
+use crate::client::{Client, addresses};
 use crate::env::{EnvError, remote};
 use crate::tools::{Schema, Tool};
 
@@ -30,20 +30,6 @@ pub(super) struct Server {
     places: Arc<Semaphore>,
     sockets: Mutex<BTreeMap<u64, (Socket, OwnedSemaphorePermit)>>,
     next: AtomicU64,
-}
-
-/// Returns the addresses of HTTP and of WebSockets.
-pub(super) fn addresses(url: &str) -> Result<(String, String), String> {
-    let schemes = [("http", "ws"), ("https", "wss")];
-    let found = schemes.into_iter().find_map(|(http, ws)| {
-        let rest = [http, ws].into_iter().find_map(|scheme| {
-            url.strip_prefix(scheme).and_then(|rest| rest.strip_prefix("://"))
-        })?;
-        let rest = rest.trim_end_matches('/');
-        (!rest.is_empty() && !rest.starts_with('/'))
-            .then(|| (format!("{http}://{rest}"), format!("{ws}://{rest}/ws")))
-    });
-    found.ok_or_else(|| format!("is {url:?}; write a whole URL, as \"http://127.0.0.1:8000\""))
 }
 
 impl Server {

@@ -146,6 +146,12 @@ impl Environment for ToolsEnvironment {
     async fn score(&self, session: &Session, answer: Option<&str>) -> Result<Score, EnvError> {
         self.scored(session, answer)
     }
+
+    /// Files and databases of an episode are in its state. What calls change elsewhere, such as in a server of the Model Context
+    /// Protocol, all sessions share.
+    async fn fork(&self, session: &Session) -> Result<Option<Value>, EnvError> {
+        Ok(Some(session.state.clone()))
+    }
 }
 
 impl ToolsEnvironment {

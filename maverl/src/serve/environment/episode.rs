@@ -67,6 +67,16 @@ impl Episode {
         blocking(async move { environment.score(&session, answer.as_deref()).await }).await
     }
 
+    /// Returns an episode that goes on from the state of this one; `None` if the environment cannot copy it.
+    pub(in crate::serve) async fn fork(&self) -> Result<Option<Self>, EnvironmentFailed> {
+        let (environment, session) = (Arc::clone(&self.environment), self.session.clone());
+        blocking(async move {
+            let copy = environment.fork(&session).await?;
+            Ok(copy.map(|session| Self { environment, session }))
+        })
+        .await
+    }
+
     pub(in crate::serve) async fn close(self) -> Result<(), EnvironmentFailed> {
         blocking(async move { self.environment.close(self.session).await }).await
     }

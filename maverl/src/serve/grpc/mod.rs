@@ -3,6 +3,8 @@
 //! The services are routes of the server's router, so that its listener, keys and limits hold for them.
 
 mod health;
+mod many;
+mod play;
 mod service;
 mod session;
 mod sessions;

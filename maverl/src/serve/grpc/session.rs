@@ -6,10 +6,10 @@ use serde_json::Value;
 use tokio::sync::OwnedSemaphorePermit;
 use tonic::Status;
 
-use super::sessions::unknown;
+use super::sessions::{Sessions, unknown};
 use crate::env::grpc::wire::{
-    ActRequest, ActResponse, JudgeRequest, JudgeResponse, OpenRequest, OpenResponse, Task, Tool,
-    ToolCall, act_request,
+    ActRequest, ActResponse, ForkRequest, JudgeRequest, JudgeResponse, OpenRequest, OpenResponse,
+    Task, Tool, ToolCall, act_request,
 };
 use crate::serve::environment::{EnvironmentFailed, Episode, FAILED, ServedEnvironment};
 use crate::task::Action;
@@ -17,13 +17,43 @@ use crate::task::Action;
 /// A request with its answer, for the case that it is sent again.
 type Done<Q, A> = Option<(Q, Result<A, EnvironmentFailed>)>;
 
+/// A request that begins a session.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Begin {
+    Open(OpenRequest),
+    Fork(ForkRequest),
+}
+
+impl Begin {
+    /// Returns the id of the request, empty for none.
+    pub(super) fn request_id(&self) -> &str {
+        match self {
+            Self::Open(request) => &request.request_id,
+            Self::Fork(request) => &request.request_id,
+        }
+    }
+
+    /// Returns the requested lease in seconds; 0 for the longest.
+    pub(super) fn lease_s(&self) -> u32 {
+        match self {
+            Self::Open(request) => request.lease_s,
+            Self::Fork(request) => request.lease_s,
+        }
+    }
+}
+
+/// Beginning of a session: the episode with its question, and the number of steps before it.
+type Begun = (Episode, String, u32);
+
 /// A session of a client.
 pub(super) struct Session {
-    opened: OpenRequest,
+    begin: Begin,
     /// Answer of the request that opened it; `None` before.
     answer: Option<OpenResponse>,
     /// `None` before it is opened and after it is closed.
     episode: Option<Episode>,
+    /// Number of steps before its own: those of the session that it is a copy of.
+    before: u32,
     /// Last step.
     act: Done<ActRequest, ActResponse>,
     score: Done<JudgeRequest, JudgeResponse>,
@@ -33,19 +63,19 @@ pub(super) struct Session {
 
 impl Session {
     /// Creates a session that [`Session::open`] opens.
-    pub(super) fn new(opened: OpenRequest, place: OwnedSemaphorePermit) -> Self {
+    pub(super) fn new(begin: Begin, place: OwnedSemaphorePermit) -> Self {
         let place = Some(place);
-        Self { opened, answer: None, episode: None, act: None, score: None, place }
+        Self { begin, answer: None, episode: None, before: 0, act: None, score: None, place }
     }
 
     /// Opens the episode, unless it was opened by an equal request.
     pub(super) async fn open(
         &mut self,
-        request: &OpenRequest,
-        served: &ServedEnvironment,
+        begin: &Begin,
+        (served, sessions): (&ServedEnvironment, &Sessions),
         (id, lease_s): (&str, u32),
     ) -> Result<OpenResponse, Status> {
-        if *request != self.opened {
+        if *begin != self.begin {
             let message =
                 "`request_id` is that of another request; write a text that no other session has";
             return Err(Status::already_exists(message));
@@ -56,9 +86,13 @@ impl Session {
         if let Some(answer) = &self.answer {
             return Ok(answer.clone());
         }
-        let task = task(served, &request.task_id)?.clone();
-        let environment = Arc::clone(&served.environment);
-        let (episode, question) = Episode::open(environment, task, request.seed).await?;
+        let (episode, question, before) = match begin {
+            Begin::Open(request) => opened(request, served).await?,
+            Begin::Fork(request) => {
+                let origin = sessions.find(&request.session)?;
+                origin.session.lock().await.copied(&request.session, &served.name).await?
+            }
+        };
         let tools = episode.tools().into_iter().map(|tool| Tool {
             name: tool.name,
             description: tool.description,
@@ -67,8 +101,31 @@ impl Session {
         let (task, tools) = (Some(described(episode.task())), tools.collect());
         let session = id.to_owned();
         let answer = OpenResponse { session, task, question, tools, lease_s };
-        (self.episode, self.answer) = (Some(episode), Some(answer.clone()));
+        (self.episode, self.before, self.answer) = (Some(episode), before, Some(answer.clone()));
         Ok(answer)
+    }
+
+    /// Returns a copy of the episode.
+    async fn copied(&self, id: &str, environment: &str) -> Result<Begun, Status> {
+        let (Some(episode), Some(answer)) = (&self.episode, &self.answer) else {
+            return Err(unknown(id));
+        };
+        let copy = episode.fork().await?.ok_or_else(|| {
+            Status::unimplemented(format!(
+                "the environment `{environment}` cannot copy the state of a session; open another one, and repeat its steps"
+            ))
+        })?;
+        Ok((copy, answer.question.clone(), self.last()))
+    }
+
+    /// Returns the number of the last step.
+    fn last(&self) -> u32 {
+        self.act.as_ref().map_or(self.before, |(last, _)| last.step)
+    }
+
+    /// Returns the number of the next step.
+    pub(super) fn next(&self) -> u32 {
+        self.last().saturating_add(1)
     }
 
     pub(super) fn is_open(&self) -> bool {
@@ -77,8 +134,8 @@ impl Session {
 
     /// Executes a step, or returns the answer of an equal one.
     pub(super) async fn act(&mut self, request: ActRequest) -> Result<ActResponse, Status> {
+        let last = self.last();
         let episode = self.episode.as_mut().ok_or_else(|| unknown(&request.session))?;
-        let last = self.act.as_ref().map_or(0, |(last, _)| last.step);
         match &self.act {
             Some((done, answer)) if *done == request => return Ok(answer.clone()?),
             Some((done, _)) if done.step == request.step => {
@@ -133,6 +190,14 @@ impl Session {
         self.place = None;
         Ok(closed?)
     }
+}
+
+/// Opens an episode on a task of the server.
+async fn opened(request: &OpenRequest, served: &ServedEnvironment) -> Result<Begun, Status> {
+    let task = task(served, &request.task_id)?.clone();
+    let environment = Arc::clone(&served.environment);
+    let (episode, question) = Episode::open(environment, task, request.seed).await?;
+    Ok((episode, question, 0))
 }
 
 /// Returns a task of the server.

@@ -38,6 +38,11 @@ impl Slot {
         *self.ends.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now() + self.lease;
     }
 
+    /// Returns the time without a message after which the session is closed.
+    pub(super) fn lease(&self) -> Duration {
+        self.lease
+    }
+
     fn ends(&self) -> Instant {
         *self.ends.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
+mod streams;
+
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;

@@ -279,3 +279,27 @@ async fn an_environment_behind_a_server_judges_as_it_does_itself() {
     }
     served.until_sessions(0).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tasks_that_a_run_reads_from_a_server_are_those_of_its_split() {
+    let served = Served::few().await;
+    let options = serde_json::json!({ "url": format!("http://{}", served.running.address) });
+    let options = options.as_object().unwrap().clone();
+    let environment = crate::config::Named { name: Some("openenv".to_owned()), options };
+    let config = |data: &str| crate::config::TaskConfig {
+        data: data.to_owned(),
+        environment: environment.clone(),
+        ..Default::default()
+    };
+    let load = async |data: &str| {
+        let config = config(data);
+        let loaded = move || data::load(&config, data::ALL, std::path::Path::new(""));
+        tokio::task::spawn_blocking(loaded).await.unwrap()
+    };
+    let told = |task: &Task| (task.id.clone(), task.source.clone(), task.question.clone());
+    let found: Vec<_> = load("openenv:train").await.unwrap().iter().map(told).collect();
+    assert_eq!(found, served.tasks.iter().map(told).collect::<Vec<_>>());
+    println!("{} tasks of a server", found.len());
+    let missing = load("openenv:none").await.unwrap_err().to_string();
+    assert!(missing.contains("`openenv:none`") && missing.contains("status 400"), "{missing}");
+}

@@ -118,7 +118,7 @@ fn reward_model() -> tempfile::TempDir {
     let head = ValueHead::new(HeadKind::Reward, &model.config);
     let weight: Vec<f32> = (0..model.config.hidden_size).map(|i| (i as f32).sin()).collect();
     head.vars()[0].1.set(&weight).unwrap();
-    let model = RewardModel::new(model, head, RewardHead::new(1.5)).unwrap();
+    let model = RewardModel::new(model, head, RewardHead::new(1.5, 0.0)).unwrap();
     model.save(dir.path(), &SaveOptions::default()).unwrap();
     dir
 }
@@ -158,4 +158,37 @@ async fn a_run_is_scored_by_a_server_as_by_the_verifier_in_its_own_process_to_th
         let remote = crate::rollout::rewards::RewardServer::new(&config).unwrap();
         assert_eq!(remote.score(&played).await.unwrap().rewards, expected, "{path}");
     }
+}
+
+/// Prints how much faster a batch is than its items one after the other.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_of_items_gets_the_scores_of_its_items_alone() {
+    let dir = reward_model();
+    let server = served(Grader::verifier(dir.path()).unwrap()).await;
+    let items: Vec<Value> =
+        (0..32).map(|i| item(&i.to_string(), &format!("{i} and {}", i * 7), "42")).collect();
+    let score = async |items: &[Value]| {
+        let answer = ask(server.address, "/v1/score", Some(&asked(items))).await;
+        answer.json()["items"].as_array().unwrap().clone()
+    };
+    score(&items).await;
+    let (mut single, mut batch) = (Vec::new(), Vec::new());
+    for _ in 0..5 {
+        let begin = std::time::Instant::now();
+        let together = score(&items).await;
+        batch.push(begin.elapsed().as_secs_f64());
+        let begin = std::time::Instant::now();
+        for (i, found) in together.iter().enumerate() {
+            assert_eq!(score(&items[i..=i]).await[0], *found);
+        }
+        single.push(begin.elapsed().as_secs_f64());
+    }
+    single.sort_by(f64::total_cmp);
+    batch.sort_by(f64::total_cmp);
+    println!(
+        "32 items: {:.4} s in a batch, {:.4} s alone: {:.1} x",
+        batch[2],
+        single[2],
+        single[2] / batch[2]
+    );
 }

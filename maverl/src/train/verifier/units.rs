@@ -257,6 +257,7 @@ mod tests {
             task: empty(),
             policy: empty(),
             place: empty(),
+            validates: false,
             row: number,
         }
     }
