@@ -78,7 +78,7 @@ impl Carrier {
         }
         if leaving && !self.told {
             self.told = true;
-            // Those that have left wait for it, too.
+            // The last message to each rank.
             self.tell(LEAVE, &[], |_| true)?;
         }
         for rank in self.others() {
@@ -159,7 +159,10 @@ impl Carrier {
             // This process was stopped itself, and has received nothing meanwhile.
             self.peers.iter_mut().for_each(|peer| peer.heard = self.beaten);
         }
-        self.tell(HEARTBEAT, &[], |peer| !peer.left && peer.sending.is_empty())?;
+        if !self.told {
+            // Those that have left wait for this rank, too.
+            self.tell(HEARTBEAT, &[], |peer| peer.sending.is_empty())?;
+        }
         for rank in self.others() {
             let peer = &self.peers[rank];
             let silent = peer.heard.elapsed();
@@ -195,7 +198,7 @@ impl Carrier {
         let failure = self.shared.inbox.failure();
         let text = failure.map(|error| report(&error, self.world.rank())).unwrap_or_default();
         let start = Instant::now();
-        let mut unsent = self.tell(ABORT, text.as_bytes(), |peer| !peer.left).is_ok();
+        let mut unsent = !self.told && self.tell(ABORT, text.as_bytes(), |_| true).is_ok();
         while unsent && start.elapsed() < TELL {
             std::thread::sleep(PAUSE);
             unsent = false;
