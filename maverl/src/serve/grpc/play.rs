@@ -91,14 +91,14 @@ impl Play {
                 Err(Status::failed_precondition("the first message of a stream is `open`"))
             }
             (Some(Asked::Act(mut request)), Some(own)) => {
-                request.session = named(request.session, own)?;
+                request.session = named(&request.session, own)?;
                 if request.step == 0 {
                     request.step = self.service.sessions.find(own)?.session.lock().await.next();
                 }
                 self.service.acted(request).await.map(Answer::Act)
             }
             (Some(Asked::Judge(mut request)), Some(own)) => {
-                request.session = named(request.session, own)?;
+                request.session = named(&request.session, own)?;
                 self.service.judged(request).await.map(Answer::Judge)
             }
             (None, _) => {
@@ -110,7 +110,7 @@ impl Play {
 }
 
 /// Returns the session of a stream, which a message names or not.
-fn named(given: String, own: &str) -> Result<String, Status> {
+fn named(given: &str, own: &str) -> Result<String, Status> {
     match given.is_empty() || given == own {
         true => Ok(own.to_owned()),
         false => {
