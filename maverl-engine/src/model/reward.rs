@@ -9,13 +9,11 @@
 //! p = 1 / (1 + exp(−(logit / temperature + offset)))                         without an offset, it is 0
 //! ```
 //!
-//! One that scores by log-probs has no `score.weight`, and the numbers of its head are in `reward_head.json`. Its probability is
-//! that of the log-odds of the geometric mean s of the tokens' probabilities, see [`reply_odds`]:
+//! One that scores by log-probs has no `score.weight`; its head is in `reward_head.json`, and [`reply_odds`] take the logit's place:
 //!
 //! ```text
 //! {"protocol": 1, "place": "reply", "temperature": 1.3, "offset": 0.2, "likelihood": {"weight": 4.0, "bias": 2.0}}
 //! logit = 1/n Σ (weight log p(y_t | x, y_<t) + bias)                         y: the n tokens of the reply, with its end
-//! p = 1 / (1 + exp(−(log(s / (1 − s)) / temperature + offset)))              log s = (logit − bias) / weight
 //! ```
 
 use std::path::Path;
@@ -111,20 +109,15 @@ impl RewardHead {
     /// Returns the probability of a logit.
     pub fn probability(&self, logit: f32) -> f64 {
         let logit = f64::from(logit);
-        let of_reply = |head: Likelihood| reply_odds(logit, [head.weight, head.bias]);
-        let odds = self.likelihood.map_or(logit, of_reply);
+        let head = self.likelihood.map(|head| [head.weight, head.bias]);
+        let odds = head.map_or(logit, |head| reply_odds(logit, head));
         1.0 / (1.0 + (-(odds / self.temperature + self.offset)).exp())
     }
 }
 
-/// Computes the log-odds of a reply from the logit of a head of log-probs with a weight and a bias.
-///
-/// ```text
-/// log s = (logit − bias) / weight,   log(s / (1 − s)) = log s − log(1 − s)       s: geometric mean of the tokens' probabilities
-/// ```
-///
-/// The logit itself has no value above the bias, as a log-prob has none above 0, so no slope and offset make its probabilities those
-/// of replies that are nearly certain. The log-odds have no bound. As log-probs are in f32, log s is at most -1e-6.
+/// Computes the log-odds `log(s / (1 − s))` of a reply from its logit, with `log s = (logit − bias) / weight`: s is the geometric
+/// mean of the tokens' probabilities. They have no bound, while no logit is above the bias, as no log-prob is above 0. As log-probs
+/// are in f32, log s is at most -1e-6.
 pub fn reply_odds(logit: f64, [weight, bias]: [f32; 2]) -> f64 {
     let log_mean = ((logit - f64::from(bias)) / f64::from(weight)).min(-1e-6);
     log_mean - (-log_mean.exp_m1()).ln()
