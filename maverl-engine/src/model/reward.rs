@@ -109,8 +109,7 @@ impl RewardHead {
     /// Returns the probability of a logit.
     pub fn probability(&self, logit: f32) -> f64 {
         let logit = f64::from(logit);
-        let head = self.likelihood.map(|head| [head.weight, head.bias]);
-        let odds = head.map_or(logit, |head| reply_odds(logit, head));
+        let odds = self.likelihood.map_or(logit, |it| reply_odds(logit, [it.weight, it.bias]));
         1.0 / (1.0 + (-(odds / self.temperature + self.offset)).exp())
     }
 }
