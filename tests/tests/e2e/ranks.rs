@@ -222,7 +222,7 @@ fn programs(lab: &Lab) -> String {
     let bin = lab.path("bin");
     std::fs::create_dir_all(&bin).unwrap();
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_team"), bin.join("maverl")).unwrap();
-    lab.write("bin/mpirun", "#!/bin/sh\necho \"$@\"\n");
+    lab.write("bin/mpirun", "#!/bin/sh\nprintf '%s\\n' \"$*\"\n");
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(bin.join("mpirun"), mode).unwrap();
     format!("{}:{}", bin.display(), std::env::var("PATH").unwrap())
