@@ -5,21 +5,22 @@
 //! where a row is scored and how its logit becomes a probability:
 //!
 //! ```text
-//! {"protocol": 1, "place": "generation_prompt", "temperature": 1.3, "offset": 0.2}
+//! {"protocol": 2, "place": "generation_prompt", "temperature": 1.3, "offset": 0.2}
 //! p = 1 / (1 + exp(−(logit / temperature + offset)))                         without an offset, it is 0
 //! ```
 //!
 //! One that scores by log-probs has no `score.weight`; its head is in `reward_head.json`, and [`reply_odds`] take the logit's place:
 //!
 //! ```text
-//! {"protocol": 1, "place": "reply", "temperature": 1.3, "offset": 0.2, "likelihood": {"weight": 4.0, "bias": 2.0}}
+//! {"protocol": 2, "place": "reply", "temperature": 1.3, "offset": 0.2, "likelihood": {"weight": 4.0, "bias": 2.0}}
 //! logit = 1/n Σ (weight log p(y_t | x, y_<t) + bias)                         y: the n tokens of the reply, with its end
 //! ```
+
+mod settings;
 
 use std::path::Path;
 
 use maverl_kernels::attention::Packing;
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::message::Message;
@@ -29,98 +30,8 @@ use crate::model::{
     Context, HeadKind, Model, ModelError, ModelErrorKind, ModelFiles, ModelSource, Pool,
     SaveOptions, Shards, Tokenizer, TokenizerError, ValueHead, companion,
 };
-
-/// File of the settings of a head.
-const FILE: &str = "reward_head.json";
-/// Version of the settings.
-const PROTOCOL: u32 = 1;
-
-/// Settings of the head of a reward model.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct RewardHead {
-    /// Version of the settings.
-    protocol: u32,
-    /// Tokens that are scored.
-    place: Place,
-    /// Divisor of logits, from calibration.
-    pub temperature: f64,
-    /// Offset of logits after the division, from calibration.
-    #[serde(default)]
-    pub offset: f64,
-    /// Head of log-probs; none of a linear head, which is among the weights.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    likelihood: Option<Likelihood>,
-}
-
-/// Head of log-probs.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-struct Likelihood {
-    weight: f32,
-    bias: f32,
-}
-
-/// Tokens that are scored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Place {
-    /// The last token of the prompt for a next reply, after the reply that is scored.
-    GenerationPrompt,
-    /// The tokens of the reply, by their log-probs.
-    Reply,
-}
-
-impl RewardHead {
-    /// Creates the settings of a head with a calibration.
-    pub fn new(temperature: f64, offset: f64) -> Self {
-        let place = Place::GenerationPrompt;
-        Self { protocol: PROTOCOL, place, temperature, offset, likelihood: None }
-    }
-
-    /// Reads the settings in the directory of a reward model.
-    ///
-    /// # Errors
-    ///
-    /// If the directory has none, or those of another version.
-    pub fn read(dir: &Path) -> Result<Self, ModelError> {
-        let path = dir.join(FILE);
-        let bytes = std::fs::read(&path)
-            .map_err(|e| ModelError::io(format!("cannot read {}: {e}", path.display()), e))?;
-        let invalid = |what: String| {
-            ModelError::new(ModelErrorKind::Invalid, format!("{}: {what}", path.display()))
-        };
-        let head: Self = serde_json::from_slice(&bytes).map_err(|e| invalid(e.to_string()))?;
-        if head.protocol != PROTOCOL {
-            return Err(invalid(format!("`protocol` is {}; {PROTOCOL} is known", head.protocol)));
-        }
-        if !(head.temperature.is_finite() && head.temperature > 0.0) {
-            let found = head.temperature;
-            return Err(invalid(format!("`temperature` is {found}; it is a number above 0")));
-        }
-        if !head.offset.is_finite() {
-            return Err(invalid(format!("`offset` is {}; it is a finite number", head.offset)));
-        }
-        if (head.place == Place::Reply) != head.likelihood.is_some() {
-            let message = "the place `reply` is that of `likelihood`; write both or neither";
-            return Err(invalid(message.to_owned()));
-        }
-        Ok(head)
-    }
-
-    /// Returns the probability of a logit.
-    pub fn probability(&self, logit: f32) -> f64 {
-        let logit = f64::from(logit);
-        let odds = self.likelihood.map_or(logit, |it| reply_odds(logit, [it.weight, it.bias]));
-        1.0 / (1.0 + (-(odds / self.temperature + self.offset)).exp())
-    }
-}
-
-/// Computes the log-odds `log(s / (1 − s))` of a reply from its logit, with `log s = (logit − bias) / weight`: s is the geometric
-/// mean of the tokens' probabilities. They have no bound, while no logit is above the bias, as no log-prob is above 0. As log-probs
-/// are in f32, log s is at most -1e-6.
-pub fn reply_odds(logit: f64, [weight, bias]: [f32; 2]) -> f64 {
-    let log_mean = ((logit - f64::from(bias)) / f64::from(weight)).min(-1e-6);
-    log_mean - (-log_mean.exp_m1()).ln()
-}
+use settings::{FILE, Likelihood, Place};
+pub use settings::{RewardHead, reply_odds};
 
 /// Returns the token ids of a conversation that ends with the reply to score. The last one is the scored token. Of a row
 /// that is longer than the context, the beginning is cut.
@@ -462,7 +373,7 @@ mod tests {
         assert!(config.contains("ForCausalLM\""), "{config}");
         let error = model.rendered(&tokenizer, "2 + 2? 4").unwrap_err().to_string();
         assert!(error.contains("send messages"), "{error}");
-        let settings = r#"{"protocol": 1, "place": "reply", "temperature": 1.0}"#;
+        let settings = r#"{"protocol": 2, "place": "reply", "temperature": 1.0}"#;
         std::fs::write(dir.path().join(FILE), settings).unwrap();
         let error = RewardModel::load(dir.path()).err().unwrap().to_string();
         assert!(error.contains("write both or neither"), "{error}");
@@ -516,15 +427,11 @@ mod tests {
         let settings = |text: &str| std::fs::write(dir.path().join(FILE), text).unwrap();
         settings(r#"{"protocol": 1, "place": "generation_prompt", "temperature": 1.0}"#);
         assert!(error(dir.path()).contains("`score.weight` is missing"), "{}", error(dir.path()));
-        settings(r#"{"protocol": 2, "place": "generation_prompt", "temperature": 1.0}"#);
-        assert!(error(dir.path()).contains("`protocol` is 2; 1 is known"));
+        settings(r#"{"protocol": 3, "place": "generation_prompt", "temperature": 1.0}"#);
+        assert!(error(dir.path()).contains("`protocol` is 3; 2 is known"));
         settings(r#"{"protocol": 1, "place": "generation_prompt", "temperature": 0.0}"#);
         assert!(error(dir.path()).contains("`temperature` is 0"));
         settings(r#"{"protocol": 1, "place": "elsewhere", "temperature": 1.0}"#);
         assert!(error(dir.path()).contains("generation_prompt"));
-        assert!(reply_odds(1.0, [2.0, 1.0]) > 13.0 && reply_odds(-60.0, [2.0, 1.0]) < -30.0);
-        for (head, logit) in [(RewardHead::new(2.0, 0.0), 2.0), (RewardHead::new(2.0, -0.5), 3.0)] {
-            assert!((head.probability(logit) - 0.731_058_578_6).abs() < 1e-9);
-        }
     }
 }

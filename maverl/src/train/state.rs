@@ -38,7 +38,6 @@ pub(crate) struct VerifierRecord {
     /// Divisor of logits, fitted to the validation rows.
     pub(crate) temperature: f64,
     /// Offset of what results.
-    #[serde(default)]
     pub(crate) offset: f64,
     /// Keys of the questions that were trained on.
     pub(crate) tasks: BTreeSet<String>,
