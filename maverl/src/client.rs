@@ -192,6 +192,20 @@ impl Failure {
     }
 }
 
+/// What messages say of an address that begins with https:// if this program cannot ask it.
+const NO_HTTPS: &str = concat!("begins with https://; ", lacks_feature!("https"));
+
+/// Returns the reason why this program cannot ask an address, to follow its name: it begins with https://, and the feature
+/// `https` is not built.
+pub(crate) fn lacks_https(url: &str) -> Option<&'static str> {
+    no_https(url, cfg!(feature = "https"))
+}
+
+/// Returns the reason of [`lacks_https`] for a program that has the feature, or has not.
+fn no_https(url: &str, built: bool) -> Option<&'static str> {
+    (!built && url.starts_with("https://")).then_some(NO_HTTPS)
+}
+
 /// Returns the addresses of HTTP and of WebSockets of a server.
 pub(crate) fn addresses(url: &str) -> Result<(String, String), String> {
     let schemes = [("http", "ws"), ("https", "wss")];
@@ -261,6 +275,15 @@ mod tests {
             assert_eq!(error, wanted);
         }
         assert!(asked.lock().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_program_without_tls_says_how_to_build_it_for_addresses_of_https() {
+        let reason = no_https("https://host/v1", false).unwrap();
+        assert!(reason.starts_with("begins with https://; this program lacks the feature `https`"));
+        assert!(reason.contains("`--features https`"), "{reason}");
+        assert_eq!(no_https("http://host/v1", false), None);
+        assert_eq!(lacks_https("https://host/v1"), no_https("https://host/v1", true));
     }
 
     #[tokio::test]

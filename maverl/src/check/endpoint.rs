@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::diagnostic::{Problems, path, suggestion, within};
 use super::team::{self, Member};
+use crate::client::lacks_https;
 use crate::config::{Config, EndpointConfig};
 use crate::data;
 use crate::plan::{EndpointPlan, Sampling};
@@ -27,6 +28,10 @@ pub(super) fn check(config: &Config, base: &Path, problems: &mut Problems<'_>) {
         if let Some(url) = url.as_ref().filter(|url| !web(url)) {
             let message =
                 format!("`endpoints.{name}.url` is {url:?}; it begins with http:// or https://");
+            problems.value(&within(&table, "url"), message, None);
+        }
+        if let Some(reason) = url.as_deref().and_then(lacks_https) {
+            let message = format!("`endpoints.{name}.url` {reason}");
             problems.value(&within(&table, "url"), message, None);
         }
         if let Some(Err(error)) = script.as_ref().map(|script| data::script(&base.join(script))) {

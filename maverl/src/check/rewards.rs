@@ -7,6 +7,7 @@ use super::choice::Orchestra;
 use super::data::Loaded;
 use super::diagnostic::{Problems, path, suggestion, within};
 use super::missing::{self, Wanted};
+use crate::client::lacks_https;
 use crate::config::{Config, RewardProtocol, RewardServerConfig, RewardUnit, RewardVerifierConfig};
 use crate::data;
 use crate::model::RewardHead;
@@ -73,6 +74,10 @@ fn server(server: &RewardServerConfig, table: &[String], problems: &mut Problems
     if !(url.starts_with("http://") || url.starts_with("https://")) {
         let message =
             format!("`url` of a server of rewards is {url:?}; it begins with http:// or https://");
+        problems.value(&within(table, "url"), message, None);
+    }
+    if let Some(reason) = lacks_https(url) {
+        let message = format!("`url` of a server of rewards {reason}");
         problems.value(&within(table, "url"), message, None);
     }
     let unset = |name: &&String| std::env::var_os(name).is_none_or(|key| key.is_empty());

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::diagnostic::{Problems, path, suggestion, within};
+use crate::client::lacks_https;
 use crate::config::{Config, RolloutServerConfig, ServerKind};
 use crate::plan::{Plan, PolicyPlan};
 
@@ -59,13 +60,13 @@ fn wrong_urls(urls: &[String]) -> Vec<String> {
         let url = url.trim_end_matches('/');
         let address = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
         let reason = match address {
-            None => "which does not begin with http:// or https://",
-            Some("") => "which has no host",
-            Some(address) if address.contains(['/', '?', '#']) => "which has a path",
-            Some(_) if !seen.insert(url.to_owned()) => "which is there twice",
-            Some(_) => return None,
+            None => "does not begin with http:// or https://",
+            Some("") => "has no host",
+            Some(address) if address.contains(['/', '?', '#']) => "has a path",
+            Some(_) if !seen.insert(url.to_owned()) => "is there twice",
+            Some(_) => lacks_https(url)?,
         };
-        Some(format!("{url:?}, {reason}"))
+        Some(format!("{url:?}, which {reason}"))
     };
     urls.iter().filter_map(reason).collect()
 }

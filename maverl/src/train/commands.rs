@@ -36,11 +36,12 @@ pub(crate) const COMMANDS: [&str; 25] = [
 ];
 
 /// Cargo features of the program, and whether it has them.
-pub(crate) const FEATURES: [(&str, bool); 12] = [
+pub(crate) const FEATURES: [(&str, bool); 13] = [
     ("cuda", cfg!(feature = "cuda")),
     ("grammar", cfg!(feature = "grammar")),
     ("grpc", cfg!(feature = "grpc")),
     ("hub", cfg!(feature = "hub")),
+    ("https", cfg!(feature = "https")),
     ("mcp", cfg!(feature = "mcp")),
     ("mpi", cfg!(feature = "mpi")),
     ("openenv", cfg!(feature = "openenv")),
@@ -50,6 +51,9 @@ pub(crate) const FEATURES: [(&str, bool); 12] = [
     ("tls", cfg!(feature = "tls")),
     ("view", cfg!(feature = "view")),
 ];
+
+/// Features that are not part of the feature `full`.
+const APART: [&str; 3] = ["cuda", "grammar", "mpi"];
 
 /// Returns the command that resumes a run.
 pub fn resume_command(dir: &Path) -> String {
@@ -238,7 +242,7 @@ impl Start {
         let stock = self.is_stock(package);
         let named = if stock { Vec::new() } else { features_of(package) };
         let lacks = |feature: &&str| {
-            !named.iter().any(|name| name == feature || name == "full" && *feature != "cuda")
+            !named.iter().any(|name| name == feature || name == "full" && !APART.contains(feature))
         };
         let flag = |feature: &str| match stock {
             true => feature.to_owned(),

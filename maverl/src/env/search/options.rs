@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::dense::{Dense, Encoder};
 use super::{Backend, BatchedSearch, Index, Ranking, Retriever, SearchEnvironment};
 use crate::builtin::Document;
+use crate::client::lacks_https;
 use crate::data::{self, Bounds};
 use crate::env::EnvError;
 use crate::model::{ModelFiles, ModelSource};
@@ -29,6 +30,9 @@ impl SearchEnvironment {
                 "`retriever` is {:?}; write a whole URL, as \"http://127.0.0.1:8000/retrieve\"",
                 self.retriever
             )));
+        }
+        if let Some(reason) = lacks_https(&self.retriever) {
+            return Err(EnvError(format!("`retriever` {reason}")));
         }
         if self.retriever.is_empty() && !self.key_env.is_empty() {
             return Err(EnvError::new("`key_env` has no effect without `retriever`; remove it"));
