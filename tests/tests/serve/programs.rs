@@ -107,10 +107,11 @@ fn an_environment_of_verifiers_gives_the_rewards_of_a_run() {
     let mut command = table["orchestra"]["command"].as_array().unwrap().clone();
     command[0] = python.into();
     let command = format!("orchestra.command={}", toml::Value::Array(command));
+    // Its harness fetches packages, perhaps through a proxy with certificates of its own.
+    let passed = "orchestra.pass_env=[\"SSL_CERT_FILE\"]";
     let mut args = vec!["train", &config, "--out", "sums"];
-    args.extend(
-        ["steps=3", "task.tasks_per_step=2", &command].iter().flat_map(|set| ["--set", set]),
-    );
+    let set = ["steps=3", "task.tasks_per_step=2", passed, &command];
+    args.extend(set.iter().flat_map(|set| ["--set", set]));
     lab.run(&args).succeeded();
     let run = Run(lab.path("sums"));
     let rows = run.steps();
@@ -119,11 +120,11 @@ fn an_environment_of_verifiers_gives_the_rewards_of_a_run() {
     for (row, step) in rows.iter().zip(1..) {
         assert_eq!((&row["rollout/unscored"], &row["gateway/crashes"]), (&0.0.into(), &0.0.into()));
         for episode in run.episodes(step) {
-            let right = episode.task.question.clone();
-            let numbers = right.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok());
-            let sum: u32 = numbers.sum();
+            let question = &episode.task.question;
+            let numbers = question.split(|c: char| !c.is_ascii_digit());
+            let sum: u32 = numbers.filter_map(|number| number.parse::<u32>().ok()).sum();
             let said = episode.turns[0].reply.contains(&format!("<answer>{sum}</answer>"));
-            assert_eq!(episode.score().unwrap().reward, f64::from(u8::from(said)), "{right}");
+            assert_eq!(episode.score().unwrap().reward, f64::from(u8::from(said)), "{question}");
             rewards.push(said);
         }
     }

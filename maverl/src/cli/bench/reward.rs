@@ -24,12 +24,23 @@ const TASKS: usize = 4;
 const REPLIES: usize = 8;
 const TIMEOUT: Duration = Duration::from_secs(600);
 
+/// Text of a reply about loaves and those that are kept.
+type Reply = fn(u64, u64) -> String;
+
 /// Measures the milliseconds of 32 replies in one request and of 32 requests one after another, for a verifier with random weights
-/// and for the judge `math`. Server and client share the machine.
+/// that reads answers or explanations, and for the judge `math`. Server and client share the machine.
 pub(super) async fn reward(args: &BenchArgs) -> Result<Vec<Figure>, Failure> {
-    let mut figures = compared("verifier", verifier(args)?, args).await?;
-    let judge = Grader::environment(Arc::new(MathEnvironment::default()));
-    figures.extend(compared("judge", judge, args).await?);
+    let verifier = Served::start(verifier(args)?).await?;
+    let judge = Served::start(Grader::environment(Arc::new(MathEnvironment::default()))).await?;
+    let parts: [(&str, &Served, Reply); 3] = [
+        ("verifier, answers", &verifier, answered),
+        ("verifier, explanations", &verifier, explained),
+        ("judge", &judge, explained),
+    ];
+    let mut figures = Vec::new();
+    for (name, served, reply) in parts {
+        figures.extend(compared(name, served, reply, args).await?);
+    }
     Ok(figures)
 }
 
@@ -48,12 +59,16 @@ fn verifier(args: &BenchArgs) -> Result<Grader, Failure> {
     })
 }
 
-/// Measures a grader, whose name begins the figures.
-async fn compared(name: &str, grader: Grader, args: &BenchArgs) -> Result<Vec<Figure>, Failure> {
-    let served = Served::start(grader).await?;
+/// Measures replies to a server. The name begins the figures.
+async fn compared(
+    name: &str,
+    served: &Served,
+    reply: Reply,
+    args: &BenchArgs,
+) -> Result<[Figure; 3], Failure> {
     let (mut together, mut alone) = (Vec::new(), Vec::new());
     for repeat in 0..=args.repeats.get() as u64 {
-        let items = items(repeat);
+        let items = items(repeat, reply);
         let begin = Instant::now();
         served.score(&items).await?;
         let whole = begin.elapsed().as_secs_f64() * 1e3;
@@ -69,7 +84,7 @@ async fn compared(name: &str, grader: Grader, args: &BenchArgs) -> Result<Vec<Fi
     }
     let ratios = alone.iter().zip(&together).map(|(alone, together)| alone / together).collect();
     let n = TASKS * REPLIES;
-    Ok(vec![
+    Ok([
         Figure::new(format!("{name}, {n} replies at once"), "ms", together),
         Figure::new(format!("{name}, one after another"), "ms", alone),
         Figure::new(format!("{name}, times less at once"), "x", ratios),
@@ -109,28 +124,39 @@ impl Served {
 }
 
 /// Returns replies to tasks of arithmetic that no other seed has.
-fn items(seed: u64) -> Vec<Value> {
+fn items(seed: u64, reply: Reply) -> Vec<Value> {
     let drawn = |i: usize, n: f64| (uniform(derive_seed(seed, 1), i as u64) * n) as u64 + 20;
     let item = |i: usize| {
         let (loaves, kept) = (drawn(i / REPLIES, 900.0), drawn(TASKS + i, 40.0));
-        let all = 3 * loaves;
         let question = format!(
             "A baker makes {loaves} loaves in the morning and twice as many in the afternoon, and sells all of them but the few \
              that the children eat. Each loaf costs three coins. How many coins does the baker take in?"
         );
-        let reply = format!(
-            "The baker makes {loaves} loaves in the morning and {} in the afternoon, which is {all} in all. The children eat \
-             {kept}, so {} are sold. The answer is {}.",
-            2 * loaves,
-            all - kept,
-            3 * (all - kept)
-        );
         json!({
-            "id": i.to_string(), "messages": [{"role": "user", "content": question}], "completion": reply,
-            "answer": (3 * (all - kept)).to_string(), "data": {"answers": [(3 * all).to_string()]},
+            "id": i.to_string(), "messages": [{"role": "user", "content": question}], "completion": reply(loaves, kept),
+            "answer": coins(loaves, kept).to_string(), "data": {"answers": [coins(loaves, 20).to_string()]},
         })
     };
     (0..TASKS * REPLIES).map(item).collect()
+}
+
+fn coins(loaves: u64, kept: u64) -> u64 {
+    3 * (3 * loaves - kept)
+}
+
+fn answered(loaves: u64, kept: u64) -> String {
+    format!("<answer>{}</answer>", coins(loaves, kept))
+}
+
+fn explained(loaves: u64, kept: u64) -> String {
+    format!(
+        "The baker makes {loaves} loaves in the morning and {} in the afternoon, which is {} in all. The children eat {kept}, so \
+         {} are sold. {}",
+        2 * loaves,
+        3 * loaves,
+        3 * loaves - kept,
+        answered(loaves, kept)
+    )
 }
 
 #[cfg(test)]
@@ -145,6 +171,6 @@ mod tests {
         for Figure { what, unit, median, .. } in &figures {
             println!("{what}: {median:.2} {unit}");
         }
-        assert_eq!(figures.len(), 6);
+        assert_eq!(figures.len(), 9);
     }
 }
