@@ -91,8 +91,11 @@ tiny:
 make-generalist *ARGS:
     cargo run --release --features full --example make_generalist -- {{ARGS}}
 
-# Makes an environment with the clients of the servers, and drives the servers with them.
+# Makes environments with the clients of the servers (`verifiers` needs another `openai` than they do), and drives the servers with
+# them.
 clients:
     python3 -m venv tests/python/.venv
     tests/python/.venv/bin/pip install -r tests/python/requirements-openai.txt -r tests/python/requirements-openenv.txt -r tests/python/requirements-grpc.txt -r tests/python/requirements-programs.txt -r tests/python/requirements-lm-eval.txt
-    cargo test --workspace --test serve -- --nocapture clients openenv grpc harness frameworks
+    python3 -m venv tests/python/.venv-verifiers
+    tests/python/.venv-verifiers/bin/pip install -r tests/python/requirements-verifiers.txt
+    cargo test --workspace --test serve -- --nocapture clients openenv grpc harness frameworks verifiers

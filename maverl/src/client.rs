@@ -17,6 +17,10 @@ const MAX_TIMEOUT: Duration = Duration::from_secs(1 << 30);
 const MOST_BYTES: u64 = 32 << 20;
 /// Longest pause that a server can ask for.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(30);
+/// Address of an environment's server, if its options name none.
+pub(crate) const DEFAULT_URL: &str = "http://127.0.0.1:8000";
+/// Timeout of such a server in seconds, if its options name none.
+pub(crate) const DEFAULT_TIMEOUT_S: f64 = 60.0;
 /// Number of characters of an answer that messages show.
 const SHOWN: usize = 80;
 

@@ -123,19 +123,22 @@ fn requests_of_the_page(to_a_team: bool) -> Vec<Value> {
     bodies.filter(|body| body.get("maverl").is_some() == to_a_team).collect()
 }
 
-/// Returns the Python of the clients, if it has a module; else says that the test is skipped, and names the list of packages.
+/// Returns a Python that has a module: that of the variable, or one that `just clients` made. Without one, says that the test is
+/// skipped, and names the list of packages.
 fn python(module: &str, list: &str) -> Option<String> {
-    let python = std::env::var(PYTHON).ok().or_else(|| {
-        let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("python/.venv/bin/python");
-        beside.is_file().then(|| beside.display().to_string())
-    });
+    let made = ["python/.venv/bin/python", "python/.venv-verifiers/bin/python"]
+        .map(|path| Path::new(env!("CARGO_MANIFEST_DIR")).join(path))
+        .into_iter()
+        .filter(|path| path.is_file())
+        .map(|path| path.display().to_string());
+    let mut pythons = std::env::var(PYTHON).ok().into_iter().chain(made);
     let has = |python: &String| {
         let program =
             "import importlib.util, sys; sys.exit(importlib.util.find_spec(sys.argv[1]) is None)";
         let found = Command::new(python).args(["-c", program, module]).output();
         found.is_ok_and(|output| output.status.success())
     };
-    let found = python.filter(has);
+    let found = pythons.find(has);
     if found.is_none() {
         println!(
             "skipped: `{PYTHON}` names no Python with `tests/python/requirements-{list}.txt`; `just clients` makes one"

@@ -4,6 +4,10 @@
 mod fixture;
 #[cfg(feature = "serve")]
 mod gateway;
+#[cfg(feature = "grammar")]
+mod grammar;
+#[cfg(feature = "grpc")]
+mod grpc;
 mod kernels;
 mod measure;
 mod policy;
@@ -11,7 +15,11 @@ mod report;
 #[cfg(feature = "serve")]
 mod retriever;
 #[cfg(feature = "serve")]
+mod reward;
+#[cfg(feature = "serve")]
 mod serve;
+#[cfg(feature = "serve")]
+mod server;
 mod team;
 
 use std::num::NonZeroUsize;
@@ -83,6 +91,15 @@ enum Part {
     /// Calls of programs through the gateway, beside a model that replies at once.
     #[cfg(feature = "serve")]
     Gateway,
+    /// The server of `serve reward`: 32 replies in one request, and one after another.
+    #[cfg(feature = "serve")]
+    Reward,
+    /// Steps over gRPC, in an environment that answers at once.
+    #[cfg(feature = "grpc")]
+    Grpc,
+    /// Replies of twenty forms of `serve model`, beside as long ones without a form.
+    #[cfg(feature = "grammar")]
+    Grammar,
 }
 
 /// Measured shapes of `new-model`.
@@ -149,12 +166,20 @@ impl BenchArgs {
                 Part::Serve => serve::serve(self).await?,
                 #[cfg(feature = "serve")]
                 Part::Gateway => gateway::gateway(self).await?,
+                #[cfg(feature = "serve")]
+                Part::Reward => reward::reward(self).await?,
+                #[cfg(feature = "grpc")]
+                Part::Grpc => grpc::grpc(self).await?,
+                #[cfg(feature = "grammar")]
+                Part::Grammar => grammar::grammar(self).await?,
             };
             // Recorded before the limit is measured, which allocates memory too.
             let (peak_bytes, other_cores) = (measure::peak(), watch.others());
             let of_model = match part {
                 #[cfg(feature = "serve")]
                 Part::Retriever | Part::Gateway => false,
+                #[cfg(feature = "grpc")]
+                Part::Grpc => false,
                 Part::Kernels => false,
                 _ => true,
             };

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{DataError, Row, jsonl};
 use crate::builtin::resets::QUESTION;
-use crate::client::{Client, addresses, key};
+use crate::client::{Client, DEFAULT_TIMEOUT_S, DEFAULT_URL, addresses, key};
 use crate::config::TaskConfig;
 
 /// Beginning of data that a server has, and name of the environment of such a server.
@@ -27,8 +27,8 @@ struct Server {
 
 impl Default for Server {
     fn default() -> Self {
-        let url = "http://127.0.0.1:8000".to_owned();
-        Self { url, key_env: String::new(), timeout_s: 60.0 }
+        let url = DEFAULT_URL.to_owned();
+        Self { url, key_env: String::new(), timeout_s: DEFAULT_TIMEOUT_S }
     }
 }
 

@@ -97,3 +97,41 @@ fn programs_of_frameworks_continue_their_conversations_with_what_was_sampled() {
         assert!(mismatch == 0.0 || environment != REPORTED && mismatch.is_null(), "{row}");
     }
 }
+
+#[test]
+fn an_environment_of_verifiers_gives_the_rewards_of_a_run() {
+    let Some(python) = python("verifiers", "verifiers") else { return };
+    let lab = lab();
+    let config = example("../program_verifiers.toml");
+    let table: toml::Table = std::fs::read_to_string(&config).unwrap().parse().unwrap();
+    let mut command = table["orchestra"]["command"].as_array().unwrap().clone();
+    command[0] = python.into();
+    let command = format!("orchestra.command={}", toml::Value::Array(command));
+    // Its harness fetches packages, perhaps through a proxy with certificates of its own.
+    let passed = "orchestra.pass_env=[\"SSL_CERT_FILE\"]";
+    let mut args = vec!["train", &config, "--out", "sums"];
+    let set = ["steps=3", "task.tasks_per_step=2", passed, &command];
+    args.extend(set.iter().flat_map(|set| ["--set", set]));
+    lab.run(&args).succeeded();
+    let run = Run(lab.path("sums"));
+    let rows = run.steps();
+    assert_eq!(rows.len(), 3);
+    let mut rewards = Vec::new();
+    for (row, step) in rows.iter().zip(1..) {
+        assert_eq!((&row["rollout/unscored"], &row["gateway/crashes"]), (&0.0.into(), &0.0.into()));
+        for episode in run.episodes(step) {
+            let question = &episode.task.question;
+            let numbers = question.split(|c: char| !c.is_ascii_digit());
+            let sum: u32 = numbers.filter_map(|number| number.parse::<u32>().ok()).sum();
+            let said = episode.turns[0].reply.contains(&format!("<answer>{sum}</answer>"));
+            assert_eq!(episode.score().unwrap().reward, f64::from(u8::from(said)), "{question}");
+            rewards.push(said);
+        }
+    }
+    println!(
+        "{} of {} replies are right",
+        rewards.iter().filter(|right| **right).count(),
+        rewards.len()
+    );
+    assert!(rewards.contains(&true) && rewards.contains(&false));
+}

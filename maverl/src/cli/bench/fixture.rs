@@ -140,11 +140,35 @@ pub(super) fn ids(seed: u64, len: usize, vocab: usize) -> Vec<u32> {
 pub(super) fn host(args: &BenchArgs) -> Result<(Host, usize), Failure> {
     in_directory(|dir| {
         let (size, _) = write_model(dir, args)?;
-        let (worker, options) = specs(dir, args, &[])?;
-        let files = ModelFiles::new(&worker.source);
-        let model = Model::load(&files)?.with_precision(worker.precision);
-        let tokenizer = Arc::new(Tokenizer::load(&files)?);
-        Ok((Host::start(MODEL, &model, &tokenizer, &options, 1)?, size.vocab_size))
+        Ok((hosted(dir, args)?, size.vocab_size))
+    })
+}
+
+/// Starts a model as [`host`] does, whose replies can end before `max_tokens`.
+#[cfg(feature = "grammar")]
+pub(super) fn host_with_stop_ids(args: &BenchArgs) -> Result<Host, Failure> {
+    in_model_directory(args, |dir| hosted(dir, args))
+}
+
+#[cfg(feature = "serve")]
+fn hosted(dir: &Path, args: &BenchArgs) -> Result<Host, Failure> {
+    let (worker, options) = specs(dir, args, &[])?;
+    let files = ModelFiles::new(&worker.source);
+    let model = Model::load(&files)?.with_precision(worker.precision);
+    let tokenizer = Arc::new(Tokenizer::load(&files)?);
+    Ok(Host::start(MODEL, &model, &tokenizer, &options, 1)?)
+}
+
+/// Works in a temporary directory with a model of the requested size and its stop ids.
+#[cfg(feature = "serve")]
+pub(super) fn in_model_directory<T>(
+    args: &BenchArgs,
+    work: impl FnOnce(&Path) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    in_directory(|dir| {
+        let (size, stored) = args.model();
+        blank_model(dir, size, stored, 0)?;
+        work(dir)
     })
 }
 
@@ -157,15 +181,23 @@ fn in_directory<T>(work: impl FnOnce(&Path) -> Result<T, Failure>) -> Result<T, 
     done
 }
 
-/// Writes the model of the arguments. Returns its shape and the number of its parameters.
+/// Writes the model of the arguments without stop ids. Returns its shape and the number of its parameters.
 fn write_model(dir: &Path, args: &BenchArgs) -> Result<(create::Size, u64), Failure> {
-    let (size, stored) = match args.dtype {
-        Dtype::F32 => (args.size.shape(), StoredDtype::F32),
-        Dtype::Bf16 => (args.size.shape(), StoredDtype::Bf16),
-    };
+    let (size, stored) = args.model();
     let parameters = blank_model(dir, size, stored, 0)?;
     without_stop_ids(dir)?;
     Ok((size, parameters))
+}
+
+impl BenchArgs {
+    /// Returns the shape of the model, and the type of its weights in files.
+    fn model(&self) -> (create::Size, StoredDtype) {
+        let stored = match self.dtype {
+            Dtype::F32 => StoredDtype::F32,
+            Dtype::Bf16 => StoredDtype::Bf16,
+        };
+        (self.size.shape(), stored)
+    }
 }
 
 /// Returns a row for training.

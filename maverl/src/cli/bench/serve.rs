@@ -6,16 +6,15 @@ use std::time::{Duration, Instant};
 use futures::future::try_join_all;
 use maverl_kernels::sample::derive_seed;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
-use tokio::sync::oneshot;
 
 use super::fixture::{self, PROMPT, REPLY, ROWS};
 use super::report::Figure;
+use super::server::Server;
 use super::{BenchArgs, Failure};
 use crate::client::Client;
 use crate::runtime::{Host, Request, Sampling};
 use crate::serve::model::{Catalog, Entry, ModelServer, ModelSettings};
-use crate::serve::{Guard, Health, Limits, Listener, base};
+use crate::serve::{Health, base};
 
 /// Name of the model in requests.
 const MODEL: &str = "bench";
@@ -55,7 +54,7 @@ struct Served {
     host: Host,
     vocab: usize,
     client: Arc<Client>,
-    _stop: oneshot::Sender<()>,
+    _server: Server,
 }
 
 impl Served {
@@ -65,15 +64,10 @@ impl Served {
         let server = ModelServer::new(ModelSettings::default(), health.clone());
         server.open(Catalog::new(vec![Entry::new(MODEL, &host, 0, MODEL)], Vec::new()));
         let router = base(server.router(), "model", health, server.metrics().clone());
-        let socket = TcpListener::bind("127.0.0.1:0").await?;
-        let url = format!("http://{}/v1/completions", socket.local_addr()?);
-        let (stop, stopped) = oneshot::channel();
-        let listener = Listener::new(socket, Limits::default());
-        tokio::spawn(listener.serve(Guard::default().protect(router), async move {
-            let _ = stopped.await;
-        }));
+        let running = Server::start(router).await?;
+        let url = format!("{}/v1/completions", running.url);
         let client = Client::new(url, None, Duration::from_secs(600), 0, ROWS);
-        Ok(Self { host, vocab, client: Arc::new(client), _stop: stop })
+        Ok(Self { host, vocab, client: Arc::new(client), _server: running })
     }
 
     /// Returns prompts that no other seed has, so that no cache helps.

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use self::server::Server;
 use super::{EnvError, Environment, Session, remote};
+use crate::client::{DEFAULT_TIMEOUT_S, DEFAULT_URL};
 use crate::task::{Action, Observation, Score, Task};
 use crate::tools::Tool;
 
@@ -40,10 +41,10 @@ pub struct GrpcEnvironment {
 impl Default for GrpcEnvironment {
     fn default() -> Self {
         Self {
-            url: "http://127.0.0.1:8000".to_owned(),
+            url: DEFAULT_URL.to_owned(),
             key_env: String::new(),
             ca_file: PathBuf::new(),
-            timeout_s: 60.0,
+            timeout_s: DEFAULT_TIMEOUT_S,
             retries: 3,
             server: None,
         }

@@ -23,6 +23,7 @@ use self::form::shown;
 use self::server::Server;
 use self::socket::Frame;
 use super::{EnvError, Environment, Session, remote};
+use crate::client::{DEFAULT_TIMEOUT_S, DEFAULT_URL};
 use crate::task::{Action, Observation, Score, Task};
 use crate::tools::Tool;
 
@@ -75,7 +76,7 @@ pub struct OpenEnv {
 impl Default for OpenEnv {
     fn default() -> Self {
         Self {
-            url: "http://127.0.0.1:8000".to_owned(),
+            url: DEFAULT_URL.to_owned(),
             key_env: String::new(),
             reset: BTreeMap::new(),
             action: form::AUTO.to_owned(),
@@ -83,7 +84,7 @@ impl Default for OpenEnv {
             reward: StepRewards::default(),
             solved: 1.0,
             max_sessions: NonZeroUsize::MIN.saturating_add(15),
-            timeout_s: 60.0,
+            timeout_s: DEFAULT_TIMEOUT_S,
             server: None,
         }
     }
