@@ -5,7 +5,9 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use maverl_engine::dist::{DistOptions, Launch, RankError, Ranks, Transport, end_failed_job};
+use maverl_engine::dist::{
+    DistOptions, Launch, RankError, Ranks, Transport, end_failed_job, leave_job,
+};
 
 /// Variable with the part that a rank plays, and with the directory that it writes to.
 const PART: &str = "MAVERL_TEST_PART";
@@ -46,11 +48,50 @@ fn launch() -> Launch {
     Launch::detect(|name| std::env::var(name).ok()).unwrap().unwrap()
 }
 
-fn join() -> Result<Ranks, RankError> {
+fn options() -> DistOptions {
     let mut options = DistOptions::default();
     options.transport = Transport::Mpi;
     options.timeout = TIMEOUT;
+    options
+}
+
+fn join() -> Result<Ranks, RankError> {
+    Ranks::join(&launch(), &options())
+}
+
+/// Joins the others for a run that is followed by another one.
+fn join_for_now() -> Result<Ranks, RankError> {
+    let mut options = options();
+    options.again = true;
     Ranks::join(&launch(), &options)
+}
+
+/// Uses one connection for three runs, and takes leave of the last.
+fn runs() -> String {
+    for run in 0..3_u8 {
+        let ranks = if run < 2 { join_for_now() } else { join() }.unwrap();
+        let (channel, own) = (ranks.channel(1), [run, ranks.rank() as u8]);
+        let all = channel.all_gather(&own).unwrap();
+        assert!(all.iter().enumerate().all(|(rank, found)| found[..] == [run, rank as u8]));
+        ranks.leave();
+    }
+    let error = join().unwrap_err().to_string();
+    assert!(error.contains("initialized in this process before"), "{error}");
+    "done".to_owned()
+}
+
+/// Takes leave of a run that was to be followed by another one, and ends.
+fn early_end() -> String {
+    join_for_now().unwrap().leave();
+    leave_job();
+    "done".to_owned()
+}
+
+/// Ends a run by a failure of rank 1, after which no other run begins.
+fn failed_run() -> String {
+    let ranks = join_for_now().unwrap();
+    ended(&ranks);
+    join_for_now().unwrap_err().to_string()
 }
 
 /// Returns numbers of a rank whose sum depends on the order of addition.
@@ -121,31 +162,40 @@ fn ended(ranks: &Ranks) -> String {
     ranks.channel(0).barrier().unwrap_err().to_string()
 }
 
+/// Plays a part that is one run.
+fn one_run(part: &str) -> String {
+    let ranks = match (part, join()) {
+        (_, Err(error)) => return error.to_string(),
+        ("lost", Ok(ranks)) => return loss(&ranks, "-STOP"),
+        ("killed", Ok(ranks)) => return loss(&ranks, "-KILL"),
+        ("ended", Ok(ranks)) => return ended(&ranks),
+        (_, Ok(ranks)) => ranks,
+    };
+    match part {
+        "sums" => sums(&ranks),
+        "messages" => messages(&ranks),
+        "again" => {
+            let error = join().unwrap_err().to_string();
+            assert!(error.contains("initialized in this process before"), "{error}");
+        }
+        // Ranks take leave at different times.
+        _ => std::thread::sleep(Duration::from_millis(300 * ranks.rank() as u64)),
+    }
+    ranks.leave();
+    assert_eq!(ranks.failure(), None);
+    "done".to_owned()
+}
+
 #[test]
 #[ignore = "a rank of the other tests"]
 fn rank() {
     let Ok(part) = std::env::var(PART) else { return };
     let rank = launch().rank;
-    let text = match (part.as_str(), join()) {
-        (_, Err(error)) => error.to_string(),
-        ("lost", Ok(ranks)) => loss(&ranks, "-STOP"),
-        ("killed", Ok(ranks)) => loss(&ranks, "-KILL"),
-        ("ended", Ok(ranks)) => ended(&ranks),
-        (part, Ok(ranks)) => {
-            match part {
-                "sums" => sums(&ranks),
-                "messages" => messages(&ranks),
-                "again" => {
-                    let error = join().unwrap_err().to_string();
-                    assert!(error.contains("initialized in this process before"), "{error}");
-                }
-                // Ranks take leave at different times.
-                _ => std::thread::sleep(Duration::from_millis(300 * rank as u64)),
-            }
-            ranks.leave();
-            assert_eq!(ranks.failure(), None);
-            "done".to_owned()
-        }
+    let text = match part.as_str() {
+        "runs" => runs(),
+        "failed run" => failed_run(),
+        "early end" => early_end(),
+        part => one_run(part),
     };
     std::fs::write(Path::new(&std::env::var(OUT).unwrap()).join(rank.to_string()), text).unwrap();
     end_failed_job();
@@ -165,6 +215,23 @@ fn messages_of_every_length_arrive_over_mpi_on_their_channels() {
 fn ranks_that_take_leave_end_mpi_together_and_once() {
     played("leave", 3);
     played("again", 2);
+}
+
+#[test]
+fn runs_that_follow_each_other_use_one_connection_over_mpi() {
+    [2, 3].into_iter().for_each(|ranks| played("runs", ranks));
+    played("early end", 2);
+}
+
+#[test]
+fn a_failed_run_over_mpi_is_followed_by_no_other() {
+    let (done, texts) = play("failed run", 2);
+    assert!(!done.status.success());
+    let refused = |text: &String| {
+        text.contains("could not join") && text.contains("a run before this one has failed")
+    };
+    assert!(texts.iter().any(refused), "{texts:?}");
+    assert!(texts.iter().all(|text| text.is_empty() || refused(text)), "{texts:?}");
 }
 
 #[test]

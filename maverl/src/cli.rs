@@ -290,12 +290,17 @@ fn select_simd() -> Result<(), Failure> {
 }
 
 fn exit(result: Result<ExitCode, Failure>) -> ExitCode {
-    result.unwrap_or_else(|Failure(message)| {
+    #[cfg(feature = "mpi")]
+    if result.is_ok() {
+        crate::dist::leave_job();
+    }
+    let code = result.unwrap_or_else(|Failure(message)| {
         tell(format_args!("error: {}", message.trim_end()));
-        #[cfg(feature = "mpi")]
-        crate::dist::end_failed_job();
         ExitCode::FAILURE
-    })
+    });
+    #[cfg(feature = "mpi")]
+    crate::dist::end_failed_job();
+    code
 }
 
 fn run(command: Command) -> Result<ExitCode, Failure> {

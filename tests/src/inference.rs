@@ -18,7 +18,8 @@ use serde_json::{Value, json};
 pub enum Protocol {
     /// `/generate`, `/update_weights_from_disk`, `/load_lora_adapter`.
     Sglang,
-    /// `/v1/completions`, `/v1/load_lora_adapter`.
+    /// `/v1/completions`, `/v1/load_lora_adapter`; for full weights `/inference/v1/generate` and the commands of its
+    /// development mode.
     Vllm,
 }
 
@@ -29,8 +30,12 @@ pub struct Manner {
     pub ignores_weights: bool,
     /// After so many generations it closes every connection.
     pub dies_after: Option<usize>,
-    /// After so many generations it forgets its adapters once, as after a restart.
+    /// After so many generations it forgets the weights that it was given once, as after a restart.
     pub forgets_after: Option<usize>,
+    /// So many times it does not reset its prefix cache, as while requests run.
+    pub busy: usize,
+    /// It was started without the development mode.
+    pub plain: bool,
 }
 
 struct State {
@@ -38,9 +43,12 @@ struct State {
     manner: Manner,
     tokenizer: Arc<Tokenizer>,
     base: Mutex<Model>,
+    /// The base as it started with it.
+    start: Model,
     version: Mutex<String>,
     adapters: Mutex<BTreeMap<String, Model>>,
     generations: AtomicUsize,
+    resets: AtomicUsize,
     forgot: AtomicBool,
     stop: AtomicBool,
 }
@@ -59,14 +67,17 @@ impl InferenceServer {
     /// Serves the model of a directory.
     pub fn start(protocol: Protocol, dir: &Path, manner: Manner) -> Self {
         let files = ModelFiles::new(&ModelSource::Directory(dir.to_owned()));
+        let start = Model::load(&files).expect("the directory holds a model");
         let state = Arc::new(State {
             protocol,
             manner,
             tokenizer: Arc::new(Tokenizer::load(&files).expect("the model has a tokenizer")),
-            base: Mutex::new(Model::load(&files).expect("the directory holds a model")),
+            base: Mutex::new(start.clone()),
+            start,
             version: Mutex::new("default".to_owned()),
             adapters: Mutex::default(),
             generations: AtomicUsize::new(0),
+            resets: AtomicUsize::new(0),
             forgot: AtomicBool::new(false),
             stop: AtomicBool::new(false),
         });
@@ -154,6 +165,8 @@ impl State {
         let forgets = self.manner.forgets_after.is_some_and(|after| done >= after);
         if forgets && !self.forgot.swap(true, Ordering::SeqCst) {
             lock(&self.adapters).clear();
+            *lock(&self.base) = self.start.clone();
+            "default".clone_into(&mut lock(&self.version));
         }
         let text = |part: &str| body[part].as_str().unwrap_or_default().to_owned();
         match (self.protocol, route) {
@@ -180,6 +193,11 @@ impl State {
                 Some((status, answer.to_string()))
             }
             (Protocol::Vllm, "/v1/completions") => Some(self.vllm(body)),
+            (Protocol::Vllm, "/inference/v1/generate") => Some(self.vllm_tokens(body)),
+            (
+                Protocol::Vllm,
+                "/collective_rpc" | "/reset_prefix_cache" | "/update_weight_version",
+            ) if !self.manner.plain => Some(self.vllm_command(route, body)),
             (Protocol::Vllm, "/v1/load_lora_adapter") => {
                 let name = text("lora_name");
                 Some(match self.load_adapter(&name, &text("lora_path")) {
@@ -194,6 +212,27 @@ impl State {
                 Some((200, format!("Success: LoRA adapter '{name}' removed successfully.")))
             }
             _ => Some((404, json!({ "detail": "Not Found" }).to_string())),
+        }
+    }
+
+    /// Answers a command of the development mode of vLLM.
+    fn vllm_command(&self, route: &str, body: &Value) -> (u16, String) {
+        match route {
+            "/collective_rpc" => {
+                assert_eq!(body["method"], "reload_weights", "{body}");
+                let dir = body["kwargs"]["weights_path"].as_str().unwrap_or_default();
+                self.load_base(Path::new(dir));
+                (200, json!({ "results": [null] }).to_string())
+            }
+            "/reset_prefix_cache" => {
+                let done = self.resets.fetch_add(1, Ordering::SeqCst) >= self.manner.busy;
+                (200, json!({ "success": done }).to_string())
+            }
+            _ => {
+                let version = body["new_version"].as_str().unwrap_or_default();
+                version.clone_into(&mut lock(&self.version));
+                (200, json!({ "success": true, "new_version": version }).to_string())
+            }
         }
     }
 
@@ -293,6 +332,33 @@ impl State {
                 "prompt_token_ids": body["prompt"],
             }],
             "usage": { "prompt_tokens": prompt, "completion_tokens": done.ids.len() },
+        });
+        (200, answer.to_string())
+    }
+
+    fn vllm_tokens(&self, body: &Value) -> (u16, String) {
+        let version = lock(&self.version).clone();
+        let model = lock(&self.base).clone();
+        let done = self.complete(&model, &body["token_ids"], &body["sampling_params"]);
+        let scored = |(id, logprob)| {
+            let top = json!([{ "token_id": id, "logprob": logprob, "rank": 1 }]);
+            json!({ "token_id": id, "logprob": logprob, "rank": 1, "top_logprobs": top })
+        };
+        let content: Vec<Value> = done.ids.iter().zip(&done.logprobs).map(scored).collect();
+        let prompt = body["token_ids"].as_array().map_or(0, Vec::len);
+        let answer = json!({
+            "request_id": "generate-tokens-7d",
+            "model": "base",
+            "choices": [{
+                "index": 0,
+                "finish_reason": finish(&done),
+                "stop_reason": null,
+                "token_ids": done.ids,
+                "weight_versions": [{ "version": version, "start": 0, "end": done.ids.len() }],
+                "logprobs": { "content": content },
+            }],
+            "usage": { "prompt_tokens": prompt, "completion_tokens": done.ids.len() },
+            "prompt_token_ids": body["token_ids"],
         });
         (200, answer.to_string())
     }

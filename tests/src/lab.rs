@@ -111,6 +111,22 @@ impl Lab {
         fs::write(self.path(name), text).expect("the laboratory can be written");
     }
 
+    /// Writes a copy of the configuration with two steps, another algorithm and other data.
+    pub fn configuration(&self, name: &str, algorithm: &str, data: &str) {
+        let text = fs::read_to_string(self.path("run.toml")).expect("every laboratory has one");
+        let text = text.replace("steps = 4", "steps = 2").replace("tasks.jsonl", data);
+        self.write(name, &format!("{text}\n[algorithm]\nname = \"{algorithm}\"\n"));
+    }
+
+    /// Writes `hybrid.toml`, a file of two stages: supervised training and reinforcement learning of one policy.
+    pub fn hybrid(&self) {
+        let line = "{\"prompt\": \"question?\", \"completion\": \"open\"}\n";
+        self.write("shown.jsonl", &line.repeat(4));
+        self.configuration("sft.toml", "sft", "shown.jsonl");
+        self.configuration("rl.toml", "drmas", "tasks.jsonl");
+        self.write("hybrid.toml", "# SFT, then RL.\nstages = [\"sft.toml\", \"rl.toml\"]\n");
+    }
+
     /// Returns the command line with arguments, not yet started. Environment variables with settings are removed, and
     /// messages have lines of one length.
     pub fn command(&self, args: &[&str]) -> Command {

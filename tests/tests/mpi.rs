@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use maverl_tests::lab::{Ended, Lab, Run, train_args, wait_until};
+use serde_json::Value;
 
 /// Seconds within which the loss of a rank ends the others.
 const TIMEOUT: f64 = 8.0;
@@ -121,6 +122,46 @@ fn ranks_over_mpi_write_the_files_of_ranks_over_tcp() {
     }
 }
 
+/// Runs a command on two ranks over a transport, with short runs, and returns how it ended.
+fn several(lab: &Lab, command: &[&str], over: &str) -> Ended {
+    let over = format!("dist.transport=\"{over}\"");
+    let mut args = command.to_vec();
+    set(&["steps=2", over.as_str()]).into_iter().for_each(|set| args.extend(["--set", set]));
+    Job::start(lab, 2, &args).end()
+}
+
+#[test]
+fn stages_and_seeds_over_mpi_write_the_files_of_those_over_tcp() {
+    let lab = lab();
+    lab.hybrid();
+    for (name, command, runs) in [
+        ("stages", &["train", "hybrid.toml"][..], ["1-sft", "2-rl"]),
+        ("seeds", &["train", "run.toml", "--seeds", "0..2"], ["seed-0", "seed-1"]),
+    ] {
+        let [tcp, mpi] = ["tcp", "mpi"].map(|over| {
+            let out = format!("{name}-{over}");
+            several(&lab, &[command, &["--out", &out]].concat(), over).succeeded();
+            out
+        });
+        for run in runs {
+            let [tcp, mpi] = [&tcp, &mpi].map(|out| Run(lab.path(out).join(run)));
+            assert_eq!(mpi.bytes("metrics.jsonl"), tcp.bytes("metrics.jsonl"));
+            assert!(mpi.weights(2, "tiny") == tcp.weights(2, "tiny"), "{run}");
+        }
+    }
+}
+
+#[test]
+fn a_failed_seed_over_mpi_ends_the_job_with_its_reason() {
+    let lab = lab();
+    std::fs::create_dir_all(lab.path("several/seed-0")).unwrap();
+    lab.write("several/seed-0/notes.txt", "mine");
+    let ended = several(&lab, &["train", "run.toml", "--seeds", "0..2", "--out", "several"], "mpi");
+    assert_ne!(ended.code, Some(0), "{ended}");
+    ended.says(&["several/seed-0"]);
+    assert!(!lab.path("several/seed-1").exists());
+}
+
 /// Returns true if a process has not ended.
 fn lives(process: &str) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
@@ -173,17 +214,20 @@ fn ranks_that_are_started_by_hand_have_no_mpi() {
     assert!(!lab.path("run").exists());
 }
 
-/// Seconds of a step of two ranks over TCP and over MPI.
+/// Seconds of a step of two ranks over TCP and over MPI, in turn.
 #[test]
 #[ignore = "a measurement"]
 fn the_times_of_steps_over_both_transports_are_printed() {
     let lab = lab();
     let set = ["steps=6", "runtime.threads=1", "eval.before_and_after=false", "task.group_size=32"];
-    for transport in ["tcp", "mpi", "tcp", "mpi"] {
+    for (turn, transport) in (0..3).flat_map(|turn| [(turn, "tcp"), (turn, "mpi")]) {
         let over = format!("dist.transport=\"{transport}\"");
-        let start = Instant::now();
-        let out = format!("{transport}-{}", start.elapsed().as_nanos());
-        train(&lab, &out, 2, &[&set[..], &[over.as_str()]].concat());
-        println!("{transport}: {:.2} s", start.elapsed().as_secs_f64());
+        let run =
+            train(&lab, &format!("{transport}-{turn}"), 2, &[&set[..], &[over.as_str()]].concat());
+        let timing = String::from_utf8(run.bytes("timing.jsonl")).unwrap();
+        let rows = timing.lines().filter_map(|row| serde_json::from_str::<Value>(row).ok());
+        let steps: Vec<f64> = rows.filter_map(|row| row["time/step_s"].as_f64()).collect();
+        let mean = steps.iter().sum::<f64>() / steps.len() as f64;
+        println!("{transport}: {mean:.3} s a step, mean of {}", steps.len());
     }
 }

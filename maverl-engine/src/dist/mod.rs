@@ -16,7 +16,7 @@ pub(crate) mod nccl;
 mod tcp;
 
 #[cfg(feature = "mpi")]
-pub use self::mpi::end_failed_job;
+pub use self::mpi::{end_failed_job, leave_job};
 pub use channel::Channel;
 pub(crate) use channel::parts;
 pub use error::RankError;
@@ -56,12 +56,15 @@ pub struct DistOptions {
     pub timeout: Duration,
     /// Time within which all ranks must have joined.
     pub join: Duration,
+    /// True if this process joins the same ranks again after it has taken leave. MPI connects them once, so it stays open
+    /// until then.
+    pub again: bool,
 }
 
 impl Default for DistOptions {
     fn default() -> Self {
         let (timeout, join) = (Duration::from_secs(60), Duration::from_secs(300));
-        Self { transport: Transport::default(), address: None, timeout, join }
+        Self { transport: Transport::default(), address: None, timeout, join, again: false }
     }
 }
 

@@ -3,13 +3,14 @@
 //! - One thread calls MPI, by calls that do not block, so that the loss of a rank and a time limit end every wait. It also
 //!   initializes and ends MPI.
 //! - Messages have the pieces and headers that they have over TCP, and sums are those of [`Channel`].
+//! - MPI is initialized once in a process. Runs of a process that follow each other use one connection.
 //! - After a failure no rank ends MPI, which would wait for the lost one: `MPI_Abort` ends all processes, as soon as this one
 //!   has written its message.
 
 mod carrier;
 mod world;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
@@ -36,7 +37,8 @@ static JOINED: OnceLock<Arc<Mpi>> = OnceLock::new();
 pub(super) struct Mpi {
     rank: usize,
     size: usize,
-    timeout: Duration,
+    /// Milliseconds within which the loss of a rank ends all others.
+    timeout: AtomicU64,
     inbox: Inbox,
     outbox: Mutex<Outbox>,
     /// Tells the thread of MPI that there is something to do.
@@ -45,7 +47,9 @@ pub(super) struct Mpi {
     room: Condvar,
     /// Host and process of each rank, for messages.
     places: OnceLock<Vec<String>>,
-    /// True when this rank takes leave.
+    /// True if this rank joins the others again after it has taken leave of a run.
+    again: AtomicBool,
+    /// True when this rank takes leave of the job.
     leaving: AtomicBool,
     /// True when this process is to end after a failure.
     ending: AtomicBool,
@@ -72,8 +76,35 @@ enum End {
 }
 
 impl Mpi {
-    /// Initializes MPI on a thread of its own, and waits until all ranks have.
+    /// Connects with all ranks: by the connection of the run before, or by a new one. Waits until all have joined.
     pub(super) fn join(launch: &Launch, options: &DistOptions) -> Result<Arc<Self>, RankError> {
+        let open = JOINED.get().filter(|joined| joined.again.load(Ordering::SeqCst));
+        let link = match open {
+            Some(joined) => joined.rejoin()?,
+            None => Self::initialize(launch, options)?,
+        };
+        link.timeout.store(options.timeout.as_millis() as u64, Ordering::SeqCst);
+        link.again.store(options.again, Ordering::SeqCst);
+        Ok(link)
+    }
+
+    /// Returns the connection of the run before when all ranks have ended that run.
+    fn rejoin(self: &Arc<Self>) -> Result<Arc<Self>, RankError> {
+        if self.inbox.has_failed() {
+            return Err(RankError::Join {
+                rank: self.rank,
+                size: self.size,
+                address: "MPI_COMM_WORLD".to_owned(),
+                reason: "a run before this one has failed, and MPI connects ranks once; start the job again"
+                    .to_owned(),
+            });
+        }
+        Channel::new(Arc::<Self>::clone(self), GREETING).barrier()?;
+        Ok(Arc::clone(self))
+    }
+
+    /// Initializes MPI on a thread of its own, and waits until all ranks have.
+    fn initialize(launch: &Launch, options: &DistOptions) -> Result<Arc<Self>, RankError> {
         let failed = |reason: String| RankError::Join {
             rank: launch.rank,
             size: launch.size,
@@ -108,17 +139,22 @@ impl Mpi {
         Self {
             rank: launch.rank,
             size: launch.size,
-            timeout,
+            timeout: AtomicU64::new(timeout.as_millis() as u64),
             inbox: Inbox::default(),
             outbox: Mutex::default(),
             work: Condvar::new(),
             room: Condvar::new(),
             places: OnceLock::new(),
+            again: AtomicBool::new(false),
             leaving: AtomicBool::new(false),
             ending: AtomicBool::new(false),
             end: Mutex::new(End::Ahead),
             ended: Condvar::new(),
         }
+    }
+
+    fn timeout(&self) -> Duration {
+        Duration::from_millis(self.timeout.load(Ordering::SeqCst))
     }
 
     fn outbox(&self) -> MutexGuard<'_, Outbox> {
@@ -214,14 +250,17 @@ impl Link for Mpi {
     }
 
     /// Waits until all ranks have taken leave and MPI has ended, without which a launcher takes the end of a process for a
-    /// failure.
+    /// failure. A connection that the next run uses stays open.
     fn leave(&self) {
+        if self.again.load(Ordering::SeqCst) {
+            return;
+        }
         self.leaving.store(true, Ordering::SeqCst);
         let mut end = self.end();
         while !self.inbox.has_failed() {
             match *end {
                 End::Done => return,
-                End::Begun(at) if at.elapsed() > self.timeout => return,
+                End::Begun(at) if at.elapsed() > self.timeout() => return,
                 _ => {}
             }
             end = self.ended.wait_timeout(end, LOOK).unwrap_or_else(PoisonError::into_inner).0;
@@ -233,10 +272,25 @@ impl Link for Mpi {
     }
 }
 
-/// Ends all processes of the job, if a rank has failed. A process calls this when it has written its message. Nothing happens
-/// if it has not joined others over MPI.
+/// Takes leave of the ranks that this process joined over MPI, if it has not joined them again as it was to
+/// ([`DistOptions::again`]). A process calls this before it ends without an error.
+pub fn leave_job() {
+    let Some(joined) = JOINED.get() else { return };
+    if joined.again.swap(false, Ordering::SeqCst) {
+        joined.leave();
+    }
+}
+
+/// Ends all processes of the job, if a rank has failed, or if this one has not joined the others again as it was to. A process
+/// calls this when it has written its message. Nothing happens if it has not joined others over MPI.
 pub fn end_failed_job() {
-    let Some(joined) = JOINED.get().filter(|joined| joined.inbox.has_failed()) else { return };
+    let Some(joined) = JOINED.get() else { return };
+    if joined.again.load(Ordering::SeqCst) {
+        joined.abort("it ended between two runs; what it printed says why");
+    }
+    if !joined.inbox.has_failed() {
+        return;
+    }
     joined.ending.store(true, Ordering::SeqCst);
     // The thread of MPI ends this process.
     std::thread::sleep(ENDING);

@@ -109,14 +109,6 @@ fn of_model(
         .map(|policy| policy.name.as_str())
         .collect();
     let at = path(["models", name, "rollout_servers"]);
-    if let (Some(ServerKind::Vllm), Some(policy)) = (servers.kind, whole.first()) {
-        let message = format!(
-            "policy `{policy}` is trained in full, and vLLM servers are given adapters alone"
-        );
-        let help =
-            format!("write `lora = {{ rank = 16 }}` in `[models.{name}]`, or use SGLang servers");
-        problems.value(&at, message, help);
-    }
     if let [first, second, ..] = whole[..] {
         let message = format!(
             "policies `{first}` and `{second}` are trained in full, and servers hold one of them"

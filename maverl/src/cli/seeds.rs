@@ -1,17 +1,16 @@
 //! `maverl train --seeds`: the same run from several seeds, one after the other.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
 
-use super::training::{carry_out, go_on};
-use super::{BuiltinConfig, Failure, RunArgs, number, planned, print, tell, terminal};
-use crate::check::Purpose;
+use super::training::{carry_out, follows, go_on, ready};
+use super::{BuiltinConfig, Failure, RunArgs, number, print, tell, terminal};
 use crate::eval::{Interval, over_runs};
 use crate::registry::Registry;
 use crate::run_dir::next;
 use crate::table::Table;
-use crate::train::{Report, RunSummary};
+use crate::train::{Launch, Options, Report, RunSummary};
 
 /// Seeds, as `0..5`, `0..=4` or `1,2,7`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,45 +27,63 @@ impl FromStr for Seeds {
 /// Result of the run with a seed.
 type Outcome = (u64, Result<RunSummary, String>);
 
-/// Trains with each seed. Existing runs are resumed. A failed run does not stop the others.
+/// Trains with each seed. Existing runs are resumed. A failed run does not stop the others, unless it failed because a rank
+/// is lost. All ranks of a launch train with each seed; rank 0 alone prints.
 pub(super) fn train(
     args: &RunArgs,
     given: Option<&BuiltinConfig<'_>>,
     Seeds(seeds): &Seeds,
-    registry: &Registry,
+    (registry, launch): (&Registry, Option<&Launch>),
 ) -> Result<ExitCode, Failure> {
+    let leads = !follows(launch);
     let dir = match &args.out {
         Some(dir) => dir.clone(),
         None => next(&PathBuf::from("runs"), &format!("{}-seeds", args.stem(given))),
     };
     let mut outcomes: Vec<Outcome> = Vec::new();
     for (i, &seed) in seeds.iter().enumerate() {
-        tell(format_args!("seed {seed}, run {} of {}", i + 1, seeds.len()));
+        if leads {
+            tell(format_args!("seed {seed}, run {} of {}", i + 1, seeds.len()));
+        }
         let run = dir.join(format!("seed-{seed}"));
         let (sources, options) =
             go_on(args, args.config.base(given), &run, &[format!("seed={seed}")])?;
-        // The configuration is validated once, before the first seed.
-        planned(&sources, registry, Purpose::Train)?;
-        match carry_out(&sources, registry, options) {
+        // An error of the configuration is one of all seeds.
+        let plan = ready(&sources, registry, launch)?;
+        let options = Options { launch: launch.cloned(), again: i + 1 < seeds.len(), ..options };
+        match carry_out(&plan, registry, options)? {
             Ok(Report { interrupted: true, dir: run, .. }) => {
-                print(&table(&outcomes).draw(terminal::width()))?;
-                tell(format_args!(
-                    "stopped in `{}`; the same command with `--out {}` goes on",
-                    run.display(),
-                    dir.display()
-                ));
+                if leads {
+                    stopped(&outcomes, &run, &dir)?;
+                }
                 return Ok(ExitCode::from(130));
             }
             Ok(report) => outcomes.push((seed, Ok(report.summary))),
-            Err(Failure(error)) => {
-                tell(format_args!("error: {error}"));
-                outcomes.push((seed, Err(error)));
+            Err(error) if error.is_of_ranks() => return Err(error.into()),
+            Err(error) => {
+                if leads {
+                    tell(format_args!("error: {error}"));
+                }
+                outcomes.push((seed, Err(error.to_string())));
             }
         }
     }
-    print(&format!("{}\n{}", table(&outcomes).draw(terminal::width()), dir.display()))?;
+    if leads {
+        print(&format!("{}\n{}", table(&outcomes).draw(terminal::width()), dir.display()))?;
+    }
     let failed = outcomes.iter().any(|(_, outcome)| outcome.is_err());
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Prints the results so far, and how the runs of a directory go on.
+fn stopped(outcomes: &[Outcome], run: &Path, dir: &Path) -> Result<(), Failure> {
+    print(&table(outcomes).draw(terminal::width()))?;
+    tell(format_args!(
+        "stopped in `{}`; the same command with `--out {}` goes on",
+        run.display(),
+        dir.display()
+    ));
+    Ok(())
 }
 
 /// Returns a table with a row for each seed, and one for all.

@@ -7,14 +7,14 @@ use std::process::ExitCode;
 use toml_edit::Key;
 
 use super::check_config::{Simulated, checked};
-use super::training::{carry_out, go_on};
+use super::training::{carry_out, follows, go_on, ready};
 use super::{ConfigArgs, Failure, RunArgs, print, tell, terminal};
 use crate::check::{Purpose, Sources};
 use crate::checkpoint::{Checkpoints, Which};
 use crate::plan::Plan;
 use crate::registry::Registry;
 use crate::run_dir::next;
-use crate::train::own;
+use crate::train::{Launch, Options, Report, own};
 
 /// Key of a file of stages.
 const KEY: &str = "stages";
@@ -132,35 +132,59 @@ impl Stages {
     }
 
     /// Trains each stage. Models that have the name of a policy of an earlier stage start from its last checkpoint.
-    /// Existing runs are resumed.
-    pub(super) fn train(&self, args: &RunArgs, registry: &Registry) -> Result<ExitCode, Failure> {
+    /// Existing runs are resumed. All ranks of a launch train each stage; rank 0 alone prints.
+    pub(super) fn train(
+        &self,
+        args: &RunArgs,
+        registry: &Registry,
+        launch: Option<&Launch>,
+    ) -> Result<ExitCode, Failure> {
+        let leads = !follows(launch);
         let plans = self.plans(|sources| args.over(sources), registry, Purpose::Train)?;
         let all = self.origins(&plans)?;
-        let dir = match &args.out {
+        let mut dir = match &args.out {
             Some(dir) => dir.clone(),
             None => next(&PathBuf::from("runs"), &args.stem(None)),
         };
         for (stage, origins) in all.iter().enumerate() {
-            tell(self.heading(stage));
             let mut over = Vec::new();
+            let mut told = vec![self.heading(stage)];
             for (model, &origin) in origins {
                 let policy = self.policy(&dir, origin, model)?;
-                tell(format_args!("`{model}` starts from `{}`", policy.display()));
+                told.push(format!("`{model}` starts from `{}`", policy.display()));
                 over.push(start(model, &policy)?);
+            }
+            if leads {
+                told.iter().for_each(tell);
             }
             let run = self.run(&dir, stage);
             let (sources, options) = go_on(args, Sources::file(&self.configs[stage]), &run, &over)?;
-            let report = carry_out(&sources, registry, options)?;
-            print(&report.table(terminal::width()))?;
+            let plan = ready(&sources, registry, launch)?;
+            let again = stage + 1 < all.len();
+            let options = Options { launch: launch.cloned(), again, ..options };
+            let report = carry_out(&plan, registry, options)??;
+            // That of rank 0, which has created it.
+            dir = report.dir.parent().unwrap_or(&dir).to_owned();
+            if leads {
+                self.report(&report, &dir)?;
+            }
             if report.interrupted {
-                let (run, file, dir) = (run.display(), self.file.display(), dir.display());
-                tell(format_args!(
-                    "stopped in `{run}`; `maverl train {file} --out {dir}` with the same options goes on"
-                ));
                 return Ok(ExitCode::from(report.exit_code()));
             }
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Prints the report of a stage, and the command that goes on after an interruption.
+    fn report(&self, report: &Report, dir: &Path) -> Result<(), Failure> {
+        print(&report.table(terminal::width()))?;
+        if report.interrupted {
+            let (run, file, dir) = (report.dir.display(), self.file.display(), dir.display());
+            tell(format_args!(
+                "stopped in `{run}`; `maverl train {file} --out {dir}` with the same options goes on"
+            ));
+        }
+        Ok(())
     }
 
     /// Returns the directory of a policy in the last checkpoint of a stage.

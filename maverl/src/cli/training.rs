@@ -9,9 +9,10 @@ use super::{
     BuiltinConfig, Failure, RunArgs, block_on, of_run, planned, print, seeds, tell, terminal,
 };
 use crate::check::{Purpose, Sources, survey};
+use crate::plan::Plan;
 use crate::registry::Registry;
 use crate::run_dir::{MANIFEST, Missing, RunLocation};
-use crate::train::{self, Interrupt, Launch, Options, Report};
+use crate::train::{self, Interrupt, Launch, Options, Report, TrainError};
 
 impl RunArgs {
     /// Adds the command line's layer on top of other sources.
@@ -49,28 +50,21 @@ fn train_rank(
     launch: Option<Launch>,
 ) -> Result<ExitCode, Failure> {
     let registry = Registry::collect()?;
-    if args.resume.is_none() && args.config.path().is_none() && given.is_none() {
+    let follows = follows(launch.as_ref());
+    if args.resume.is_none() && args.config.path().is_none() && given.is_none() && !follows {
         tell(
             "no configuration given (`maverl train run.toml` gives one): every key that `--set` leaves out has its default",
         );
     }
-    let one_process = |what: &str, remedy: &str| match &launch {
-        None => Ok(()),
-        Some(Launch { size, launcher, .. }) => Err(Failure(format!(
-            "{what} with the {size} ranks of {launcher} is not supported; {remedy}"
-        ))),
-    };
     if let Some(stages) = Stages::read(&args.config)? {
         if args.seeds.is_some() {
             let remedy = "train the stages with `--seed` for each seed";
             return Err(Failure(format!("`--seeds` with stages is not supported; {remedy}")));
         }
-        one_process("a file of stages", "train one stage after the other")?;
-        return stages.train(args, &registry);
+        return stages.train(args, &registry, launch.as_ref());
     }
     if let Some(seeds) = &args.seeds {
-        one_process("`--seeds`", "start a run with `--seed` for each seed")?;
-        return seeds::train(args, given, seeds, &registry);
+        return seeds::train(args, given, seeds, (&registry, launch.as_ref()));
     }
     let (sources, text, place) = match &args.resume {
         Some(dir) => {
@@ -87,10 +81,10 @@ fn train_rank(
         }
     };
     let missing = if args.allow_missing { Missing::Episodes } else { Missing::Nothing };
-    let follows = follows(launch.as_ref());
+    let plan = ready(&sources, &registry, launch.as_ref())?;
     let given = text.unwrap_or_default();
     let options = Options { given, missing, launch, ..options(place) };
-    let report = carry_out(&sources, &registry, options)?;
+    let report = carry_out(&plan, &registry, options)??;
     if !follows {
         print(&report.table(terminal::width()))?;
     }
@@ -132,28 +126,34 @@ fn launch() -> Result<Option<Launch>, Failure> {
 }
 
 /// Returns true if this process is not the one that writes files and messages.
-fn follows(launch: Option<&Launch>) -> bool {
+pub(super) fn follows(launch: Option<&Launch>) -> bool {
     launch.is_some_and(|launch| launch.rank > 0)
 }
 
-/// Trains until the end or until a signal.
-pub(super) fn carry_out(
+/// Returns the plan of a run. Rank 0 prints its warnings.
+pub(super) fn ready(
     sources: &Sources,
     registry: &Registry,
+    launch: Option<&Launch>,
+) -> Result<Plan, Failure> {
+    if follows(launch) {
+        return checked(sources, registry, Purpose::Train);
+    }
+    let plan = planned(sources, registry, Purpose::Train)?;
+    for warning in survey(&plan)?.warnings() {
+        tell(format_args!("warning: {warning}"));
+    }
+    Ok(plan)
+}
+
+/// Trains until the end or until a signal, and returns the result of the run.
+pub(super) fn carry_out(
+    plan: &Plan,
+    registry: &Registry,
     options: Options,
-) -> Result<Report, Failure> {
-    let plan = match follows(options.launch.as_ref()) {
-        true => checked(sources, registry, Purpose::Train)?,
-        false => {
-            let plan = planned(sources, registry, Purpose::Train)?;
-            for warning in survey(&plan)?.warnings() {
-                tell(format_args!("warning: {warning}"));
-            }
-            plan
-        }
-    };
+) -> Result<Result<Report, TrainError>, Failure> {
     block_on(async {
         let options = Options { interrupt: Interrupt::on_signals()?, ..options };
-        Ok::<_, Failure>(Box::pin(train::train(&plan, registry, options)).await?)
+        Ok(Box::pin(train::train(plan, registry, options)).await)
     })
 }

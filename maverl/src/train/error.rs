@@ -264,6 +264,12 @@ impl TrainError {
             Self::Rank(_) => ErrorKind::Ranks,
         }
     }
+
+    /// Returns true for an error of the ranks or of their connection; false for one of their run, which another run of the
+    /// same ranks need not have.
+    pub(crate) fn is_of_ranks(&self) -> bool {
+        matches!(self, Self::Rank(error) if !matches!(error, RankError::Ended { .. }))
+    }
 }
 
 /// Reason that a demonstration cannot be trained on.

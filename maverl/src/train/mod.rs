@@ -110,6 +110,9 @@ pub struct Options {
     pub sinks: Vec<Arc<dyn EpisodeSink>>,
     /// Place of this process among those that train together; `None` if it trains alone.
     pub launch: Option<Launch>,
+    /// True if this process trains again with the same ranks after this run. Over MPI, which connects processes once, they
+    /// stay connected until then.
+    pub again: bool,
 }
 
 impl Options {
@@ -123,6 +126,7 @@ impl Options {
             interrupt: Interrupt::default(),
             sinks: Vec::new(),
             launch: None,
+            again: false,
         }
     }
 
@@ -145,7 +149,7 @@ pub async fn train(
     registry: &Registry,
     mut options: Options,
 ) -> Result<Report, TrainError> {
-    let peers = Peers::join(options.launch.take(), &plan.config.dist).await?;
+    let peers = Peers::join(options.launch.take(), &plan.config.dist, options.again).await?;
     let _guard = peers.guard();
     let done = tokio::select! {
         biased;

@@ -41,16 +41,19 @@ struct Sent {
 }
 
 impl Peers {
-    /// Connects this process with the others of its launch, if it was launched with others.
+    /// Connects this process with the others of its launch, if it was launched with others: `again` if it does so once more
+    /// after this run.
     pub(super) async fn join(
         launch: Option<Launch>,
         config: &DistConfig,
+        again: bool,
     ) -> Result<Self, TrainError> {
         let Some(launch) = launch else { return Ok(Self::default()) };
         let mut options = DistOptions::default();
         options.address.clone_from(&config.address);
         options.timeout = Duration::from_secs_f64(config.timeout_s);
         options.join = Duration::from_secs_f64(config.join_s);
+        options.again = again;
         #[cfg(feature = "mpi")]
         if config.transport == crate::config::Transport::Mpi {
             options.transport = crate::dist::Transport::Mpi;

@@ -1,5 +1,7 @@
 //! Runs of several processes on this machine.
 
+mod several;
+
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};

@@ -63,7 +63,12 @@ fn replies_of_servers_have_the_log_probs_of_the_trainer_in_every_step() {
     assert!(row["rollout_server/fast/tokens"].as_f64() > Some(0.0));
     assert_eq!(row["rollout_server/fast/failures"], 0.0);
 
-    // An adapter has the same episodes over either protocol.
+    // Full weights and an adapter have the same episodes over either protocol.
+    let vllm = serve(&lab, Protocol::Vllm, Manner { busy: 1, ..Manner::default() });
+    let other = train(&lab, "vllm-whole", &over("vllm", &[&vllm]), &[]);
+    exact(&other);
+    other.equals(&whole);
+
     let sglang = serve(&lab, Protocol::Sglang, Manner::default());
     let vllm = serve(&lab, Protocol::Vllm, Manner::default());
     let one = train(&lab, "sglang", &over("sglang", &[&sglang]), &[LORA]);
@@ -88,6 +93,10 @@ fn a_server_that_is_lost_or_restarts_changes_no_result() {
     let manner = Manner { forgets_after: Some(14), ..Manner::default() };
     let restarts = serve(&lab, Protocol::Vllm, manner);
     train(&lab, "restarted", &over("vllm", &[&restarts]), &[LORA]).equals(&whole);
+    let good = serve(&lab, Protocol::Vllm, Manner::default());
+    let whole = train(&lab, "full", &over("vllm", &[&good]), &[]);
+    let restarts = serve(&lab, Protocol::Vllm, manner);
+    train(&lab, "full-restarted", &over("vllm", &[&restarts]), &[]).equals(&whole);
 }
 
 #[test]
@@ -141,6 +150,18 @@ fn servers_with_another_model_or_that_ignore_weights_are_refused_before_the_firs
     let set = over("vllm", &[&ignores]);
     let set: Vec<&str> = set.iter().map(String::as_str).chain([LORA]).collect();
     lab.fails("kind", &set).says(&["/v1/load_lora_adapter: status 404"]);
+    for (out, manner, part) in [
+        (
+            "full-vllm",
+            Manner { ignores_weights: true, ..Manner::default() },
+            "it does not use the weights that it is given",
+        ),
+        ("plain", Manner { plain: true, ..Manner::default() }, "`VLLM_SERVER_DEV_MODE=1`"),
+    ] {
+        let server = serve(&lab, Protocol::Vllm, manner);
+        let set = over("vllm", &[&server]);
+        lab.fails(out, &set.iter().map(String::as_str).collect::<Vec<_>>()).says(&[part]);
+    }
 }
 
 #[test]
@@ -164,5 +185,5 @@ fn settings_of_servers_are_checked_with_all_problems_at_once() {
         "rollout_servers.fast.kind=\"vllm\"",
         "rollout_servers.fast.urls=[\"http://a\"]",
     ];
-    lab.fails("run", &set).says(&["is trained in full", "have no `weights_dir`"]);
+    lab.fails("run", &set).says(&["have no `weights_dir`"]);
 }

@@ -2,30 +2,14 @@
 
 use std::fs;
 
-use maverl_tests::lab::{Lab, Run};
+use maverl_tests::lab::Run;
 
 use crate::lab;
-
-/// Writes the configuration of the laboratory with another algorithm and other data.
-fn configuration(lab: &Lab, name: &str, algorithm: &str, data: &str) {
-    let text = fs::read_to_string(lab.path("run.toml")).unwrap();
-    let text = text.replace("steps = 4", "steps = 2").replace("tasks.jsonl", data);
-    lab.write(name, &format!("{text}\n[algorithm]\nname = \"{algorithm}\"\n"));
-}
-
-/// Writes a stage of supervised training, one of reinforcement learning, and the file of both.
-fn hybrid(lab: &Lab) {
-    let line = "{\"prompt\": \"question?\", \"completion\": \"open\"}\n";
-    lab.write("shown.jsonl", &line.repeat(4));
-    configuration(lab, "sft.toml", "sft", "shown.jsonl");
-    configuration(lab, "rl.toml", "drmas", "tasks.jsonl");
-    lab.write("hybrid.toml", "# SFT, then RL.\nstages = [\"sft.toml\", \"rl.toml\"]\n");
-}
 
 #[test]
 fn a_stage_goes_on_with_the_policy_of_the_stage_before_to_the_bit() {
     let lab = lab();
-    hybrid(&lab);
+    lab.hybrid();
     let command = ["train", "hybrid.toml", "--out", "both"];
     let told = lab.run(&command).succeeded();
     told.says(&[
@@ -56,7 +40,7 @@ fn a_stage_goes_on_with_the_policy_of_the_stage_before_to_the_bit() {
 #[test]
 fn an_adapter_of_a_stage_is_trained_on_in_the_next() {
     let lab = lab();
-    hybrid(&lab);
+    lab.hybrid();
     let lora = ["--set", "models.tiny.lora.rank=2", "--out", "adapters"];
     lab.run(&[&["train", "hybrid.toml"], &lora[..]].concat()).succeeded();
     let resolved = fs::read_to_string(lab.path("adapters/2-rl/resolved.toml")).unwrap();
@@ -67,7 +51,7 @@ fn an_adapter_of_a_stage_is_trained_on_in_the_next() {
 #[test]
 fn stages_are_checked_before_the_first_is_trained() {
     let lab = lab();
-    hybrid(&lab);
+    lab.hybrid();
     let plans = lab.run(&["check", "hybrid.toml"]).succeeded().stdout;
     assert!(plans.contains("stage 1 of 2: sft.toml") && plans.contains("stage 2 of 2: rl.toml"));
     let json = lab.run(&["check", "hybrid.toml", "--json"]).succeeded().stdout;

@@ -146,7 +146,7 @@ impl Carrier {
 
     /// Sends signs of life at intervals, and looks for ranks without one. A rank that is sent something needs none.
     fn beat(&mut self) -> Result<(), (usize, String)> {
-        let timeout = self.shared.timeout;
+        let timeout = self.shared.timeout();
         let interval = (timeout / 20).clamp(Duration::from_millis(20), Duration::from_secs(1));
         // The rest of the time limit is for the end of the process.
         let limit = timeout * 3 / 4;
@@ -212,7 +212,7 @@ impl Carrier {
                 }
             }
         }
-        let grace = GRACE.min(self.shared.timeout / 8);
+        let grace = GRACE.min(self.shared.timeout() / 8);
         while start.elapsed() < grace && !self.shared.ending.load(Ordering::SeqCst) {
             std::thread::sleep(PAUSE);
         }

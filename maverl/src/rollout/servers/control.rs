@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use maverl_engine::retry;
 use serde_json::{Value, json};
 
-use super::{Problem, Server, Servers, Weights, shortened};
+use super::{Problem, Server, Servers, Weights, shortened, vllm_whole};
 use crate::client::{Client, Failure};
 use crate::config::ServerKind;
 
@@ -41,8 +41,9 @@ impl Servers {
         if loaded.iter().any(|its| its.there && its.label == weights.label) {
             return Ok(());
         }
-        let (path, body) = load(self.kind, weights);
-        if let Err(problem) = self.control(server, (path, &body), retries).await {
+        for (path, body) in load(self.kind, weights) {
+            let done = self.control(server, (path, &body), retries).await;
+            let Err(problem) = done else { continue };
             server.refusals.fetch_add(1, Ordering::Relaxed);
             let text =
                 format!("it did not load `{}` from {}: {problem}", weights.label, weights.dir);
@@ -103,12 +104,21 @@ impl Servers {
         loop {
             let done = client.post_once(&body).await;
             let (problem, again) = match done {
-                Ok(text) => match accepted(self.kind, &text) {
+                Ok(text) => match accepted(self.kind, path, &text) {
                     Ok(()) => return Ok(()),
-                    Err(problem) => (problem, false),
+                    Err(problem) => {
+                        let again = matches!(problem, Problem::Transient(..));
+                        (problem, again)
+                    }
                 },
                 // An attempt without an answer may have succeeded.
                 Err(Failure::Refused(_, reason)) if reason.contains("already") => return Ok(()),
+                Err(Failure::Refused(404, reason)) if vllm_whole::COMMANDS.contains(&path) => {
+                    let text = format!(
+                        "{path}: {reason}; full weights need vLLM 0.32 or newer, started with `VLLM_SERVER_DEV_MODE=1`"
+                    );
+                    (Problem::Wrong(text), false)
+                }
                 Err(Failure::Refused(404, reason)) => {
                     (Problem::Wrong(format!("{path}: {reason}")), true)
                 }
@@ -128,10 +138,10 @@ impl Servers {
     }
 }
 
-/// Returns the route and the body of the command that loads weights.
-fn load(kind: ServerKind, weights: &Weights) -> (&'static str, Value) {
+/// Returns the routes and the bodies of the commands that load weights, in their order.
+fn load(kind: ServerKind, weights: &Weights) -> Vec<(&'static str, Value)> {
     let Weights { label, dir, adapter, .. } = weights;
-    match (kind, adapter) {
+    let command = match (kind, adapter) {
         (ServerKind::Sglang, false) => {
             let body = json!({ "model_path": dir, "weight_version": label, "flush_cache": true });
             ("/update_weights_from_disk", body)
@@ -139,21 +149,22 @@ fn load(kind: ServerKind, weights: &Weights) -> (&'static str, Value) {
         (ServerKind::Sglang, true) => {
             ("/load_lora_adapter", json!({ "lora_name": label, "lora_path": dir }))
         }
-        // `maverl check` refuses full weights for vLLM.
-        (ServerKind::Vllm, _) => {
+        (ServerKind::Vllm, false) => return vllm_whole::load(weights),
+        (ServerKind::Vllm, true) => {
             ("/v1/load_lora_adapter", json!({ "lora_name": label, "lora_path": dir }))
         }
-    }
+    };
+    vec![command]
 }
 
-/// Reads the answer of a command with status 200. SGLang answers `success`, vLLM a text.
-fn accepted(kind: ServerKind, text: &str) -> Result<(), Problem> {
-    if kind == ServerKind::Vllm {
+/// Reads the answer of a command with status 200. SGLang answers `success`; vLLM a text, or `success` if it may fail.
+fn accepted(kind: ServerKind, path: &str, text: &str) -> Result<(), Problem> {
+    let answer: Value = serde_json::from_str(text).unwrap_or_default();
+    if answer["success"] == true || kind == ServerKind::Vllm && answer["success"] != false {
         return Ok(());
     }
-    let answer: Value = serde_json::from_str(text).unwrap_or_default();
-    if answer["success"] == true {
-        return Ok(());
+    if kind == ServerKind::Vllm {
+        return Err(Problem::transient(format!("{path}: not while it runs other requests")));
     }
     let reason = [&answer["message"], &answer["error_message"]];
     let reason = reason.iter().find_map(|reason| reason.as_str()).unwrap_or(text);

@@ -8,6 +8,7 @@ mod control;
 mod remote;
 mod sglang;
 mod vllm;
+mod vllm_whole;
 
 pub use remote::{Probe, RemotePolicy};
 
@@ -53,6 +54,13 @@ struct Weights {
     dir: String,
     /// Number of updates of the policy.
     version: u64,
+}
+
+impl Weights {
+    /// Returns true if they are all weights of the model.
+    fn whole(&self) -> bool {
+        !self.adapter && !self.label.is_empty()
+    }
 }
 
 /// Problem of an answer.
@@ -117,7 +125,10 @@ struct Server {
     url: String,
     key: Option<String>,
     timeout: Duration,
+    /// Generations with the base or an adapter.
     generate: Arc<Client>,
+    /// Generations with full weights.
+    generate_whole: Arc<Client>,
     places: Semaphore,
     /// Number of requests that it runs.
     running: AtomicUsize,
@@ -150,18 +161,21 @@ impl Servers {
         };
         let timeout = Duration::try_from_secs_f64(config.timeout_s).unwrap_or(Duration::MAX);
         let most = config.max_requests.get();
-        let path = match kind {
-            ServerKind::Sglang => sglang::GENERATE,
-            ServerKind::Vllm => vllm::GENERATE,
+        let [path, whole] = match kind {
+            ServerKind::Sglang => [sglang::GENERATE; 2],
+            ServerKind::Vllm => [vllm::GENERATE, vllm_whole::GENERATE],
         };
         let server = |url: &String| {
             let url = url.trim_end_matches('/').to_owned();
-            let client = Client::new(format!("{url}{path}"), key.clone(), timeout, 0, most);
+            let client =
+                |path| Arc::new(Client::new(format!("{url}{path}"), key.clone(), timeout, 0, most));
+            let (generate, generate_whole) = (client(path), client(whole));
             Server {
                 url,
                 key: key.clone(),
                 timeout,
-                generate: Arc::new(client),
+                generate,
+                generate_whole,
                 places: Semaphore::new(most.min(Semaphore::MAX_PERMITS)),
                 running: AtomicUsize::new(0),
                 failed: AtomicBool::new(false),
@@ -230,11 +244,14 @@ impl Servers {
         }
         let closed = |_| Problem::transient("the process is ending");
         let _place = server.places.acquire().await.map_err(closed)?;
+        let whole = asked.weights.whole();
         let body = match self.kind {
             ServerKind::Sglang => sglang::body(asked),
+            ServerKind::Vllm if whole => vllm_whole::body(asked),
             ServerKind::Vllm => vllm::body(asked),
         };
-        let text = match server.generate.post_once(&Arc::new(body)).await {
+        let client = if whole { &server.generate_whole } else { &server.generate };
+        let text = match client.post_once(&Arc::new(body)).await {
             Ok(text) => text,
             Err(Failure::Refused(status, reason)) if self.lacks(asked, status, &reason) => {
                 return Err(Problem::Missing(reason));
@@ -248,6 +265,7 @@ impl Servers {
         })?;
         match self.kind {
             ServerKind::Sglang => sglang::read(&answer, asked),
+            ServerKind::Vllm if whole => vllm_whole::read(&answer, asked),
             ServerKind::Vllm => vllm::read(&answer, asked),
         }
     }

@@ -48,9 +48,12 @@ fn request(max_tokens: usize) -> Request {
 }
 
 /// Returns the answer of a server to a generation, as it was recorded: three tokens, the last one ends the reply.
-fn recorded(kind: ServerKind) -> Value {
+fn recorded((kind, adapter): (ServerKind, bool)) -> Value {
     let stop = tokenizer().stop_ids()[0];
     let text = match kind {
+        ServerKind::Vllm if !adapter => {
+            r#"{"request_id":"7d","created":1760000000,"model":"base","choices":[{"index":0,"finish_reason":"stop","stop_reason":null,"token_ids":[40,41,STOP],"routed_experts":null,"sampling_mask":null,"weight_versions":[{"version":"p-run-1","start":0,"end":3}],"logprobs":{"content":[{"token_id":40,"logprob":-0.5,"rank":1,"top_logprobs":[{"token_id":40,"logprob":-0.5,"rank":1}]},{"token_id":41,"logprob":-1.25,"rank":2,"top_logprobs":[{"token_id":41,"logprob":-1.25,"rank":2}]},{"token_id":STOP,"logprob":-0.0078125,"rank":1,"top_logprobs":[{"token_id":STOP,"logprob":-0.0078125,"rank":1}]}]}}],"usage":{"prompt_tokens":3,"total_tokens":6,"completion_tokens":3,"prompt_tokens_details":null},"prompt_logprobs":null,"prompt_token_ids":[5,6,7],"kv_transfer_params":null}"#
+        }
         ServerKind::Sglang => {
             r#"{"text":" a b","output_ids":[40,41,STOP],"meta_info":{"id":"5e1d3f","finish_reason":{"type":"stop","matched":STOP},"prompt_tokens":3,"weight_version":"p-run-1","num_retractions":0,"input_token_logprobs":[],"output_token_logprobs":[[-0.5,40,null],[-1.25,41,null],[-0.0078125,STOP,null]],"completion_tokens":3,"cached_tokens":0,"e2e_latency":0.031}}"#
         }
@@ -78,6 +81,12 @@ fn loads(received: &Received) -> Option<Vec<u8>> {
         )),
         "/v1/load_lora_adapter" => {
             Some(http(200, &format!("Success: LoRA adapter '{name}' added successfully.")))
+        }
+        "/collective_rpc" => Some(http(200, r#"{"results":[null]}"#)),
+        "/reset_prefix_cache" => Some(http(200, r#"{"success":true}"#)),
+        "/update_weight_version" => {
+            let version = body["new_version"].as_str().unwrap_or_default();
+            Some(http(200, &format!(r#"{{"success":true,"new_version":"{version}"}}"#)))
         }
         "/unload_lora_adapter" => Some(http(200, r#"{"success":true,"loaded_adapters":{}}"#)),
         "/v1/unload_lora_adapter" => {
@@ -107,30 +116,37 @@ async fn ask(
     (done, url, received)
 }
 
-const KINDS: [(ServerKind, bool); 3] =
-    [(ServerKind::Sglang, false), (ServerKind::Sglang, true), (ServerKind::Vllm, true)];
+const KINDS: [(ServerKind, bool); 4] = [
+    (ServerKind::Sglang, false),
+    (ServerKind::Sglang, true),
+    (ServerKind::Vllm, true),
+    (ServerKind::Vllm, false),
+];
 
 #[tokio::test]
 async fn a_completion_has_the_ids_log_probs_and_version_of_the_server() {
     for kind in KINDS {
         let (done, _, received) =
-            ask(kind, 0, move |_| http(200, &recorded(kind.0).to_string())).await;
+            ask(kind, 0, move |_| http(200, &recorded(kind).to_string())).await;
         let done = done.unwrap();
         let stop = tokenizer().stop_ids()[0];
         assert_eq!(done.ids, [40, 41, stop]);
         assert_eq!(done.logprobs, [-0.5, -1.25, -0.0078125]);
         assert_eq!((done.version, done.finish), (3, Finish::Stop));
         let received = received.lock().unwrap();
-        let sent = &received[1].body;
-        let prompt = if kind.0 == ServerKind::Vllm { "prompt" } else { "input_ids" };
+        let sent = &received.last().unwrap().body;
+        let prompt = match kind {
+            (ServerKind::Sglang, _) => "input_ids",
+            (ServerKind::Vllm, true) => "prompt",
+            (ServerKind::Vllm, false) => "token_ids",
+        };
         assert_eq!(sent[prompt], json!(PROMPT));
     }
 }
 
 #[tokio::test]
 async fn requests_and_commands_are_those_that_the_servers_document() {
-    let (_, _, received) =
-        ask(KINDS[0], 0, |_| http(200, &recorded(ServerKind::Sglang).to_string())).await;
+    let (_, _, received) = ask(KINDS[0], 0, |_| http(200, &recorded(KINDS[0]).to_string())).await;
     let stop = tokenizer().stop_ids().to_vec();
     let expected = [
         (
@@ -154,8 +170,7 @@ async fn requests_and_commands_are_those_that_the_servers_document() {
     for (found, (route, body)) in received.lock().unwrap().iter().zip(&expected) {
         assert_eq!((found.route(), &found.body), (*route, body));
     }
-    let (_, _, received) =
-        ask(KINDS[2], 0, |_| http(200, &recorded(ServerKind::Vllm).to_string())).await;
+    let (_, _, received) = ask(KINDS[2], 0, |_| http(200, &recorded(KINDS[2]).to_string())).await;
     let expected = [
         ("/v1/load_lora_adapter", json!({"lora_name": LABEL, "lora_path": "/w"})),
         (
@@ -169,6 +184,34 @@ async fn requests_and_commands_are_those_that_the_servers_document() {
         ),
     ];
     for (found, (route, body)) in received.lock().unwrap().iter().zip(&expected) {
+        assert_eq!((found.route(), &found.body), (*route, body));
+    }
+}
+
+#[tokio::test]
+async fn full_weights_of_vllm_have_a_version_that_no_answer_has_while_they_are_replaced() {
+    let (_, _, received) = ask(KINDS[3], 0, |_| http(200, &recorded(KINDS[3]).to_string())).await;
+    let stop = tokenizer().stop_ids().to_vec();
+    let expected = [
+        ("/update_weight_version", json!({"new_version": "p-run-1-incomplete"})),
+        ("/collective_rpc", json!({"method": "reload_weights", "kwargs": {"weights_path": "/w"}})),
+        ("/reset_prefix_cache", json!({})),
+        ("/update_weight_version", json!({"new_version": LABEL})),
+        (
+            "/inference/v1/generate",
+            json!({
+                "model": "base", "token_ids": PROMPT, "return_token_ids": true, "stream": false,
+                "sampling_params": {
+                    "max_tokens": 8, "temperature": 1.0, "top_p": 1.0, "top_k": -1, "min_p": 0.0,
+                    "repetition_penalty": 1.0, "n": 1, "logprobs": 0, "seed": 4, "stop_token_ids": stop,
+                    "skip_special_tokens": false, "include_stop_str_in_output": true,
+                },
+            }),
+        ),
+    ];
+    let received = received.lock().unwrap();
+    assert_eq!(received.len(), expected.len());
+    for (found, (route, body)) in received.iter().zip(&expected) {
         assert_eq!((found.route(), &found.body), (*route, body));
     }
 }
@@ -274,12 +317,64 @@ fn vllm_cases() -> Vec<Case> {
     ]
 }
 
+/// Ways in which an answer of vLLM with full weights is wrong.
+fn vllm_whole_cases() -> Vec<Case> {
+    let (ids, scored) = ("/choices/0/token_ids", "/choices/0/logprobs/content");
+    let versions = "/choices/0/weight_versions";
+    vec![
+        (versions, Value::Null, "without `weight_versions`: it is older than vLLM 0.32"),
+        (
+            versions,
+            json!([{"version": "default", "start": 0, "end": 3}]),
+            "sampled with the weights \"default\", and `p-run-1` were published (1 attempt)",
+        ),
+        // The weights were replaced in the middle of the reply.
+        (
+            versions,
+            json!([
+                {"version": "p-run-1", "start": 0, "end": 2},
+                {"version": "p-run-2-incomplete", "start": 2, "end": 3},
+            ]),
+            "sampled with the weights \"p-run-2-incomplete\"",
+        ),
+        (
+            versions,
+            json!([{"version": "p-run-1", "start": 0, "end": 2}]),
+            "named the weights of other tokens than its 3",
+        ),
+        (
+            versions,
+            json!([{"version": "p-run-1", "start": 1, "end": 3}]),
+            "named the weights of other tokens than its 3",
+        ),
+        (versions, json!([]), "named the weights of other tokens than its 3: []"),
+        (ids, json!([]), "named the weights of other tokens than its 0"),
+        (ids, Value::Null, "answered without `token_ids`"),
+        ("/choices/0/token_ids/1", json!(900), "log-probs of other token ids than `token_ids`"),
+        (scored, json!([]), "gave 0 log-probs for 3 tokens"),
+        (scored, Value::Null, "answered without `logprobs.content`"),
+        (
+            "/choices/0/logprobs/content/1/logprob",
+            Value::Null,
+            "gave the log-prob null for token 2",
+        ),
+        ("/choices/0/logprobs/content/2/logprob", json!(0.5), "gave the log-prob 0.5 for token 3"),
+        ("/model", json!("other"), "sampled with the model \"other\", not `base`"),
+        ("/prompt_token_ids", json!([5, 6, 8]), "read another prompt than the one that was sent"),
+        ("/usage/prompt_tokens", json!(4), "read a prompt of 4 tokens, and 3 were sent"),
+        ("/choices/0/finish_reason", json!("abort"), "aborted the request"),
+        ("/choices/0/finish_reason", json!("error"), "ended for the reason \"error\""),
+        ("/choices", json!([]), "gave 0 completions, not 1"),
+    ]
+}
+
 #[tokio::test]
 async fn every_wrong_answer_is_an_error_that_names_the_server_and_what_is_wrong() {
     let sglang = sglang_cases().into_iter().map(|case| (KINDS[0], case));
     let vllm = vllm_cases().into_iter().map(|case| (KINDS[2], case));
-    for (kind, (place, value, wanted)) in sglang.chain(vllm) {
-        let mut answer = recorded(kind.0);
+    let whole = vllm_whole_cases().into_iter().map(|case| (KINDS[3], case));
+    for (kind, (place, value, wanted)) in sglang.chain(vllm).chain(whole) {
+        let mut answer = recorded(kind);
         *answer.pointer_mut(place).unwrap() = value;
         let (done, url, _) = ask(kind, 0, move |_| http(200, &answer.to_string())).await;
         let error = done.unwrap_err();
@@ -296,7 +391,7 @@ async fn tokens_after_a_stop_id_or_beyond_the_limit_are_refused() {
         (vec![40, stop, 41], format!("went on after token 2 of 3, the stop id {stop}")),
         (vec![40; 9], "gave 9 tokens, and at most 8 were asked for".to_owned()),
     ] {
-        let mut answer = recorded(kind.0);
+        let mut answer = recorded(kind);
         answer["choices"][0]["logprobs"]["token_logprobs"] = json!(vec![-0.5; ids.len()]);
         answer["choices"][0]["token_ids"] = json!(ids);
         let (done, ..) = ask(kind, 0, move |_| http(200, &answer.to_string())).await;
@@ -304,7 +399,7 @@ async fn tokens_after_a_stop_id_or_beyond_the_limit_are_refused() {
         assert!(error.contains(&wanted), "{error}");
     }
     // As many as asked for.
-    let mut answer = recorded(kind.0);
+    let mut answer = recorded(kind);
     answer["choices"][0]["logprobs"]["token_logprobs"] = json!(vec![-0.5; 8]);
     answer["choices"][0]["token_ids"] = json!(vec![40; 8]);
     answer["choices"][0]["finish_reason"] = json!("length");
@@ -314,12 +409,12 @@ async fn tokens_after_a_stop_id_or_beyond_the_limit_are_refused() {
 
 #[tokio::test]
 async fn a_failing_server_is_tried_again_and_named_when_it_goes_on_failing() {
-    let good = |kind: ServerKind| http(200, &recorded(kind).to_string());
-    let cut = |kind: ServerKind| {
+    let good = |kind: (ServerKind, bool)| http(200, &recorded(kind).to_string());
+    let cut = |kind: (ServerKind, bool)| {
         let text = recorded(kind).to_string();
         http(200, &text[..text.len() / 2])
     };
-    let short = |kind: ServerKind| {
+    let short = |kind: (ServerKind, bool)| {
         let whole = good(kind);
         whole[..whole.len() - 20].to_vec()
     };
@@ -329,12 +424,12 @@ async fn a_failing_server_is_tried_again_and_named_when_it_goes_on_failing() {
             (http(503, "{}"), "status 503"),
             (http(429, "slow"), "status 429"),
             (Vec::new(), ""),
-            (short(kind.0), ""),
-            (cut(kind.0), "no JSON: EOF while parsing"),
+            (short(kind), ""),
+            (cut(kind), "no JSON: EOF while parsing"),
             (http(200, "<html>"), "answered \"<html>\", no JSON: expected value"),
         ];
         for (failure, wanted) in failures {
-            let (once, later) = (failure.clone(), good(kind.0));
+            let (once, later) = (failure.clone(), good(kind));
             let (done, ..) =
                 ask(kind, 1, move |n| if n == 1 { once.clone() } else { later.clone() }).await;
             assert_eq!(done.unwrap().ids.len(), 3, "{wanted}");
@@ -375,7 +470,7 @@ async fn a_server_that_does_not_answer_is_left_after_the_time_limit() {
 #[tokio::test]
 async fn a_lost_server_costs_nothing_while_another_one_answers() {
     let (good, received) = serve(|_, received| {
-        loads(received).unwrap_or_else(|| http(200, &recorded(ServerKind::Vllm).to_string()))
+        loads(received).unwrap_or_else(|| http(200, &recorded(KINDS[2]).to_string()))
     });
     let gone = {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -422,7 +517,7 @@ async fn a_server_that_lost_its_adapter_gets_it_again() {
             ),
         ),
     ] {
-        let good = http(200, &recorded(kind).to_string());
+        let good = http(200, &recorded((kind, true)).to_string());
         let (done, _, received) =
             ask((kind, true), 1, move |n| if n == 1 { lost.clone() } else { good.clone() }).await;
         assert_eq!(done.unwrap().ids.len(), 3);
@@ -431,6 +526,37 @@ async fn a_server_that_lost_its_adapter_gets_it_again() {
             received.iter().map(|of| of.route().ends_with("load_lora_adapter")).collect();
         assert_eq!(routes, [true, false, true, false]);
     }
+}
+
+#[tokio::test]
+async fn a_server_that_restarted_gets_full_weights_again_in_all_commands() {
+    let mut lost = recorded(KINDS[3]);
+    lost["choices"][0]["weight_versions"][0]["version"] = json!("default");
+    let good = recorded(KINDS[3]).to_string();
+    let answer = move |n| http(200, &if n == 1 { lost.to_string() } else { good.clone() });
+    let (done, _, received) = ask(KINDS[3], 1, answer).await;
+    assert_eq!(done.unwrap().ids.len(), 3);
+    let received = received.lock().unwrap();
+    let reloads: Vec<usize> =
+        (0..received.len()).filter(|&at| received[at].route() == "/collective_rpc").collect();
+    assert_eq!((reloads, received.len()), (vec![1, 6], 10));
+}
+
+#[tokio::test]
+async fn full_weights_are_complete_when_the_prefix_cache_is_reset() {
+    let (url, received) = serve(|n, received| match (received.route(), n) {
+        ("/reset_prefix_cache", 2) => http(200, r#"{"success":false}"#),
+        _ => loads(received).unwrap(),
+    });
+    remote(ServerKind::Vllm, std::slice::from_ref(&url), false, 1)
+        .publish(LABEL, "/w", 0)
+        .await
+        .unwrap();
+    let received = received.lock().unwrap();
+    let routes: Vec<&str> = received.iter().map(Received::route).collect();
+    let [version, call, reset] = vllm_whole::COMMANDS;
+    assert_eq!(routes, [version, call, reset, reset, version]);
+    assert_eq!(received[4].body["new_version"], LABEL);
 }
 
 #[tokio::test]
@@ -456,6 +582,24 @@ async fn weights_that_no_server_loads_are_an_error_with_the_reason() {
             true,
             http(404, r#"{"error":{"message":"No adapter found for /w"}}"#),
             "/v1/load_lora_adapter: status 404",
+        ),
+        (
+            ServerKind::Vllm,
+            false,
+            http(404, r#"{"detail":"Not Found"}"#),
+            "vLLM 0.32 or newer, started with `VLLM_SERVER_DEV_MODE=1`",
+        ),
+        (
+            ServerKind::Vllm,
+            false,
+            http(500, r#"{"error":{"message":"Cannot find any model weights"}}"#),
+            "Cannot find any model weights",
+        ),
+        (
+            ServerKind::Vllm,
+            false,
+            http(200, r#"{"success":false}"#),
+            "not while it runs other requests",
         ),
     ] {
         let (url, _) = serve(move |_, _| answer.clone());

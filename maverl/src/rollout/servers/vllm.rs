@@ -13,12 +13,10 @@ fn model<'r>(asked: &Asked<'r>) -> &'r str {
     if asked.weights.adapter { &asked.weights.label } else { asked.base }
 }
 
-/// Returns the body of a request. Every parameter is sent, because defaults are those of the model's `generation_config.json`.
-pub(super) fn body(asked: &Asked<'_>) -> Value {
+/// Returns the parameters of sampling. All are sent, because defaults are those of the model's `generation_config.json`.
+pub(super) fn sampling(asked: &Asked<'_>) -> Value {
     let sampling = asked.sampling;
-    let mut body = json!({
-        "model": model(asked),
-        "prompt": asked.prompt,
+    let mut parameters = json!({
         "max_tokens": asked.max_tokens,
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
@@ -27,39 +25,59 @@ pub(super) fn body(asked: &Asked<'_>) -> Value {
         "repetition_penalty": sampling.repetition_penalty,
         "n": 1,
         "logprobs": 0,
-        "return_token_ids": true,
         // Servers expect signed integers.
         "seed": asked.seed >> 1,
         "stop_token_ids": asked.stop_ids,
         "skip_special_tokens": false,
         "include_stop_str_in_output": true,
-        "stream": false,
     });
     if !sampling.stop.is_empty() {
-        body["stop"] = json!(sampling.stop);
+        parameters["stop"] = json!(sampling.stop);
     }
+    parameters
+}
+
+/// Returns the body of a request.
+pub(super) fn body(asked: &Asked<'_>) -> Value {
+    let mut body = sampling(asked);
+    body["model"] = json!(model(asked));
+    body["prompt"] = json!(asked.prompt);
+    body["return_token_ids"] = json!(true);
+    body["stream"] = json!(false);
     body
 }
 
-/// Reads an answer with status 200.
-pub(super) fn read(answer: &Value, asked: &Asked<'_>) -> Result<Answer, Problem> {
+/// Returns the one completion of an answer, if it is of the model that was asked for and was not aborted.
+pub(super) fn one<'v>(answer: &'v Value, asked: &Asked<'_>) -> Result<&'v Value, Problem> {
     let (found, wanted) = (part(answer, "/model")?, model(asked));
-    if *found != wanted {
+    if *found != wanted && !wanted.is_empty() {
         return Err(Problem::Wrong(format!("sampled with the model {found}, not `{wanted}`")));
     }
     let choices = list(answer, "/choices")?;
     let [choice] = choices else {
         return Err(Problem::Wrong(format!("gave {} completions, not 1", choices.len())));
     };
-    let finish = part(choice, "/finish_reason")?.as_str().unwrap_or_default();
-    if finish == "abort" {
-        return Err(Problem::transient("aborted the request"));
+    match part(choice, "/finish_reason")?.as_str() {
+        Some("abort") => Err(Problem::transient("aborted the request")),
+        _ => Ok(choice),
     }
-    if let Some(read) = choice.get("prompt_token_ids").and_then(Value::as_array)
-        && !read.iter().map(Value::as_u64).eq(asked.prompt.iter().map(|id| Some(u64::from(*id))))
-    {
-        return Err(Problem::Wrong("read another prompt than the one that was sent".to_owned()));
+}
+
+/// Returns an error if an answer shows another prompt than the one that was sent.
+pub(super) fn same_ids(found: Option<&Value>, asked: &Asked<'_>) -> Result<(), Problem> {
+    let sent = asked.prompt.iter().map(|id| Some(u64::from(*id)));
+    match found.and_then(Value::as_array) {
+        Some(found) if !found.iter().map(Value::as_u64).eq(sent) => {
+            Err(Problem::Wrong("read another prompt than the one that was sent".to_owned()))
+        }
+        _ => Ok(()),
     }
+}
+
+/// Reads an answer with status 200.
+pub(super) fn read(answer: &Value, asked: &Asked<'_>) -> Result<Answer, Problem> {
+    let choice = one(answer, asked)?;
+    same_ids(choice.get("prompt_token_ids"), asked)?;
     same_prompt(&answer["usage"]["prompt_tokens"], asked)?;
     if choice.get("token_ids").is_none_or(Value::is_null) {
         return Err(Problem::Wrong(
@@ -68,5 +86,6 @@ pub(super) fn read(answer: &Value, asked: &Asked<'_>) -> Result<Answer, Problem>
     }
     let ids = list(choice, "/token_ids")?;
     let logprobs = list(choice, "/logprobs/token_logprobs")?;
+    let finish = part(choice, "/finish_reason")?.as_str().unwrap_or_default();
     Answer::new(ids, logprobs, finish)
 }

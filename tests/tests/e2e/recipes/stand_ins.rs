@@ -225,6 +225,30 @@ impl Fixture {
         let name = "data/ultrafeedback_binarized/data/train-00000-of-00001.parquet";
         self.rows(name, pairs.into_iter());
         self.rows("data/Capybara/data/train-00000-of-00001.parquet", talks.into_iter());
+        self.verifier(&sums);
+    }
+
+    /// Writes what the commands of `maporl/gsm8k-verifier.toml` write: labeled replies, and a verifier.
+    fn verifier(&self, sums: &[(String, String)]) {
+        let rows = |sums: &[(String, String)]| -> Vec<Value> {
+            let row = |question: &str, reply: &str, label: bool| {
+                let (prompt, reply) = (message("user", question), message("assistant", reply));
+                json!({ "prompt": [prompt], "completion": [reply], "label": label })
+            };
+            sums.iter().flat_map(|(q, a)| [row(q, a, true), row(q, "no", false)]).collect()
+        };
+        let (train, test) = sums.split_at(sums.len() / 2);
+        for (split, sums) in [("train", train), ("test", test)] {
+            let name = format!("runs/maporl/gsm8k-replies/verifier-{split}.jsonl");
+            self.rows(&name, rows(sums).into_iter());
+        }
+        let dir = "runs/maporl/gsm8k-verifier-model";
+        self.lab.model(dir, 4096);
+        let head = json!({
+            "protocol": 2, "place": "reply", "temperature": 1.0, "offset": 0.0,
+            "likelihood": { "weight": 1.0, "bias": 0.0 },
+        });
+        self.write(&format!("{dir}/reward_head.json"), &head.to_string());
     }
 
     pub(super) fn path(&self, recipe: &Recipe) -> PathBuf {
