@@ -210,37 +210,40 @@ fn signed(value: f64) -> String {
 }
 
 /// Number of parts that the answer names.
-const NAMED: usize = 5;
+const NAMED: usize = 6;
 
-/// Says by how much the score changed, and by which parts: that of the mix of tasks, and the largest of the others. `named`
-/// is the number of the step before.
+/// Says by how much the score changed, and by which parts: those that go the way of the change first, the largest of them
+/// at the start. `named` is the number of the step before.
 fn answered(change: &Change, named: u32) -> String {
     let number = |value: f64| match format!("{:.2}", value.abs()).as_str() {
-        "0.00" => "0.00".to_owned(),
-        text => format!("{}{text}", if value < 0.0 { "−" } else { "+" }),
+        "0.00" => None,
+        text => Some(format!("{}{text}", if value < 0.0 { "−" } else { "+" })),
     };
-    let by = format!("{:.2}", change.by.abs());
-    if by == "0.00" {
+    let Some(by) = number(change.by) else {
         return format!("The score is as in step {named}, to two decimals.");
-    }
+    };
     let way = if change.by < 0.0 { "fell" } else { "rose" };
-    let start = format!("The score {way} by {by} from step {named}");
+    let size = by.trim_start_matches(['−', '+']);
+    let start = format!("The score {way} by {size} from step {named}");
     if change.is_chance() {
         return format!("{start}, which is within chance.");
     }
-    let new = Some((change.new, "tasks of new sources".to_owned())).filter(|(by, _)| *by != 0.0);
+    let kinds = [
+        (change.mix, "another mix of tasks".to_owned()),
+        (change.new, "tasks of new sources".to_owned()),
+    ];
     let terms = change.terms.iter().map(|term| (term.by, term.cause.short()));
-    let mut others: Vec<(f64, String)> = new.into_iter().chain(terms).collect();
-    others.sort_by(|a, b| b.0.abs().total_cmp(&a.0.abs()));
-    let rest: f64 = others.iter().skip(NAMED).map(|(by, _)| by).sum();
-    others.truncate(NAMED);
-    others.push((rest, "all others".to_owned()));
-    others.retain(|(by, _)| number(*by) != "0.00");
-    let mut parts = vec![(change.mix, "another mix of tasks".to_owned())];
-    parts.extend(others);
-    let parts: Vec<String> =
-        parts.into_iter().map(|(by, what)| format!("{} {what}", number(by))).collect();
-    format!("{start}: {}.", parts.join(", "))
+    let mut parts: Vec<(f64, String)> = kinds.into_iter().chain(terms).collect();
+    // The parts that go the way of the change, then the others.
+    parts.sort_by(|(a, _), (b, _)| {
+        let along = |part: &f64| part.signum() == change.by.signum();
+        along(b).cmp(&along(a)).then(b.abs().total_cmp(&a.abs()))
+    });
+    let rest: f64 = parts.iter().skip(NAMED).map(|(by, _)| by).sum();
+    parts.truncate(NAMED);
+    parts.push((rest, "all others".to_owned()));
+    let parts = parts.into_iter().filter_map(|(by, what)| Some(format!("{} {what}", number(by)?)));
+    format!("{start}: {}.", parts.collect::<Vec<_>>().join(", "))
 }
 
 /// Says what the change is mostly made of. `named` is the number of the step before.
@@ -282,7 +285,10 @@ fn largest(change: &Change, named: u32) -> Vec<String> {
         let second = most.filter(|most| along(most.by) > 0.0).map(|most| {
             let [is, was] = most.episodes;
             let by = signed(most.by);
-            format!("Of this, {by} comes from {is} episodes {} ({was} in step {named}).", most.text)
+            format!(
+                "Of this, {by} comes from {is} episodes ({was} in step {named}): {}.",
+                most.text
+            )
         });
         return [first].into_iter().chain(second).collect();
     }
@@ -354,13 +360,13 @@ mod tests {
             change.text[0],
             "Equal kinds of tasks were answered worse: −0.325 of −0.325 (“b” 0.500, 0.900 in step 7; “a” 0.800, 0.900 in step 7)."
         );
-        let lost = "comes from 33 episodes unsolved, lost at a reply of t/a (8 in step 7).";
+        let lost = "comes from 33 episodes (8 in step 7): unsolved, lost by a reply of t/a.";
         assert_eq!(change.text[1], format!("Of this, {} {lost}", signed(change.terms[0].by)));
         let [low, high] = change.interval.unwrap();
         assert!(low < change.by && change.by < high && high < 0.0);
         assert_eq!(
             change.answer,
-            "The score fell by 0.33 from step 7: 0.00 another mix of tasks, −0.31 lost at t/a, −0.01 tasks that none solved."
+            "The score fell by 0.33 from step 7: −0.31 lost by t/a, −0.01 tasks that no episode solved."
         );
         // A source has 20 episodes of 80 instead of 40, and 60 instead of 40; before, 4 of each are unsolved.
         assert_eq!((change.terms[0].weighted, change.sources[1].tasks), (8.0, [60, 40]));

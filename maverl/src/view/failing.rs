@@ -89,7 +89,7 @@ fn compared(seat: &str, pairs: &[[Reply; 2]]) -> Option<String> {
     let apart = coined[0] as f64 - coined[1] as f64 > APART * n as f64;
     let copied = match apart {
         true => format!(
-            " {} of its {n} replies have words that their prompt lacks, {} of those of the solved ones.",
+            " {} of its {n} replies there have a word that is not in the prompt; so have {} of the {n} in the solved episodes.",
             coined[0], coined[1]
         ),
         false => String::new(),
@@ -112,10 +112,10 @@ mod tests {
             text,
             "How s/a failed: “<search>Magmek</search>” where the solved one has “<search>Magmak</search>” (2 times); \
              “<search>made</search>” where the solved one has “<search>Magmak</search>”. \
-             2 of its 3 replies have words that their prompt lacks, 0 of those of the solved ones."
+             2 of its 3 replies there have a word that is not in the prompt; so have 0 of the 3 in the solved episodes."
         );
         let alike = compared("s/a", &[of("<search>made</search>", "<search>Who</search>")]);
-        assert!(alike.is_some_and(|text| !text.contains("lacks")), "both are copied");
+        assert!(alike.is_some_and(|text| !text.contains("not in the prompt")), "both are copied");
         assert_eq!(compared("s/a", &[]), None);
     }
 }

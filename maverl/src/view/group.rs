@@ -9,7 +9,9 @@ use super::api::{self, Answer};
 use super::episode::sample_json;
 use super::http::Response;
 use super::object::value;
+use super::parting::Said;
 use super::run::Run;
+use super::weights::{Replies, advantage};
 use crate::run_dir::disk::{entries, name, step_of};
 use crate::run_dir::{StepSamples, TRAIN};
 
@@ -17,6 +19,8 @@ use crate::run_dir::{StepSamples, TRAIN};
 const REPLY: usize = 200;
 /// Maximum number of steps whose groups are compared, the newest ones.
 const STEPS: usize = 200;
+/// Maximum size of the files of episodes of these steps in bytes. Their replies are read.
+const BYTES: u64 = 128 << 20;
 /// Number of groups of all steps that are listed.
 const LARGEST: usize = 200;
 
@@ -30,58 +34,75 @@ fn recorded(run: &Run, step: u64) -> Result<StepSamples, Response> {
     api::samples(run, step)?.ok_or_else(missing)
 }
 
-/// A line of a list with what it is ranked by: the sum of absolute advantages, and its part of that of the step.
+/// A line of a list with what it is ranked by: the weight, and its part of that of the step. Without weights, the sum of
+/// absolute advantages.
 type Ranked = ((f64, f64), Value);
 
 /// Samples of a group or of a task.
-#[derive(Default, Clone, Copy)]
+#[derive(Clone, Copy)]
 struct Sum {
     samples: usize,
     rewards: f64,
+    /// Sum of absolute advantages.
     advantages: f64,
+    /// Weight in the update; `None` if the replies cannot be read.
+    weight: Option<f64>,
 }
 
 impl Sum {
-    fn add(&mut self, other: Self) {
+    fn new(weight: Option<f64>) -> Self {
+        Self { samples: 0, rewards: 0.0, advantages: 0.0, weight }
+    }
+
+    fn add(&mut self, other: &Self) {
         self.samples += other.samples;
         self.rewards += other.rewards;
         self.advantages += other.advantages;
+        self.weight = self.weight.zip(other.weight).map(|(a, b)| a + b);
     }
 
     /// Returns the line of the samples of a group or a task, under its key.
-    fn line(self, step: u64, whole: f64, (key, of): (&str, Value), size: usize) -> Ranked {
-        let Self { samples, rewards, advantages } = self;
-        let share = if whole > 0.0 { advantages / whole } else { 0.0 };
+    fn line(&self, step: u64, whole: Option<f64>, (key, of): (&str, Value), size: usize) -> Ranked {
+        let Self { samples, rewards, advantages, weight } = *self;
+        // Advantages that cancel leave rounding errors.
+        let part = |(weight, whole)| if whole > 1e-9 { weight / whole } else { 0.0 };
+        let share = weight.zip(whole).map(part);
         let line = object!({
-            "step": step, key: of, "size": size, "samples": samples, "advantages": advantages, "share": share,
-            "reward": rewards / samples.max(1) as f64,
+            "step": step, key: of, "size": size, "samples": samples, "advantages": advantages,
+            "weight": weight, "share": share, "reward": rewards / samples.max(1) as f64,
         });
-        ((advantages, share), line)
+        ((weight.unwrap_or(advantages), share.unwrap_or(0.0)), line)
     }
 }
 
 /// Returns a line for each group of a step, and one for each task: its groups, which are those of its agents, added up.
-fn lines(step: u64, all: &StepSamples) -> [Vec<Ranked>; 2] {
-    let mut sums = vec![Sum::default(); all.groups.len()];
+fn lines(run: &Run, step: u64, all: &StepSamples) -> [Vec<Ranked>; 2] {
+    let weights = run.weights.of(run, step, all);
+    let sum =
+        |id| Sum::new(weights.as_ref().and_then(|weights: &Vec<f64>| weights.get(id).copied()));
+    let mut sums: Vec<Sum> = (0..all.groups.len()).map(sum).collect();
     for sample in &all.samples {
         if let Some(sum) = sample.group.and_then(|group| sums.get_mut(group)) {
-            let advantages = sample.advantage.abs();
-            sum.add(Sum { samples: 1, rewards: sample.reward, advantages });
+            sum.samples += 1;
+            sum.rewards += sample.reward;
+            sum.advantages += advantage(sample).abs();
         }
     }
-    let whole: f64 = sums.iter().map(|sum| sum.advantages).sum();
+    let whole: Option<f64> = sums.iter().map(|sum| sum.weight).sum();
     let mut tasks: BTreeMap<(&str, &str), (Sum, Vec<usize>)> = BTreeMap::new();
     for (group, sum) in all.groups.iter().zip(&sums) {
-        let (of_task, ids) = tasks.entry((&group.source, &group.task)).or_default();
-        of_task.add(*sum);
+        let (of_task, ids) = tasks
+            .entry((&group.source, &group.task))
+            .or_insert_with(|| (Sum::new(Some(0.0)), Vec::new()));
+        of_task.add(sum);
         ids.push(group.id);
     }
     let groups = all.groups.iter().zip(&sums);
     let groups = groups.map(|(of, sum)| sum.line(step, whole, ("group", value(of)), of.size));
     let part = |id: &usize| {
-        let advantages = sums.get(*id).map(|sum| sum.advantages);
+        let weight = sums.get(*id).and_then(|sum| sum.weight);
         let group = all.groups.get(*id);
-        object!({ "id": id, "seat": group.map(|group| &group.seat), "advantages": advantages })
+        object!({ "id": id, "seat": group.map(|group| &group.seat), "weight": weight })
     };
     let task = |((source, task), (sum, ids)): (&(&str, &str), &(Sum, Vec<usize>))| {
         let groups: Vec<Value> = ids.iter().map(part).collect();
@@ -98,26 +119,41 @@ fn unranked(lines: Vec<Ranked>) -> Vec<Value> {
 /// Lists the groups of a step.
 pub(super) fn list(run: &Run, step: u64) -> Answer {
     let all = recorded(run, step)?;
-    let [groups, tasks] = lines(step, &all).map(unranked);
+    let [groups, tasks] = lines(run, step, &all).map(unranked);
     api::bounded(&object!({
         "step": step, "estimator": all.estimator, "groups": groups, "tasks": tasks,
         "samples": all.samples.len(),
     }))
 }
 
-/// Lists the groups and the tasks of all steps with the largest sums of absolute advantages; of equal sums, those first that
-/// are the larger part of their step.
+/// Returns the newest of steps with the sizes of their files, at most [`STEPS`] and at most `most` bytes, but the last one.
+fn newest(sizes: &[(u64, u64)], most: u64) -> Vec<u64> {
+    let mut sum = 0;
+    let fits = |(_, size): &&(u64, u64)| {
+        sum += size;
+        sum == *size || sum <= most
+    };
+    let read = sizes.iter().rev().take(STEPS).take_while(fits);
+    let mut steps: Vec<u64> = read.map(|(step, _)| *step).collect();
+    steps.reverse();
+    steps
+}
+
+/// Lists the groups and the tasks of all steps with the largest weights; of equal weights, those first that are the larger
+/// part of their step.
 pub(super) fn largest(run: &Run) -> Answer {
     let files = entries(&run.path().join("samples")).unwrap_or_default();
     let of_step = |path: &std::path::PathBuf| name(path).ends_with(".jsonl.zst");
-    let mut steps: Vec<u64> =
-        files.iter().filter(|path| of_step(path)).filter_map(|path| step_of(path)).collect();
-    steps.sort_unstable();
-    let read = &steps[steps.len().saturating_sub(STEPS)..];
+    let steps = files.iter().filter(|path| of_step(path)).filter_map(|path| step_of(path));
+    let size = |step: u64| run.episodes(TRAIN, step).and_then(|file| file.metadata().ok());
+    let mut sizes: Vec<(u64, u64)> =
+        steps.map(|step| (step, size(step).map_or(0, |found| found.len()))).collect();
+    sizes.sort_unstable();
+    let read = newest(&sizes, BYTES);
     let (mut found, mut samples, mut estimator) = ([Vec::new(), Vec::new()], 0, Value::Null);
-    for step in read {
+    for step in &read {
         let all = recorded(run, *step)?;
-        for (found, lines) in found.iter_mut().zip(lines(*step, &all)) {
+        for (found, lines) in found.iter_mut().zip(lines(run, *step, &all)) {
             found.extend(lines);
             // Sums of the same numbers in another order are equal up to rounding.
             let key = |(rank, _): &Ranked| ((rank.0 * 1e6).round(), rank.1);
@@ -132,7 +168,7 @@ pub(super) fn largest(run: &Run) -> Answer {
     }
     let [groups, tasks] = found.map(unranked);
     api::bounded(&object!({
-        "step": Value::Null, "steps": [read.first(), read.last()], "of": steps.len(),
+        "step": Value::Null, "steps": [read.first(), read.last()], "of": sizes.len(),
         "estimator": estimator, "groups": groups, "tasks": tasks, "samples": samples,
     }))
 }
@@ -143,7 +179,7 @@ pub(super) fn answer(run: &Run, step: u64, id: usize) -> Answer {
     let group = all.groups.get(id);
     let group = group.ok_or_else(|| Response::refusal(404, "the step has no such group"))?;
     let mut episodes = BTreeMap::new();
-    let mut lines = Vec::new();
+    let (mut lines, mut replies, mut said) = (Vec::new(), Replies::default(), Vec::new());
     for sample in all.of_group(id) {
         let (row, episode) = match episodes.entry(sample.episode) {
             Entry::Occupied(found) => found.into_mut(),
@@ -156,6 +192,10 @@ pub(super) fn answer(run: &Run, step: u64, id: usize) -> Answer {
         let wrong =
             || Response::refusal(500, "a sample names a turn that its episode does not have");
         let turn = turn.ok_or_else(wrong)?;
+        let prompt: Vec<String> =
+            turn.prompt.iter().map(|message| message.content.clone()).collect();
+        said.push(Said::new(turn.seat.to_string(), &prompt, &turn.reply));
+        replies.add(said[said.len() - 1].clone(), advantage(sample));
         let parts = episode.rewards.iter().filter(|part| match &part.of {
             crate::trajectory::RewardOf::Episode => true,
             crate::trajectory::RewardOf::Seat(of) => *of == turn.seat,
@@ -177,13 +217,32 @@ pub(super) fn answer(run: &Run, step: u64, id: usize) -> Answer {
             "solved": row["solved"],
         }));
     }
+    for (line, said) in lines.iter_mut().zip(&said) {
+        line["equal"] = replies.equal(said).into();
+    }
     let question = episodes.values().next().map(|(_, episode)| episode.task.question.clone());
     api::bounded(&object!({
         "step": step,
         "estimator": all.estimator,
         "group": group,
         "groups": all.groups.len(),
+        "weight": replies.weight(),
         "question": question,
         "samples": lines,
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_steps_are_read_up_to_a_size() {
+        let sizes = [(1, 50), (2, 30), (3, 30), (4, 40)];
+        assert_eq!(newest(&sizes, 100), [2, 3, 4]);
+        assert_eq!(newest(&sizes, 10), [4], "the last one in any case");
+        assert_eq!(newest(&[], 10), [0; 0]);
+        let many: Vec<(u64, u64)> = (1..=300).map(|step| (step, 0)).collect();
+        assert_eq!(newest(&many, 10), (101..=300).collect::<Vec<u64>>());
+    }
 }

@@ -17,6 +17,7 @@ mod extract;
 mod failing;
 mod group;
 mod growing;
+mod hacked;
 mod http;
 mod index;
 mod kept;
@@ -38,6 +39,7 @@ mod tests;
 mod tokens;
 mod trace;
 mod validations;
+mod weights;
 
 pub use extract::{ExtractError, Format, Part, extract};
 pub use http::{Body, Request, Response};

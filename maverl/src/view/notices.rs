@@ -58,6 +58,7 @@ pub(super) fn notices(series: &Series, warnings: &[Value], gain: Option<&Interva
     found.extend(unearned(series));
     found.extend(verifiers(series));
     found.extend(groups(series));
+    found.extend(slow(series));
     found.extend(policies(series));
     found.extend(gain.filter(|gain| gain.low <= 0.0 && gain.high >= 0.0).map(|gain| {
         let text = format!(
@@ -265,6 +266,41 @@ fn spike(values: &[(u64, f64)]) -> Option<(u64, f64, f64)> {
     })
 }
 
+/// Returns a notice on the slowest of the steps that take more than 3 times, and a second more than, the median of the up to
+/// 101 steps around them, with the part of the step that grew most.
+fn slow(series: &Series) -> Option<Notice> {
+    let values = series.values("time/step_s");
+    let usual = |of: &[(u64, f64)], step: u64| {
+        let at = of.partition_point(|(other, _)| *other < step);
+        let around = &of[at.saturating_sub(50)..of.len().min(at + 51)];
+        (around.len() > 5).then(|| median(around.iter().map(|v| v.1).collect()))
+    };
+    let longer = |&(step, seconds): &(u64, f64)| {
+        let usual = usual(&values, step)?;
+        (seconds > 3.0 * usual && seconds > usual + 1.0).then_some((step, seconds, usual))
+    };
+    let all: Vec<_> = values.iter().take(10_000).filter_map(longer).collect();
+    let (step, seconds, median) = *all.iter().max_by(|a, b| (a.1 - a.2).total_cmp(&(b.1 - b.2)))?;
+    let part = |(part, name): (&'static str, &str)| {
+        let values = series.values(name);
+        let (_, seconds) = *values.iter().find(|(other, _)| *other == step)?;
+        Some((part, seconds - usual(&values, step)?))
+    };
+    let parts = [("rollout", "time/rollout_s"), ("update", "time/update_s")];
+    let most = parts.into_iter().filter_map(part).max_by(|a, b| a.1.total_cmp(&b.1));
+    let part =
+        most.map_or_else(String::new, |(part, by)| format!(", {by:.1} s of it in the {part}"));
+    let others = match all.len() {
+        1 => String::new(),
+        n => format!("; {n} steps took more than 3 times as long as those around them"),
+    };
+    let by = seconds - median;
+    let text = format!(
+        "step {step} took {seconds:.1} s, {by:.1} s more than the median of the steps around it ({median:.1} s){part}{others}"
+    );
+    Some(Notice::problem(text, Some(step), Some(format!("timeline?step={step}"))))
+}
+
 fn preemptions(series: &Series) -> Vec<Notice> {
     let names = series.names().filter(|name| name.ends_with("/preemptions"));
     let rising = |name: &str| {
@@ -327,7 +363,7 @@ mod tests {
     #[test]
     fn each_rule_fires_on_its_sign_with_its_number_and_not_without() {
         type Sign<'s> = (&'s str, &'s dyn Fn(u64) -> f64, &'s str);
-        let signs: [Sign<'_>; 9] = [
+        let signs: [Sign<'_>; 10] = [
             ("rollout/unscored", &|s| f64::from(u8::from(s == 4)), "1 training episodes"),
             ("rollout/a/b/reply_error_rate", &|s| if s > 20 { 0.4 } else { 0.0 }, "a/b: 40 %"),
             ("rollout/a/b#2/truncated_rate", &|_| 0.2, "a/b#2: 20 %"),
@@ -336,6 +372,11 @@ mod tests {
             ("group/singletons", &|s| if s == 3 { 2.0 } else { 0.0 }, "step 3 has 2 groups"),
             ("policy/p/entropy", &|s| 1.0 / s as f64, "entropy 0.091 in step 11"),
             ("policy/p/clip_frac_high", &|s| s as f64 / 60.0, "32 % of tokens clipped in step 19"),
+            (
+                "time/step_s",
+                &|s| if [2, 20].contains(&s) { 10.0 + s as f64 } else { 2.0 },
+                "step 20 took 30.0 s, 28.0 s more than the median of the steps around it (2.0 s); 2 steps took more",
+            ),
             ("policy/p/grad_norm", &|s| if s == 9 { 50.0 } else { 1.0 }, "norm 50.000 in step 9"),
         ];
         for (name, value, expected) in signs {
@@ -359,6 +400,21 @@ mod tests {
         assert_eq!(rising, ["the score fell to 0.340 in step 17; it was 0.480 in step 16"]);
         let wavy = |s: u64| 0.5 + 0.2 * (s as f64).sin();
         assert!(problems(&series("rollout/score_mean", wavy)).is_empty(), "a usual spread");
+        let short = |s| if s == 9 { 1.0 } else { 0.1 };
+        assert!(problems(&series("time/step_s", short)).is_empty(), "less than a second more");
+        let mut parts = series("time/step_s", |s| if s == 2 { 9.0 } else { 2.0 });
+        for step in 1..=30 {
+            let (rollout, update) = if step == 2 { (3.0, 6.0) } else { (1.5, 0.5) };
+            let row = serde_json::json!({
+                "step": step, "time/rollout_s": rollout, "time/update_s": update,
+            });
+            parts.add(row.to_string().as_bytes());
+        }
+        let found = problems(&parts);
+        assert!(
+            found.len() == 1 && found[0].ends_with("(2.0 s), 5.5 s of it in the update"),
+            "{found:?}"
+        );
         assert_eq!(problems(&series("engine/p/preemptions", |s| s as f64)).len(), 1);
     }
 

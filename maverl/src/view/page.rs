@@ -105,12 +105,13 @@ struct Blocks {
 }
 
 impl Blocks {
-    /// Removes the last lines of replies of a run; the numbers stay.
+    /// Removes the last lines of replies of a run, and the statement that quotes them; the numbers stay.
     fn forget_replies(&mut self, r: usize) {
         let all = self.blocks.entry("all".to_owned()).or_default();
-        let replies = all.get_mut(&format!("runs/{r}/replies"));
-        let seats = replies.and_then(|replies| replies.get_mut("seats"));
-        seats.into_iter().for_each(|seats| *seats = object!({}));
+        if let Some(replies) = all.get_mut(&format!("runs/{r}/replies")) {
+            replies["seats"] = object!({});
+            replies["reward"] = Value::Null;
+        }
     }
 }
 

@@ -57,10 +57,10 @@ impl Cause {
             Kind::Solved => "solved tasks of other scores".to_owned(),
             Kind::Malformed => format!("malformed replies of {seat}"),
             Kind::Truncated => format!("truncated replies of {seat}"),
-            Kind::Left => format!("lost at {seat}"),
+            Kind::Left => format!("lost by {seat}"),
             Kind::Given | Kind::Alike => "lost after equal replies".to_owned(),
-            Kind::Never => "tasks that none solved".to_owned(),
-            Kind::Unlike => "tasks whose first replies are all unlike".to_owned(),
+            Kind::Never => "tasks that no episode solved".to_owned(),
+            Kind::Unlike => "tasks whose first replies all differ".to_owned(),
             Kind::Unread => "not compared".to_owned(),
         }
     }
@@ -72,11 +72,11 @@ impl Cause {
             Kind::Solved => "solved".to_owned(),
             Kind::Malformed => format!("unsolved, a reply of {seat} is malformed"),
             Kind::Truncated => format!("unsolved, a reply of {seat} is truncated"),
-            Kind::Left => format!("unsolved, lost at a reply of {seat}"),
-            Kind::Given => "unsolved, given something else after equal replies".to_owned(),
-            Kind::Alike => "unsolved, with the turns of a solved one".to_owned(),
-            Kind::Never => "unsolved, of tasks that none solved".to_owned(),
-            Kind::Unlike => "unsolved, of tasks whose first replies are all unlike".to_owned(),
+            Kind::Left => format!("unsolved, lost by a reply of {seat}"),
+            Kind::Given => "unsolved, other observations after equal replies".to_owned(),
+            Kind::Alike => "unsolved, all turns equal to those of a solved one".to_owned(),
+            Kind::Never => "unsolved, of tasks that no episode solved".to_owned(),
+            Kind::Unlike => "unsolved, of tasks whose first replies all differ".to_owned(),
             Kind::Unread => "unsolved, not compared".to_owned(),
         }
     }
@@ -91,7 +91,7 @@ pub(super) struct Said {
 }
 
 impl Said {
-    fn new(seat: String, prompt: &[String], reply: &str) -> Self {
+    pub(super) fn new(seat: String, prompt: &[String], reply: &str) -> Self {
         let hash = |of: &dyn Fn(&mut DefaultHasher)| {
             let mut hasher = DefaultHasher::new();
             of(&mut hasher);
@@ -216,7 +216,8 @@ fn parting(one: &[Said], other: &[Said]) -> (usize, Cause) {
     (2 * one.len().min(other.len()), Cause::new(kind, None))
 }
 
-/// Says which seat loses most of the tasks of some episodes, or that none stands out, with the numbers.
+/// Says which agent loses most of the tasks of some episodes, that none stands out, or that it cannot be told, with the
+/// numbers.
 pub(super) fn lost(causes: &[Cause]) -> Value {
     let mut counts: BTreeMap<&Cause, usize> = BTreeMap::new();
     causes.iter().for_each(|cause| *counts.entry(cause).or_default() += 1);
@@ -226,23 +227,29 @@ pub(super) fn lost(causes: &[Cause]) -> Value {
             *seats.entry(seat).or_default() += n;
         }
     }
-    let unsolved: usize =
-        counts.iter().filter(|(cause, _)| cause.kind != Kind::Solved).map(|(_, n)| n).sum();
+    let sum = |kinds: &[Kind]| -> usize {
+        counts.iter().filter(|(cause, _)| kinds.contains(&cause.kind)).map(|(_, n)| n).sum()
+    };
+    let unsolved = causes.len() - sum(&[Kind::Solved]);
+    let unknown = sum(&[Kind::Never, Kind::Unlike, Kind::Unread]);
     let mut ranked: Vec<(&str, usize)> = seats.iter().map(|(seat, n)| (*seat, *n)).collect();
     ranked.sort_by(|(a, x), (b, y)| y.cmp(x).then(a.cmp(b)));
     let seat = bottleneck(&ranked, unsolved);
     let verdict = match seat {
         _ if unsolved == 0 => "Quality: every task is solved.".to_owned(),
         Some(seat) => format!("Quality: {seat} is the bottleneck."),
-        None => "Quality: no seat stands out.".to_owned(),
+        None if 2 * unknown > unsolved => format!(
+            "Quality: cannot be told, as {unknown} of {unsolved} unsolved episodes have no solved one to compare with."
+        ),
+        None => "Quality: no agent stands out.".to_owned(),
     };
     let mut parts: Vec<String> =
-        ranked.iter().map(|(seat, n)| format!("{n} lost at {seat}")).collect();
+        ranked.iter().map(|(seat, n)| format!("{n} lost by {seat}")).collect();
     parts.extend(counts.iter().filter(|(cause, _)| cause.seat.is_none()).filter_map(
         |(cause, n)| match cause.kind {
             Kind::Solved => None,
-            Kind::Never => Some(format!("{n} of tasks that none solved")),
-            Kind::Unlike => Some(format!("{n} of tasks whose first replies are all unlike")),
+            Kind::Never => Some(format!("{n} of tasks that no episode solved")),
+            Kind::Unlike => Some(format!("{n} of tasks whose first replies all differ")),
             Kind::Unread => Some(format!("{n} not compared")),
             _ => Some(format!("{n} after equal replies")),
         },
@@ -334,7 +341,7 @@ mod tests {
         assert_eq!((&near["episodes"], &near["unsolved"]), (&json!(117), &json!(17)));
         assert_eq!(
             near["text"],
-            "Quality: no seat stands out. 17 of 117 episodes are unsolved: 9 lost at s/a, 8 lost at s/b."
+            "Quality: no agent stands out. 17 of 117 episodes are unsolved: 9 lost by s/a, 8 lost by s/b."
         );
         let far = of(&[
             (Kind::Left, Some("s/a"), 28),
@@ -347,13 +354,13 @@ mod tests {
         );
         assert_eq!(
             far["text"],
-            "Quality: s/a is the bottleneck. 41 of 41 episodes are unsolved: 31 lost at s/a, 10 lost at s/b."
+            "Quality: s/a is the bottleneck. 41 of 41 episodes are unsolved: 31 lost by s/a, 10 lost by s/b."
         );
         let never = of(&[(Kind::Left, Some("s/a"), 40), (Kind::Never, None, 200)]);
-        let text = never["text"].as_str().unwrap();
-        assert!(
-            text.contains("no seat stands out") && text.contains("200 of tasks that none solved"),
-            "{text}"
+        assert_eq!(
+            never["text"],
+            "Quality: cannot be told, as 200 of 240 unsolved episodes have no solved one to compare with. \
+             240 of 240 episodes are unsolved: 40 lost by s/a, 200 of tasks that no episode solved."
         );
         assert_eq!(of(&[(Kind::Solved, None, 3)])["text"], "Quality: every task is solved.");
     }

@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::api::{self, Answer};
+use super::hacked;
 use super::http::Response;
 use super::index::counts::Played;
 use super::parting::{causes, lost, read_turns};
@@ -19,15 +20,15 @@ const EPISODES: usize = 640;
 /// Maximum number of lines of a seat that are told apart.
 const DISTINCT: usize = 4096;
 /// Number of lines of a seat in the answer.
-const LINES: usize = 5;
+pub(super) const LINES: usize = 5;
 /// Number of characters of a line.
 const LENGTH: usize = 80;
 
 /// Number of turns in episodes that solved their task, and in others.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Serialize)]
-struct Turns {
-    solved: u64,
-    unsolved: u64,
+pub(super) struct Turns {
+    pub(super) solved: u64,
+    pub(super) unsolved: u64,
 }
 
 impl Turns {
@@ -35,25 +36,33 @@ impl Turns {
         *if solved { &mut self.solved } else { &mut self.unsolved } += 1;
     }
 
-    fn all(self) -> u64 {
+    pub(super) fn all(self) -> u64 {
         self.solved + self.unsolved
     }
 }
 
 /// Replies of a seat.
 #[derive(Debug, Default)]
-struct Said {
-    turns: Turns,
+pub(super) struct Said {
+    pub(super) turns: Turns,
     lines: BTreeMap<String, Turns>,
 }
 
 impl Said {
-    fn add(&mut self, reply: &str, solved: bool) {
+    pub(super) fn add(&mut self, reply: &str, solved: bool) {
         self.turns.add(solved);
         let line = last_line(reply);
         if self.lines.len() < DISTINCT || self.lines.contains_key(&line) {
             self.lines.entry(line).or_default().add(solved);
         }
+    }
+
+    /// Returns the last lines, the most frequent ones first.
+    pub(super) fn ranked(&self) -> Vec<(&str, &Turns)> {
+        let mut lines: Vec<(&str, &Turns)> =
+            self.lines.iter().map(|(line, turns)| (line.as_str(), turns)).collect();
+        lines.sort_by(|(a, x), (b, y)| y.all().cmp(&x.all()).then(a.cmp(b)));
+        lines
     }
 }
 
@@ -90,7 +99,7 @@ pub(super) fn answer(run: &Run) -> Answer {
     let steps = run.now().index.steps(TRAIN);
     let (Some(first), Some(last)) = (steps.first(), steps.last()) else {
         return Ok(Response::json(
-            &object!({ "early": Value::Null, "late": Value::Null, "seats": object!({}), "lost": Value::Null }),
+            &object!({ "early": Value::Null, "late": Value::Null, "seats": object!({}), "lost": Value::Null, "reward": Value::Null }),
         ));
     };
     let late = [steps[steps.len().saturating_sub(WINDOW)], *last];
@@ -104,18 +113,18 @@ pub(super) fn answer(run: &Run) -> Answer {
     let seat =
         |(seat, said): (&String, &Said)| (seat.clone(), of_seat(said, before.seats.get(seat)));
     let seats: BTreeMap<String, Value> = now.seats.iter().map(seat).collect();
+    let reward = hacked::told(&run.now().index.team(TRAIN, late), &now.seats);
     let unreadable = before.unreadable + now.unreadable;
     api::bounded(&object!({
-        "early": early, "late": late, "seats": seats, "unreadable": unreadable, "lost": lost,
+        "early": early, "late": late, "seats": seats, "unreadable": unreadable, "lost": lost, "reward": reward,
     }))
 }
 
 /// Returns the replies of a seat in the last and the first steps.
 fn of_seat(late: &Said, early: Option<&Said>) -> Value {
-    let mut lines: Vec<(&String, &Turns)> = late.lines.iter().collect();
-    lines.sort_by(|(a, x), (b, y)| y.all().cmp(&x.all()).then(a.cmp(b)));
+    let lines = late.ranked();
     let before = |line: &str| early.map(|said| said.lines.get(line).copied().unwrap_or_default());
-    let line = |(line, turns): &(&String, &Turns)| object!({ "text": line, "late": turns, "early": before(line) });
+    let line = |(line, turns): &(&str, &Turns)| object!({ "text": line, "late": turns, "early": before(line) });
     object!({
         "late": late.turns,
         "early": early.map(|said| said.turns),

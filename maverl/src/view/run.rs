@@ -14,6 +14,7 @@ use super::index::Index;
 use super::notices::{self, Notice};
 use super::series::Series;
 use super::validations::Validations;
+use super::weights::Weights;
 use crate::eval::{Interval, paired};
 use crate::run_dir::disk::read_json;
 use crate::run_dir::{PLAN, PROGRESS, RunDir, TRAIN};
@@ -39,6 +40,7 @@ pub(super) struct Run {
     /// Name in lists: the path as the user wrote it.
     pub(super) name: String,
     pub(super) validations: Validations,
+    pub(super) weights: Weights,
     held: Mutex<Held>,
 }
 
@@ -146,7 +148,13 @@ impl Run {
             gain: None,
             noticed: None,
         };
-        Self { path, name, validations: Validations::default(), held: Mutex::new(held) }
+        Self {
+            path,
+            name,
+            validations: Validations::default(),
+            weights: Weights::default(),
+            held: Mutex::new(held),
+        }
     }
 
     pub(super) fn path(&self) -> &Path {

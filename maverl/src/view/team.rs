@@ -156,7 +156,7 @@ fn context(tasks: &[TaskSums], next: Option<(u32, f64)>) -> Option<String> {
     });
     let Some((n, now, before)) = known(tasks) else {
         return Some(format!(
-            "No task of this step was in an earlier one, so harder tasks of the same kinds and a worse team look alike.{next}"
+            "No task of this step was in an earlier one, so harder tasks of the same kinds and a worse team cannot be told apart.{next}"
         ));
     };
     let same = if n == 1 { "task".to_owned() } else { format!("{n} tasks") };

@@ -405,13 +405,13 @@ fn every_path_of_the_interface_answers_with_the_numbers_of_the_files() {
     );
     assert_eq!(step["of"].as_u64(), Some(2));
     let largest = get("api/runs/0/groups");
-    let sums: Vec<f64> = largest["groups"]
+    let weights: Vec<f64> = largest["groups"]
         .as_array()
         .unwrap()
         .iter()
-        .map(|g| g["advantages"].as_f64().unwrap())
+        .map(|g| g["weight"].as_f64().unwrap())
         .collect();
-    assert!(sums.len() == 18 && sums.is_sorted_by(|a, b| *a >= b - 1e-6), "{sums:?}");
+    assert!(weights.len() == 18 && weights.is_sorted_by(|a, b| *a >= b - 1e-6), "{weights:?}");
     let groups = get("api/runs/0/groups/2");
     assert_eq!(groups["groups"].as_array().unwrap().len(), 6);
     let tasks = groups["tasks"].as_array().unwrap();
@@ -419,12 +419,14 @@ fn every_path_of_the_interface_answers_with_the_numbers_of_the_files() {
     assert!(tasks.len() == 2 && (shares - 1.0).abs() < 1e-12, "{tasks:?}");
     for task in tasks {
         let parts = task["task"]["groups"].as_array().unwrap();
-        let sum: f64 = parts.iter().map(|part| part["advantages"].as_f64().unwrap()).sum();
-        assert!((task["advantages"].as_f64().unwrap() - sum).abs() < 1e-12, "{task}");
+        let sum: f64 = parts.iter().map(|part| part["weight"].as_f64().unwrap()).sum();
+        assert!((task["weight"].as_f64().unwrap() - sum).abs() < 1e-12, "{task}");
         assert_eq!((parts.len(), &task["samples"]), (3, &json!(12)), "{task}");
     }
     for id in 0..6 {
         let group = get(&format!("api/runs/0/groups/2/{id}"));
+        let of_list = groups["groups"].as_array().unwrap().iter().find(|g| g["group"]["id"] == id);
+        assert_eq!(group["weight"], of_list.unwrap()["weight"], "{group}");
         for line in group["samples"].as_array().unwrap() {
             let sample = &line["sample"];
             let computed = sample["arithmetic"]["advantage"].as_f64().unwrap();

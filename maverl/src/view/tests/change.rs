@@ -95,7 +95,7 @@ fn a_step_names_the_largest_part_of_the_change_and_shows_an_episode_of_it() {
     for expected in [
         "Equal kinds of tasks were answered worse: ".to_owned(),
         format!("({two}; {one})"),
-        "comes from 48 episodes unsolved, lost at a reply of search/searcher (8 in step 1)."
+        "comes from 48 episodes (8 in step 1): unsolved, lost by a reply of search/searcher."
             .to_owned(),
         "How search/searcher failed: “Perv” where the solved one has “Peru” (48 times).".to_owned(),
         "No task of this step was in an earlier one".to_owned(),
@@ -105,14 +105,19 @@ fn a_step_names_the_largest_part_of_the_change_and_shows_an_episode_of_it() {
     }
     let answer = at.browser.text(".answer");
     let by = rows(&run, 1, "").1 - rows(&run, 2, "").1;
-    assert!(answer.starts_with(&format!("The score fell by {by:.2} from step 1: ")), "{answer}");
+    let start = format!("The score fell by {by:.2} from step 1: −");
+    assert!(answer.starts_with(&start), "{answer}");
     assert!(
-        answer.contains(" another mix of tasks, −") && answer.contains(" lost at search/"),
-        "{answer}"
+        answer[start.len()..].contains(" lost by search/searcher, "),
+        "the largest part first: {answer}"
     );
+    assert!(answer.contains(" another mix of tasks") && !answer.contains("0.00"), "{answer}");
     // The numbers of tasks beside the mix, and the episodes of step 1 as if there were 16 tasks of two hops instead of 8.
     let mix = at.browser.text("tr[data-term]");
-    assert!(mix.contains("8 (16) of facts/one_hop, 16 (8) of facts/two_hop"), "{mix}");
+    assert!(
+        mix.contains("facts/one_hop 8 tasks, 16 before, facts/two_hop 16 tasks, 8 before"),
+        "{mix}"
+    );
     let searcher = at.browser.value(
         "[...[...document.querySelectorAll('tr[data-term]')].find((row) => row.textContent.includes('a reply of search/searcher')).children].map((cell) => cell.textContent)",
     );

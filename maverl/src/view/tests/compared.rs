@@ -83,6 +83,8 @@ fn every_two_runs_are_compared_and_the_interval_of_a_share_is_within_0_to_1() {
         assert!(row.contains(&format!("{mean} ({low} to {high})")), "{row}: {mean}");
     }
     let seeds = at.browser.text("[data-seeds=ABC]");
+    let head = at.browser.text("#main p.line");
+    assert!(head.contains("a held-out score after training 0.750"), "{head}");
     assert!(seeds.contains("mean 0.750 (0.129 to 1.000, 95 %"), "{seeds}");
     at.browser.assert_quiet();
 }

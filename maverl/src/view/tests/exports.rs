@@ -212,10 +212,10 @@ fn all_pages(mut browser: Browser, url: &str) {
     go("r/0/episodes?stage=train&step=3&q=largest+city", &format!("{list} === 8"));
     go("r/0/episode/train/3/5", "document.querySelectorAll('.lane-head').length === 4");
     go("r/0/tokens/train/3/0/1", "document.querySelectorAll('[role=option]').length > 3");
-    go("r/0/groups?step=3&by=agent", &format!("{list} === 6"));
+    go("r/0/groups?step=3", &format!("{list} === 6"));
     go("r/0/group/3/0", "document.querySelectorAll('td.sum').length === 4");
     go("r/0/step?step=3", "document.querySelector('[data-step-score]') !== null");
-    go("r/0/groups?step=all", &format!("{list} === 6"));
+    go("r/0/groups?step=all&by=task", &format!("{list} === 6"));
     go("r/0/timeline", "document.querySelectorAll('[data-span]').length === 4");
     let absent = go("r/0/episode/train/2/0", "document.querySelector('.error') !== null");
     assert!(absent.contains("32 of 112 episodes"), "{absent}");

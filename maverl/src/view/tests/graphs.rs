@@ -81,6 +81,12 @@ fn evaluations_are_marked_on_the_chart_of_solved_tasks() {
     assert_eq!(rows[0], "step training validation before after");
     assert!(rows[1] == "0 – – 0.25 –" && rows[3].ends_with(" 0.375 – –"), "{rows:?}");
     assert!(rows[4].ends_with(" – – 0.75"), "{rows:?}");
+    // A line that ends before the others says at which step; at another step it has no value.
+    let legend = at.browser.text("[data-title=Solved] .legend");
+    for expected in ["validation 0.375 (step 2)", "before 0.25 (step 0)"] {
+        assert!(legend.contains(expected), "{legend}");
+    }
+    assert!(!legend.contains("after 0.75 ("), "{legend}");
     let outcome = at.browser.text(".dotplot");
     assert!(outcome.contains("pass@8 0.875") && !outcome.contains("pass@1"), "{outcome}");
     // Shares of shortened and forked conversations: there are none.

@@ -251,55 +251,127 @@ fn a_step_is_compared_with_the_one_before_and_the_team_by_outcome() {
     at.browser.assert_quiet();
 }
 
+/// Numbers of a group, from the episodes and the samples of a step.
+pub(super) struct Weighed {
+    /// Sum of the absolute sums of the advantages of equal replies.
+    pub(super) weight: f64,
+    /// Sum of the absolute advantages.
+    pub(super) sum: f64,
+    /// Number of replies that are equal to each reply.
+    equal: Vec<usize>,
+}
+
+impl Weighed {
+    pub(super) fn new(episodes: &[Episode], samples: &StepSamples, group: usize) -> Self {
+        let mut replies: Vec<(&crate::trajectory::Turn, f64, usize)> = Vec::new();
+        let (mut sum, mut places) = (0.0, Vec::new());
+        for sample in samples.of_group(group) {
+            let turn = &episodes[sample.episode].turns[sample.turn];
+            let is_equal = |other: &crate::trajectory::Turn| {
+                (&other.seat, &other.prompt, &other.reply)
+                    == (&turn.seat, &turn.prompt, &turn.reply)
+            };
+            let known = replies.iter().position(|(other, ..)| is_equal(other));
+            let at = known.unwrap_or_else(|| {
+                replies.push((turn, 0.0, 0));
+                replies.len() - 1
+            });
+            replies[at].1 += sample.advantage;
+            replies[at].2 += 1;
+            places.push(at);
+            sum += sample.advantage.abs();
+        }
+        let weight = replies.iter().map(|(_, advantage, _)| advantage.abs()).sum();
+        Self { weight, sum, equal: places.into_iter().map(|at| replies[at].2).collect() }
+    }
+}
+
 #[test]
 fn groups_of_all_steps_are_listed_by_their_weight_in_the_updates() {
     let home = home();
     let Some(mut at) = Visit::new(home.path(), 1200, 800) else { return };
-    let weight = |step: u64, id: usize| {
-        let samples = samples(&(0..8).map(|n| searched(step, n)).collect::<Vec<_>>());
-        samples.of_group(id).map(|sample| sample.advantage.abs()).sum::<f64>()
+    let weighed = |step: u64, id: usize| {
+        let episodes: Vec<Episode> = (0..8).map(|n| searched(step, n)).collect();
+        Weighed::new(&episodes, &samples(&episodes), id)
     };
-    let of_step = |step: u64| (0..6).map(|id| weight(step, id)).sum::<f64>();
-    // Sum and share of each group, and of each task: its three groups added up.
     let groups = (1..=3).flat_map(|step| (0..6).map(move |id| (step, id)));
-    let groups: Vec<(f64, f64)> =
-        groups.map(|(step, id)| (weight(step, id), weight(step, id) / of_step(step))).collect();
-    let tasks: Vec<(f64, f64)> = groups
-        .chunks(3)
-        .map(|its| (its.iter().map(|of| of.0).sum(), its.iter().map(|of| of.1).sum()))
-        .collect();
-    for (page, rows, all) in
-        [("r/0/groups", 6, tasks), ("r/0/groups?step=all&by=agent", 18, groups)]
-    {
+    let groups: Vec<Weighed> = groups.map(|(step, id)| weighed(step, id)).collect();
+    // Of most groups, all replies are equal: their advantages cancel, and their sums without signs do not.
+    let none = groups.iter().filter(|of| of.weight < 1e-9);
+    assert!(none.clone().count() > 9 && none.clone().any(|of| of.sum > 1.0));
+    let task = |its: &[Weighed]| its.iter().map(|of| of.weight).sum::<f64>();
+    let tasks: Vec<f64> = groups.chunks(3).map(task).collect();
+    let groups: Vec<f64> = groups.iter().map(|of| of.weight).collect();
+    let told = |all: &[f64], noun: &str| {
+        let most = all.iter().copied().fold(0.0, f64::max);
+        let ties = all.iter().filter(|of| **of > most - 1e-6).count();
+        let next = all.iter().copied().filter(|of| *of < most - 1e-6).fold(0.0, f64::max);
+        match ties {
+            1 => format!(", with weight {} (next: {}).", js(most, 2), js(next, 2)),
+            n => format!(" and {} more {noun}s, each with weight {}.", n - 1, js(most, 2)),
+        }
+    };
+    for (page, all) in [("r/0/groups", &groups), ("r/0/groups?step=all&by=task", &tasks)] {
         at.go(page);
-        at.browser.wait(&format!("document.querySelectorAll('tbody tr.row').length === {rows}"));
-        let most = all.iter().map(|of| of.0).fold(0.0, f64::max);
-        let ties: Vec<_> = all.iter().filter(|of| of.0 > most - 1e-6).collect();
-        let share = ties.iter().map(|of| of.1).fold(0.0, f64::max);
-        let still = ties.iter().filter(|of| of.1 > share - 1e-6).count();
-        let text = at.browser.text(".answer");
-        let sum = js(most, 2);
-        let expected = match (ties.len(), still) {
-            (1, _) => vec![format!(" taught the most, sum of |A| {sum}; the next one has ")],
-            (n, 1) => vec![
-                format!(" taught the most, sum of |A| {sum}, as {}", n - 1),
-                format!("Among these {n} "),
-            ],
-            (_, n) => vec![
-                format!(": one of {n} that tie, sum of |A| {sum}, as "),
-                format!("{n} of them tie, too"),
-            ],
-        };
-        assert!(expected.iter().all(|part| text.contains(part)), "{expected:?}: {text}");
-        let first = at.browser.text("tbody tr.row");
-        assert!(first.contains(&sum), "{first}: {most}");
+        let n = all.len();
+        at.browser.wait(&format!("document.querySelectorAll('tbody tr.row').length === {n}"));
+        // Both lists name the same winners.
+        let answer = at.browser.text(".answer");
+        assert!(answer.starts_with("The group that taught the most: step "), "{answer}");
+        assert!(answer.ends_with(&told(&groups, "group")), "{answer}");
+        let text = at.browser.text("#main");
+        assert!(
+            text.contains("The task that taught the most, its groups added up: step "),
+            "{text}"
+        );
+        assert!(text.contains(&told(&tasks, "task")), "{text}");
+        let shown = at.browser.value(
+            "[...document.querySelectorAll('tbody tr.row')].map((row) => Number([...row.children].at(-3).textContent))",
+        );
+        let shown: Vec<f64> = serde_json::from_value(shown).unwrap();
+        let mut expected = all.clone();
+        expected.sort_by(|a, b| b.total_cmp(a));
+        let is_near = |(shown, expected): (&f64, &f64)| (shown - expected).abs() < 5.1e-3;
+        assert!(shown.len() == n && shown.iter().zip(&expected).all(is_near), "{shown:?}");
     }
-    // The sentence is on the chosen quantity.
+    // Another order of the list leaves the answer as it is.
+    let answer = at.browser.text(".answer");
     at.browser.value("[...document.querySelectorAll('th button')].find((b) => b.textContent === 'mean reward').click()");
-    at.browser.wait("document.querySelector('.answer')?.textContent.includes('mean reward')");
-    assert!(!at.browser.text(".answer").contains("taught"));
+    let says = "The list is sorted by mean reward, which does not say what taught the most.";
+    at.browser.wait(&format!("document.querySelector('#main').textContent.includes('{says}')"));
+    assert_eq!(at.browser.text(".answer"), answer);
     at.browser.value("document.querySelector('[aria-pressed]').click()");
+    at.browser.wait("document.querySelectorAll('tbody tr.row').length === 2");
+    // The page of a group counts the equal replies.
+    for id in 0..6 {
+        let expected = weighed(2, id);
+        at.go(&format!("r/0/group/2/{id}"));
+        at.browser.wait("document.querySelectorAll('td.sum').length === 4");
+        let facts = at.browser.text("#main dl");
+        let weight = format!("weight{}: advantages of equal replies", js(expected.weight, 2));
+        assert!(facts.contains(&weight), "{weight}: {facts}");
+        let rows = at.browser.value("[...document.querySelectorAll('tbody tr.row')].map((row) => row.lastChild.textContent)");
+        let rows: Vec<String> = serde_json::from_value(rows).unwrap();
+        for (row, n) in rows.iter().zip(expected.equal) {
+            assert_eq!(row.contains(&format!(" {n} equal")), n > 1, "{row}: {n}");
+        }
+    }
+    at.browser.assert_quiet();
+}
+
+#[test]
+fn without_replies_no_group_is_said_to_have_taught_the_most() {
+    let home = home();
+    fs::remove_file(home.path().join("a/rollouts/step-000002.jsonl.zst")).unwrap();
+    let viewer = Viewer::new(vec![home.path().to_owned()]).unwrap();
+    let (_, found) = ask(&viewer, "api/runs/0/groups/2");
+    assert!(found["groups"].as_array().unwrap().iter().all(|of| of["weight"].is_null()), "{found}");
+    let Some(mut at) = Visit::new(home.path(), 1200, 800) else { return };
+    at.go("r/0/groups?step=2");
     at.browser.wait("document.querySelectorAll('tbody tr.row').length === 6");
+    let text = at.browser.text("#main");
+    assert!(text.contains("which group taught the most cannot be told"), "{text}");
+    assert_eq!(at.browser.value("document.querySelector('.answer')"), Value::Null);
     at.browser.assert_quiet();
 }
 
@@ -320,7 +392,7 @@ fn runs_that_differ_in_the_seed_only_are_told_with_their_spread() {
 fn the_arithmetic_of_a_group_gives_each_advantage() {
     let home = home();
     let Some(mut at) = Visit::new(home.path(), 1200, 800) else { return };
-    at.go("r/0/groups?step=2&by=agent");
+    at.go("r/0/groups?step=2");
     at.browser.wait("document.querySelectorAll('tbody tr.row').length === 6");
     let samples = samples(&(0..8).map(|n| searched(2, n)).collect::<Vec<_>>());
     for group in &samples.groups {

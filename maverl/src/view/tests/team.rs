@@ -29,9 +29,12 @@ fn the_replies_of_a_seat_are_counted_by_the_outcome_of_the_episode() {
     at.go("r/0");
     at.browser.wait("document.querySelectorAll('[data-said]').length >= 3");
     let text = at.browser.text("#main");
-    let expected = "search/verifier replies <verify>these documents are enough</verify> in 100.0 % of its turns where the \
-                    task is not solved, and in 100.0 % where it is: its reply does not tell right from wrong.";
+    let expected = "Reward hacked? No. search/verifier replies “<verify>these documents are enough</verify>” in 100.0 % of \
+                    its turns where the task is not solved, and in 100.0 % where it is, but no reward part pays it for this.";
     assert!(text.contains(expected), "{text}");
+    at.browser.value("document.querySelectorAll('.brief button')[1].click()");
+    let top = "document.querySelector('#replies').getBoundingClientRect().top";
+    assert!(at.browser.value(top).as_f64().unwrap() < 800.0, "the button shows the table");
     let row = at.browser.text("[data-said='search/searcher']");
     for solved in [true, false] {
         let share = share(0, "<search>capital of Peru</search>", solved);
@@ -41,7 +44,7 @@ fn the_replies_of_a_seat_are_counted_by_the_outcome_of_the_episode() {
 }
 
 #[test]
-fn the_seat_that_loses_most_is_told_only_beyond_chance() {
+fn the_agent_that_loses_most_is_told_only_beyond_chance() {
     let home = home();
     let Some(mut at) = Visit::new(home.path(), 1200, 800) else { return };
     at.go("r/0");
@@ -54,7 +57,7 @@ fn the_seat_that_loses_most_is_told_only_beyond_chance() {
     let lost = 3 + unsolved.iter().filter(|one| one.turns[0].error.is_some()).count();
     let all = unsolved.len();
     let expected = format!(
-        "Quality: no seat stands out. {all} of 24 episodes are unsolved: {lost} lost at search/searcher, {} after equal replies.",
+        "Quality: no agent stands out. {all} of 24 episodes are unsolved: {lost} lost by search/searcher, {} after equal replies.",
         all - lost
     );
     assert!(text.contains(&expected), "{expected}: {text}");
@@ -79,6 +82,6 @@ fn requests_that_wait_are_above_those_that_run_and_all_steps_are_the_first_list_
         of.getAttribute('d') !== of.nextElementSibling.getAttribute('d'))";
     assert_eq!(at.browser.value(higher), true);
     at.go("r/0/groups");
-    at.browser.wait("document.querySelectorAll('tbody tr.row').length === 6");
+    at.browser.wait("document.querySelectorAll('tbody tr.row').length === 18");
     at.browser.assert_quiet();
 }

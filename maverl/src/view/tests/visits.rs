@@ -1,6 +1,6 @@
 //! Further visits of a browser: old runs, live runs, shared addresses, hostile texts, and the numbers of the tables.
 
-use super::pages::{Visit, home};
+use super::pages::{Visit, Weighed, home};
 use super::*;
 use crate::eval::paired;
 
@@ -52,7 +52,7 @@ fn pages_of_an_old_run_say_what_it_lacks_and_nothing_breaks() {
     let says = [
         ("", "complete"),
         ("r/0", "gain +0.500"),
-        ("r/0/step?step=3", "Seats"),
+        ("r/0/step?step=3", "Agents"),
         ("r/0/episodes?stage=train&step=2", "8 of 8"),
         ("r/0/episode/train/2/0", "not trained on: there is no record of samples"),
         ("r/0/tokens/train/2/0/0", "The run has no tokenizer of this policy"),
@@ -141,7 +141,7 @@ fn an_address_shows_the_same_in_another_tab() {
             "location.hash.includes('sort=-tokens')".to_owned(),
         ),
         (
-            "r/0/groups?step=2&by=agent",
+            "r/0/groups?step=2",
             press("deviation"),
             "location.hash.includes('sort=deviation')".to_owned(),
         ),
@@ -310,24 +310,27 @@ fn the_numbers_of_the_tables_are_those_of_the_files() {
         assert_eq!(shown, expected, "{row:?}");
     }
     // Groups: the records of the step.
-    let of_step = samples(&(0..8).map(|n| searched(2, n)).collect::<Vec<_>>());
-    at.go("r/0/groups?step=2&by=agent");
+    let episodes: Vec<Episode> = (0..8).map(|n| searched(2, n)).collect();
+    let of_step = samples(&episodes);
+    at.go("r/0/groups?step=2");
     at.browser.wait("document.querySelectorAll('tbody tr.row').length === 6");
-    let weight = |id: usize| of_step.of_group(id).map(|of| of.advantage.abs()).sum::<f64>();
-    let whole: f64 = (0..6).map(weight).sum();
+    let weighed = |id: usize| Weighed::new(&episodes, &of_step, id);
+    let whole: f64 = (0..6).map(|id| weighed(id).weight).sum();
     for row in cells(&mut at, "tbody tr.row") {
         let its = |of: &&GroupRecord| {
             of.task == row[0] && of.seat.as_ref().is_some_and(|seat| seat.to_string() == row[1])
         };
         let group = of_step.groups.iter().find(its).unwrap();
+        let Weighed { weight, sum, .. } = weighed(group.id);
         let expected = [
             group.size.to_string(),
             js(group.mean, 3),
             js(group.deviation, 3),
-            js(weight(group.id), 2),
-            format!("{} %", js(100.0 * weight(group.id) / whole, 1)),
+            js(sum, 2),
+            js(weight, 2),
+            format!("{} %", js(100.0 * weight / whole, 1)),
         ];
-        assert_eq!(row[2..7], expected, "{row:?}");
+        assert_eq!(row[2..8], expected, "{row:?}");
     }
     // Cards of an episode: rewards of the episode, advantages of the samples.
     for n in [0, 5] {

@@ -463,6 +463,7 @@ export type Replies = {
     text: string;
     unsolved: number;
   } | null;
+  reward: null | string;
   seats: Record<string, {
     distinct: number;
     early: null;
@@ -629,6 +630,7 @@ export type Largest = {
     share: number;
     size: number;
     step: number;
+    weight: number;
   }>;
   of: number;
   samples: number;
@@ -643,13 +645,14 @@ export type Largest = {
     step: number;
     task: {
       groups: Array<{
-        advantages: number;
         id: number;
         seat: string;
+        weight: number;
       }>;
       source: string;
       task: string;
     };
+    weight: number;
   }>;
 };
 
@@ -680,6 +683,7 @@ export type Groups = {
     share: number;
     size: number;
     step: number;
+    weight: number;
   }>;
   samples: number;
   step: number;
@@ -692,13 +696,14 @@ export type Groups = {
     step: number;
     task: {
       groups: Array<{
-        advantages: number;
         id: number;
         seat: string;
+        weight: number;
       }>;
       source: string;
       task: string;
     };
+    weight: number;
   }>;
 };
 
@@ -728,6 +733,7 @@ export type Group = {
     answer: string;
     cut: boolean;
     deviation: null;
+    equal: number;
     error: null | string;
     index: number;
     parts: Array<{
@@ -758,6 +764,7 @@ export type Group = {
     solved: boolean;
   }>;
   step: number;
+  weight: number;
 };
 
 /** Answer of `compare?runs=0,1`. */

@@ -155,7 +155,7 @@ export class Chart {
         viewBox: `0 0 ${this.width} ${HEIGHT}`,
         role: "img",
         tabindex: 0,
-        "aria-label": `${this.spec.title}: ${lines.map((line) => `${line.name} ${short(last(line))}`).join(", ")}`,
+        "aria-label": `${this.spec.title}: ${lines.map((line) => `${line.name} ${short(last(line))}${this.ended(line) || ""}`).join(", ")}`,
       },
       svg("clipPath", { id: clip }, svg("rect", { x: LEFT - 4, y: 0, width: Math.max(this.width - LEFT - RIGHT + 8, 1), height: HEIGHT })),
       y.ticks.map((tick) => [
@@ -230,6 +230,15 @@ export class Chart {
     return step > (line.steps.at(-1) ?? -Infinity) ? -1 : line.steps.findLastIndex((of) => of <= step);
   }
 
+  /**
+   * The last step of a line that ends before the others.
+   * @param {{steps: number[]}} line
+   */
+  ended(line) {
+    const end = line.steps.at(-1);
+    return end !== undefined && end !== this.steps.at(-1) && ` (${this.spec.axis ? "" : "step "}${short(end)})`;
+  }
+
   /** @param {number | null} step */
   mark(step) {
     this.at = step;
@@ -240,7 +249,7 @@ export class Chart {
       this.legend,
       lines.map((line, i) =>
         h("span", { class: "entry" }, swatch(i, line.points), h("span", { class: "entry-name" }, line.name), " ",
-          h("b", {}, short(values[i]))),
+          h("b", {}, short(values[i])), step === null && this.ended(line)),
       ),
       step !== null && h("span", { class: "entry muted" }, this.spec.axis ? `${short(step)} ${this.spec.axis}` : `step ${step}`),
     );

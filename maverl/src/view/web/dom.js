@@ -118,12 +118,11 @@ export function stepper(step, value, last, go) {
 
 /** Words of these pages. */
 const WORDS = {
-  seat: "one instance of an agent in a team",
-  lost: "its reply is malformed or truncated, or else the first that no solved episode of the task goes on from",
+  agent: "an agent of the team; of several instances, each counts by itself",
+  lost: "a reply of the agent is malformed or truncated, or else the first that no solved episode of the task goes on from",
   malformed: "the reply has not the form that the agent asks for",
   parts: "rewards and penalties of a turn besides the score of its episode",
   mix: "shares of the sources of tasks among the episodes",
-  weighted: "episodes of the step before, counted as if its sources had the shares of this step",
 };
 
 /**
@@ -153,18 +152,18 @@ export function folded(all, alike, row) {
     const others = rest.map((of) => row(of, null));
     const toggle = () => others.forEach((other) => (other.hidden = !other.hidden));
     toggle();
-    return [row(first, rest.length > 0 && h("button", { class: "link", onclick: toggle }, `+ ${rest.length} alike`)), ...others];
+    return [row(first, rest.length > 0 && h("button", { class: "link", onclick: toggle }, `+ ${rest.length} equal`)), ...others];
   });
 }
 
 /**
- * Sentences, each with its start in bold.
- * @param {string[]} texts
+ * Sentences, each with its start in bold, and with a button to what it is about.
+ * @param {any[]} all text, label, what the button does
  */
-export function sentences(texts) {
-  return h("ul", { class: "reasons" }, texts.map((text) => {
+export function sentences(all) {
+  return h("ul", { class: "reasons" }, all.map(([text, label, onclick]) => {
     const [, lead, rest] = text.match(/^(.+?\.)( .*)?$/s) ?? ["", text];
-    return h("li", {}, h("b", {}, say(lead)), say(rest ?? ""));
+    return h("li", {}, h("b", {}, say(lead)), say(rest ?? ""), label && [" ", h("button", { class: "link", onclick }, label)]);
   }));
 }
 

@@ -128,12 +128,12 @@ export async function page(root, at) {
     return h("div", { class: "card", "data-seeds": names.join("") },
       its.some((/** @type {any} */ { difference }) => difference) && h("p", { class: "answer" }, h("b", {}, apart.length > 0 ? `Seeds differ beyond chance: ${apart.join(", ")}.` : "No two of these seeds differ beyond chance.")),
       h("p", {}, h("b", {}, names.join(", ")), " differ in the seed only. ",
-        of.interval ? [`After training ${fixed(low)} to ${fixed(high)}; mean `, h("b", {}, fixed(of.interval.mean)), muted(` (${fixed(of.interval.low)} to ${fixed(of.interval.high)}, 95 % for the mean over seeds)`)] : "Fewer than two have a result."),
+        of.interval ? [`Held-out score after training ${fixed(low)} to ${fixed(high)}; mean `, h("b", {}, fixed(of.interval.mean)), muted(` (${fixed(of.interval.low)} to ${fixed(of.interval.high)}, 95 % for the mean over seeds)`)] : "Fewer than two have a result."),
       h("ul", { class: "reasons" }, its.map((/** @type {any} */ one) => h("li", {}, `${name(one)}: `, result(one)))));
   };
   fill(root,
     h("h1", {}, "Compare"),
-    h("p", { class: "line" }, found.runs.map((/** @type {any} */ run, /** @type {number} */ i) => h("span", {}, h("b", {}, letter(i)), " ", a(to(`r/${run.r}`), run.name), muted(` after ${fixed(run.after?.mean)}`)))),
+    h("p", { class: "line" }, found.runs.map((/** @type {any} */ run, /** @type {number} */ i) => h("span", {}, h("b", {}, letter(i)), " ", a(to(`r/${run.r}`), run.name), ` held-out score after training ${fixed(run.after?.mean)}`))),
     found.seeds.length > 0 && [h("h2", {}, "Seeds"), ...found.seeds.map(set)],
     h("h2", {}, "Held-out tasks after training, paired by task"),
     sheet(h("table", {}, h("tbody", {}, found.pairs.map(pair)))),

@@ -31,7 +31,7 @@ export async function page(root, at) {
       h("h2", {}, "Plan"),
       graph(plan),
       h("h2", {}, "Seats"),
-      list(["seat", "policy", "trained", "temperature", "max tokens"],
+      list(["agent", "policy", "trained", "temperature", "max tokens"],
         [...summary.seats.map((/** @type {any} */ seat) => [h("b", {}, seat.seat), seat.policy, seat.trained ? "yes" : "no", seat.temperature, count(seat.max_tokens)]),
           ...plan.endpoints.map((/** @type {any} */ of) => [h("b", {}, of.seat), `endpoint ${of.endpoint}`, "no", "", ""])], 3),
       h("h2", {}, "Policies and worker groups"),

@@ -60,7 +60,7 @@ export async function page(root, at) {
     field("stage", "stage", options("stage", [["", "all"], ...run.stages.map((/** @type {string} */ stage) => /** @type {[string, string]} */ ([stage, stage]))])),
     field("step", "step", input("step", "3 or 1..30", 7)),
     field("task", "task", input("task", "id", 8)),
-    field("seat", "seat", options("seat", [["", "any"], ...run.seats.map((/** @type {string} */ seat) => /** @type {[string, string]} */ ([seat, seat]))])),
+    field("seat", "agent", options("seat", [["", "any"], ...run.seats.map((/** @type {string} */ seat) => /** @type {[string, string]} */ ([seat, seat]))])),
     field("solved", "solved", options("solved", [["", "any"], ["1", "yes"], ["0", "no"]])),
     field("flag", "with", options("flag", [["", "anything"], ["malformed", "malformed"], ["truncated", "truncated"], ["unscored", "no score"]])),
     field("q", "", h("input", { type: "search", value: query.q ?? "", placeholder: "words in texts  ( / )", "aria-label": "words in texts", size: 15 })));
@@ -73,7 +73,7 @@ export async function page(root, at) {
     load();
   }
 
-  const columns = [["step", "step"], ["", "task"], ["", "#"], ["", "solved"], ["score", "score"], ["reward", "mean reward by seat"], ["turns", "turns"], ["tokens", "tokens"], ["", "answer"]];
+  const columns = [["step", "step"], ["", "task"], ["", "#"], ["", "solved"], ["score", "score"], ["reward", "mean reward by agent"], ["turns", "turns"], ["tokens", "tokens"], ["", "answer"]];
   const numbers = ["step", "#", "score", "turns", "tokens"];
   function head() {
     const sort = query.sort ?? "step";

@@ -4,7 +4,7 @@ import { h, svg, fill, a, foreign, num, td, muted, remark, sheet, say, table, st
 import { get, to } from "./data.js";
 import { fixed, minus, percent, plural, signed, turnPath } from "./format.js";
 
-const BY = { task: "task (a unit is an episode)", task_turn: "task (a unit is a turn)", task_seat: "task and seat (a unit is a turn)" };
+const BY = { task: "task (a unit is an episode)", task_turn: "task (a unit is a turn)", task_seat: "task and agent (a unit is a turn)" };
 
 /**
  * A bar to the left or the right of zero.
@@ -76,9 +76,9 @@ export function written(line, page) {
 /** @param {any} estimator */
 function rule(estimator) {
   if (estimator.estimator !== "group") return `Advantages are those of “${estimator.estimator}”${estimator.whiten ? ", whitened over the tokens of the step" : ""}.`;
-  const centered = { mean: "u − mean", leave_one_out: "(u − mean) · n / (n − 1)", none: "u", second_best: "best − second best, for the best" }[/** @type {string} */ (estimator.baseline)];
+  const centered = { mean: "reward − mean", leave_one_out: "(reward − mean) · n / (n − 1)", none: "reward", second_best: "best − second best, for the best" }[/** @type {string} */ (estimator.baseline)];
   const divided = estimator.normalize_std ? `A = (${centered}) / (deviation + ${constant(estimator.eps)})` : `A = ${centered}`;
-  return `${divided}${estimator.anchor_weight ? ` + ${estimator.anchor_weight} · anchor` : ""}${estimator.whiten ? ", whitened over the tokens of the step" : ""}; u: reward − baseline known before the step`;
+  return `${divided}${estimator.anchor_weight ? ` + ${estimator.anchor_weight} · anchor` : ""}${estimator.whiten ? ", whitened over the tokens of the step" : ""}. Reward: of a unit, less the baseline that was known before the step, if there is one`;
 }
 
 /**
@@ -91,35 +91,40 @@ export async function page(root, at) {
   return at.path[0] === "group" ? one(root, at, run) : list(root, at, run);
 }
 
-/** Quantities by which groups and tasks are sorted: their name, their text, and what the first one has of them. */
+/** Quantities by which groups and tasks are sorted: name, meaning, value and text. */
 const SORTS = {
-  size: { label: "size", of: (/** @type {any} */ of) => of.size, text: (/** @type {number} */ v) => String(v), first: "is the largest" },
-  reward: { label: "mean reward", of: (/** @type {any} */ of) => of.reward, text: fixed, first: "has the highest mean reward" },
-  deviation: { label: "deviation", of: (/** @type {any} */ of) => of.group?.deviation ?? 0, text: fixed, first: "has the largest deviation" },
-  advantages: { label: "sum of |A|", of: (/** @type {any} */ of) => of.advantages, text: (/** @type {number} */ v) => fixed(v, 2), first: "taught the most" },
-  share: { label: "part of the step", of: (/** @type {any} */ of) => of.share, text: percent, first: "is the largest part of its step" },
+  size: { label: "size", about: "units", of: (/** @type {any} */ of) => of.size, text: (/** @type {number} */ v) => String(v) },
+  reward: { label: "mean reward", about: "of its turns", of: (/** @type {any} */ of) => of.reward, text: fixed },
+  deviation: { label: "deviation", about: "of the rewards", of: (/** @type {any} */ of) => of.group?.deviation ?? 0, text: fixed },
+  advantages: { label: "sum of |A|", about: "equal replies apart", of: (/** @type {any} */ of) => of.advantages, text: (/** @type {number} */ v) => fixed(v, 2) },
+  weight: { label: "weight", about: "equal replies added up", of: (/** @type {any} */ of) => of.weight, text: (/** @type {number} */ v) => fixed(v, 2) },
+  share: { label: "part of the step", about: "of its weight", of: (/** @type {any} */ of) => of.share, text: percent },
 };
 
 /** @typedef {keyof typeof SORTS} Sort */
 
 /**
- * The sentence on the first of sorted lines: it wins by the chosen quantity, or else by a second one, or it ties.
+ * Sorts lines by a quantity, then by their weight and its part of the step. Sums of the same numbers in another order are
+ * equal up to rounding.
  * @param {any[]} lines
  * @param {Sort} sort
- * @param {Sort} second
+ */
+function ranked(lines, sort) {
+  const keys = /** @type {Sort[]} */ ([sort, "weight", "share"]);
+  const rank = (/** @type {any} */ of) => keys.map((key) => Math.round(SORTS[key].of(of) * 1e6));
+  return lines.map((of) => ({ of, rank: rank(of) })).sort((x, y) => keys.reduce((found, _, i) => found || y.rank[i] - x.rank[i], 0)).map(({ of }) => of);
+}
+
+/**
+ * The line with the largest weight, and how many have the same.
+ * @param {any[]} lines
+ * @param {string} noun
  * @param {(of: any) => any} link
  */
-function winner(lines, sort, second, link) {
-  const [first, next] = lines;
-  const equal = (/** @type {Sort} */ key) => (/** @type {any} */ of) => Math.abs(SORTS[key].of(of) - SORTS[key].of(first)) < 1e-6;
-  const value = (/** @type {Sort} */ key, of = first) => `${SORTS[key].label} ${SORTS[key].text(SORTS[key].of(of))}`;
-  const ties = lines.filter(equal(sort));
-  const still = ties.filter(equal(second)).length;
-  const lead = h("b", {}, link(first), still > 1 ? `: one of ${still} that tie` : ` ${SORTS[sort].first}`);
-  const why = sort === "advantages" && "Where rewards take two values, equal sizes and equal shares of solved give equal sums. ";
-  return h("p", { class: "answer" }, lead, `, ${value(sort)}`,
-    ties.length === 1 ? next && `; the next one has ${SORTS[sort].text(SORTS[sort].of(next))}. ` : `, as ${plural(ties.length - 1, "other")}. `,
-    ties.length > 1 && [still > 1 ? `${still} of them tie, too, by the ${value(second)}. ` : `Among these ${ties.length} it has the largest ${SORTS[second].label}, ${SORTS[second].text(SORTS[second].of(first))}. `, why]);
+function most(lines, noun, link) {
+  const [first, next] = ranked(lines, "weight");
+  const ties = lines.filter((of) => Math.abs(of.weight - first.weight) < 1e-6).length;
+  return [link(first), ties > 1 ? ` and ${ties - 1} more ${noun}s, each with weight ` : `, with weight `, fixed(first.weight, 2), ties === 1 && next && ` (next: ${fixed(next.weight, 2)})`];
 }
 
 /**
@@ -141,34 +146,32 @@ async function list(root, at, run) {
     const found = await get(every ? `runs/${r}/groups` : `runs/${r}/groups/${step}`);
     // Where a group has all agents of its task, there is nothing to add up.
     const whole = found.tasks.every((/** @type {any} */ of) => of.task.groups.length === 1);
-    const byTask = !whole && at.query.get("by") !== "agent";
+    const byTask = !whole && at.query.get("by") === "task";
     const lines = byTask ? found.tasks : found.groups;
-    const [noun, one] = byTask ? ["task", "a task, its agents added up"] : ["group", "a group"];
-    if (!whole) fill(choice, pressed("by task", byTask, { by: "" }), " ", pressed("by agent", !byTask, { by: "agent" }));
+    if (!whole) fill(choice, pressed("groups", !byTask, { by: "" }), " ", pressed("tasks", byTask, { by: "task" }));
+    const known = lines.every((/** @type {any} */ of) => of.weight !== null);
     const wanted = /** @type {Sort} */ (at.query.get("sort"));
-    const sort = SORTS[wanted] && !(byTask && wanted === "deviation") ? wanted : "advantages";
-    const second = sort === "advantages" ? "share" : "advantages";
-    // Sums of the same numbers in another order are equal up to rounding.
-    const rank = (/** @type {Sort} */ key, /** @type {any} */ of) => Math.round(SORTS[key].of(of) * 1e6);
-    lines.sort((/** @type {any} */ x, /** @type {any} */ y) => rank(sort, y) - rank(sort, x) || rank(second, y) - rank(second, x));
-    const most = lines.reduce((/** @type {number} */ most, /** @type {any} */ of) => Math.max(most, of.advantages), 0);
-    const flat = lines.filter((/** @type {any} */ of) => of.advantages === 0).length;
-    const parts = (/** @type {any} */ of) => (byTask ? of.task.groups.toSorted((/** @type {any} */ x, /** @type {any} */ y) => y.advantages - x.advantages) : [{ ...of.group, advantages: of.advantages }]);
+    const sort = SORTS[wanted] && !(byTask && wanted === "deviation") ? wanted : known ? "weight" : "advantages";
+    const top = lines.reduce((/** @type {number} */ top, /** @type {any} */ of) => Math.max(top, of.weight), 0);
+    const flat = lines.filter((/** @type {any} */ of) => of.weight < 1e-6).length;
+    const parts = (/** @type {any} */ of) => (of.task ? of.task.groups.toSorted((/** @type {any} */ x, /** @type {any} */ y) => y.weight - x.weight) : [of.group]);
     const href = (/** @type {any} */ of, /** @type {any} */ part) => to(`r/${r}/group/${of.step}/${part.id}`);
-    const id = (/** @type {any} */ of) => (byTask ? of.task.task : of.group.task);
-    const link = (/** @type {any} */ of) => [a(href(of, parts(of)[0]), `Step ${of.step}, `, say(id(of)), !byTask && `, ${of.group.seat ?? "all seats"}`)];
-    const seats = (/** @type {any} */ of) => parts(of).flatMap((/** @type {any} */ part, /** @type {number} */ i) => [i > 0 && ", ", byTask ? a(href(of, part), `${part.seat} ${fixed(part.advantages, 2)}`) : (part.seat ?? "all")]);
-    const columns = /** @type {Sort[]} */ (["size", "reward", ...(byTask ? [] : ["deviation"]), "advantages", "share"]);
+    const id = (/** @type {any} */ of) => (of.task ?? of.group).task;
+    const link = (/** @type {any} */ of) => a(href(of, parts(of)[0]), `step ${of.step}, `, say(id(of)), of.group?.seat && `, ${of.group.seat}`);
+    const seats = (/** @type {any} */ of) => parts(of).flatMap((/** @type {any} */ part, /** @type {number} */ i) => [i > 0 && ", ", byTask ? a(href(of, part), `${part.seat} ${fixed(part.weight, 2)}`) : (part.seat ?? "all")]);
+    const columns = /** @type {Sort[]} */ (["size", "reward", ...(byTask ? [] : ["deviation"]), "advantages", "weight", "share"]);
     const head = (/** @type {Sort} */ key) => h("th", { class: "n", "aria-sort": sort === key && "descending" },
-      h("button", { onclick: () => go({ sort: key }) }, byTask && key === "size" ? "turns" : SORTS[key].label, sort === key && " ↓"));
-    fill(body, most > 0 && winner(lines, sort, second, link),
-      most > 0 && h("p", {}, `A line is ${one}. Sum of |A|: the absolute advantages of its turns, added up: its weight in the update, before clipping. Equal rewards teach nothing.`),
-      remark(every ? found.samples > 0 ? `The ${plural(lines.length, noun)} with the largest sums in steps ${found.steps.join(" to ")}, of ${plural(found.samples, "sample")}. ` : "The run has no record of samples. "
-        : `${plural(lines.length, noun)}, ${plural(found.samples, "sample")}; ${flat} with equal rewards. `, found.estimator && rule(found.estimator)),
-      lines.length > 0 && sheet(table([...(every ? [h("th", { class: "n" }, "step")] : []), h("th", {}, "task"), h("th", {}, byTask ? "sum of |A| by seat" : "seat"), ...columns.map(head), ""],
-        lines.map((/** @type {any} */ of) => h("tr", { class: "row" }, every && num(of.step),
+      h("button", { onclick: () => go({ sort: key }) }, SORTS[key].label, sort === key && " ↓"), h("small", {}, byTask && key === "size" ? "turns" : SORTS[key].about));
+    fill(body, known && lines.length > 0 && (top < 1e-6 ? h("p", { class: "answer" }, "No group taught anything: rewards of a group are equal, or its replies.") : [h("p", { class: "answer" }, h("b", {}, "The group that taught the most: "), most(found.groups, "group", link), "."),
+      !whole && h("p", {}, "The task that taught the most, its groups added up: ", most(found.tasks, "task", link), ".")]),
+      lines.length > 0 && (known ? h("p", {}, "Weight: advantages of equal replies of an agent to an equal prompt are added up, then these sums without their signs. What A and −A of equal replies add to the update cancels; the sum of |A| counts both. ",
+        sort !== "weight" && `The list is sorted by ${SORTS[sort].label}, which does not say what taught the most.`) : h("p", { class: "warn" }, "Replies cannot be read, so which group taught the most cannot be told: equal replies with A and −A cancel.")),
+      remark(every ? found.samples > 0 ? `The ${plural(lines.length, byTask ? "task" : "group")} with the largest weight in steps ${found.steps.join(" to ")}, of ${plural(found.samples, "turn")}. ` : "The run has no record of samples. "
+        : `${plural(lines.length, byTask ? "task" : "group")}, ${plural(found.samples, "turn")}; ${flat} without weight. `, found.estimator && rule(found.estimator)),
+      lines.length > 0 && sheet(table([...(every ? [h("th", { class: "n" }, "step")] : []), h("th", {}, "task"), h("th", {}, byTask ? "agents by weight" : "agent"), ...columns.map(head), ""],
+        ranked(lines, sort).map((/** @type {any} */ of) => h("tr", { class: "row" }, every && num(of.step),
           td(h("a", { class: "open", href: href(of, parts(of)[0]) }, say(id(of)))), td(seats(of)),
-          columns.map((key) => num(SORTS[key].text(SORTS[key].of(of)))), td(bar(of.advantages, most)))))));
+          columns.map((key) => num(SORTS[key].text(SORTS[key].of(of)))), td(bar(of.weight, top)))))));
   } catch (error) {
     fill(body, h("p", { class: "empty" }, String(/** @type {Error} */ (error).message)));
   }
@@ -209,12 +212,13 @@ async function one(root, at, run) {
       h("dt", {}, "size"), h("dd", {}, `${plural(samples.length, "turn")} of ${plural(episodes, "episode")}; ${plural(group.size, "unit")}`),
       h("dt", {}, "mean"), h("dd", {}, fixed(group.mean)),
       h("dt", {}, "deviation"), h("dd", {}, `${fixed(group.deviation)} (n − 1)`, !group.spread && h("span", { class: "bad" }, "  all rewards are equal: this group teaches nothing")),
-      h("dt", {}, "rule"), h("dd", {}, rule(found.estimator))),
+      h("dt", {}, "rule"), h("dd", {}, rule(found.estimator)),
+      h("dt", {}, "weight"), h("dd", {}, `${fixed(found.weight, 2)}: advantages of equal replies added up, then these sums without their signs`)),
     sheet(table([h("th", { class: "n" }, "#"), "turn", "reward", "advantage", h("th", { class: "wide" }), "reply"],
       samples.map((/** @type {any} */ line) => h("tr", { class: "row" },
         num(h("a", { class: "open", href: to(`r/${r}/episode/train/${step}/${line.sample.record.episode}`) }, line.index)),
         td(turnPath(line.path), !group.seat && muted(` ${line.seat}`)),
         td(reward(line)), h("td", { class: "sum" }, written(line, found)), h("td", { class: "wide" }, bar(line.sample.record.advantage, most)),
-        td(foreign(line.reply + (line.cut ? " …" : "")), line.error && h("p", { class: "bad" }, `! ${line.error}`)))), 9)));
+        td(foreign(line.reply + (line.cut ? " …" : "")), line.equal > 1 && muted(` ${line.equal} equal`), line.error && h("p", { class: "bad" }, `! ${line.error}`)))), 9)));
   return { title: `Group ${id} of step ${step}`, keys: { "[": () => go(-1), "]": () => go(1) } };
 }

@@ -139,7 +139,7 @@ function outcome(run) {
 }
 
 /** What each page shows of a notice. */
-const LOOK = { step: "what changed there", episodes: "those episodes", groups: "those groups" };
+const LOOK = { step: "what changed there", episodes: "those episodes", groups: "those groups", timeline: "where its time went" };
 
 /** @param {any} run @param {string} r */
 function notices(run, r) {
@@ -167,7 +167,7 @@ function agents(run, series, r) {
   // Columns that most runs have no use for are left out where they are 0.
   const rare = ["shortened_chars", "forked"].map((name) => seats.some((/** @type {string} */ seat) => series.columns[`rollout/${seat}/${name}`]?.some(Boolean)));
   const heads = ["reward", word("malformed"), "truncated", "turns", "prompt", "reply", rare[0] && "shortened", rare[1] && "forked"].filter(Boolean);
-  return h("section", {}, h("h2", {}, "Agents"), sheet(table([word("seat"), ...heads, h("th", {}, "last step")],
+  return h("section", {}, h("h2", {}, "Agents"), sheet(table([word("agent"), ...heads, h("th", {}, "last step")],
     seats.map((/** @type {string} */ seat, /** @type {number} */ i) => {
       const name = (/** @type {string} */ quantity) => `rollout/${seat}/${quantity}`;
       const turns = series.columns[name("turns")];
@@ -179,7 +179,7 @@ function agents(run, series, r) {
         cell(name("turns"), short), cell(name("prompt_tokens_mean"), short), cell(name("completion_tokens_mean"), short),
         rare[0] && drawn(each(name("shortened_chars")), short), rare[1] && drawn(each(name("forked")), percent),
         td(a(filter({ sort: "reward" }), "worst"), " · ", a(filter({ sort: "-tokens" }), "longest")));
-    }))), remark("A seat is one instance of an agent in the team. Lines are over all steps, numbers of the last one; prompt and reply: mean tokens of a turn",
+    }))), remark("Lines are over all steps, numbers of the last one; prompt and reply: mean tokens of a turn",
     rare[0] && "; shortened: characters of observations that were cut, per turn", rare[1] && "; forked: turns whose conversation was rendered again", "."));
 }
 
@@ -214,7 +214,7 @@ export async function page(root, at) {
   };
   const sum = async () => {
     const [team, replies] = await Promise.all(["team", "replies"].map((part) => get(`runs/${r}/${part}`)));
-    fill(short, brief(team, replies.lost, run.seats));
+    fill(short, brief(team, replies, run.seats));
     fill(sums, weak(team, replies.lost, run.seats, r), said(replies, run.seats, r));
   };
   /** @param {string} title of a section */
@@ -222,7 +222,7 @@ export async function page(root, at) {
     const parts = Object.keys(series.columns).flatMap((name) => name.match(/^rollout\/reward\/(.+)$/)?.[1] ?? []);
     const policies = run.plan?.summary?.policies ?? [];
     if (title === "Quality") return `Reward: the score of the environment${parts.length > 0 ? `, and reward parts of single agents or turns (${parts.join(", ")})` : ""}. Unscored: episodes that a fault ended. `;
-    return title === "Learning" && policies.map((/** @type {any} */ of) => `Policy ${of.name} speaks for ${of.agents.join(", ")}. `).join("");
+    return title === "Learning" && policies.map((/** @type {any} */ of) => `Policy ${of.name} generates the replies of ${of.agents.join(", ")}. `).join("");
   };
   const build = () => {
     for (const chart of charts.values()) chart.remove();

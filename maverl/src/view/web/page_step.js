@@ -19,7 +19,7 @@ function median(values) {
 }
 
 /**
- * Metrics of a step by their distance from the median of the steps before, in units of the usual distance from it.
+ * Metrics of a step by their robust z: the difference from the median of the steps before, in units of the usual one.
  * @param {import("./data.js").Series} series
  * @param {number} step
  */
@@ -35,10 +35,10 @@ export function changes(series, step) {
     const usual = median(before);
     const spread = 1.4826 * median(before.map((of) => Math.abs(of - usual)));
     const unit = Math.max(spread, 0.02 * Math.max(Math.abs(usual), Math.abs(value)), 1e-9);
-    return { name, update, step: series.steps[at], value, usual, distance: (value - usual) / unit };
+    return { name, update, step: series.steps[at], value, usual, z: (value - usual) / unit };
   });
-  return found.filter((of) => of !== null && Math.abs(of.distance) >= 3)
-    .sort((x, y) => Math.abs(/** @type {any} */ (y).distance) - Math.abs(/** @type {any} */ (x).distance));
+  return found.filter((of) => of !== null && Math.abs(of.z) >= 3)
+    .sort((x, y) => Math.abs(/** @type {any} */ (y).z) - Math.abs(/** @type {any} */ (x).z));
 }
 
 /** @param {number} part @param {number} whole */
@@ -76,24 +76,22 @@ function parts({ change, step, earlier }, r) {
   };
   const terms = change.terms.filter((/** @type {any} */ of) => of.cause.kind !== "solved" || Math.abs(of.by) > 5e-4);
   const part = (/** @type {any} */ of, /** @type {number} */ tasks) => (of.episodes > 0 ? `${fixed(of.score)} of ${count(of.episodes)} (${plural(tasks, "task")})` : "–");
-  const tasks = change.sources.map((/** @type {any} */ of) => `${of.tasks[0]} (${of.tasks[1]}) of `).flatMap((/** @type {string} */ text, /** @type {number} */ i) => [i > 0 && ", ", text, say(change.sources[i].source)]);
-  // Fewer episodes than before that still lower the score, or the other way round.
-  const odd = terms.find((/** @type {any} */ { episodes, by }) => (episodes[0] - episodes[1]) * by > 0 && Math.abs(by) > 5e-4);
+  const tasks = change.sources.flatMap((/** @type {any} */ of, /** @type {number} */ i) => [i > 0 && ", ", say(of.source), ` ${plural(of.tasks[0], "task")}, ${of.tasks[1]} before`]);
   return sheet(h("h3", {}, `What the change from step ${from} is made of`),
-    table(["part", "episodes", `step ${from}`, word("weighted"), "adds", ""], [
+    table(["part", "episodes", `step ${from}`, h("th", { class: "n" }, `step ${from}`, h("small", {}, "at the new mix")), "adds", ""], [
       row([word("mix"), " of tasks: ", ...tasks], change.mix),
       change.new !== 0 && row("new sources", change.new),
       terms.map((/** @type {any} */ of) => row(say(of.text), of.by, [...of.episodes, fixed(of.weighted, 1)], shown(of))),
       row(h("b", {}, "sum: change of the score"), change.by, [fixed(change.now), fixed(change.before)])].flat()),
-    remark("The parts are exact. Lost: at the first reply that no solved episode of the task goes on from. ",
-      `Weighted: the episodes of step ${from}, as if its sources had the shares of this step`, odd && `; ${odd.episodes[0]} instead of ${odd.episodes[1]} add ${signed(odd.by)}, as these count as ${fixed(odd.weighted, 1)}`, "."),
+    remark("The parts are exact. Lost: by the first reply that no solved episode of the task goes on from. ",
+      `At the new mix: the episodes of step ${from}, counted as if each source had its share of step ${step}.`),
     change.sources.length > 1 && [h("h3", {}, "The same by source"), table(["source", "score of episodes", `step ${from}`, "adds", ""],
       change.sources.map((/** @type {any} */ of) => h("tr", {}, td(say(of.source)), num(part(of.now, of.tasks[0])), num(muted(part(of.before, of.tasks[1]))), num(adds(of.mix + of.within)),
         td(`${signed(of.mix)} by its share, ${signed(of.within)} by its score`))))].flat());
 }
 
 /**
- * Seats of the step and of the step before.
+ * Agents of the step and of the step before.
  * @param {import("./api").Step} found
  * @param {string} r
  */
@@ -105,7 +103,7 @@ function seats(found, r) {
     return h("tr", { "data-seat": seat }, td(say(seat)), of("reward", fixed), of("malformed", percent), of("truncated", percent), of("tokens", short),
       td(a(to(`r/${r}/episodes`, { stage: "train", step: found.step, seat, sort: "reward" }), "worst")));
   });
-  return sheet(h("h3", {}, "Seats"), table([word("seat"), "reward", word("malformed"), "truncated", "reply tokens", ""], rows), found.earlier && remark(`In parentheses: step ${found.earlier[1]}.`));
+  return sheet(h("h3", {}, "Agents"), table([word("agent"), "reward", word("malformed"), "truncated", "reply tokens", ""], rows), found.earlier && remark(`In parentheses: step ${found.earlier[1]}.`));
 }
 
 /**
@@ -151,7 +149,7 @@ export async function page(root, at) {
     const values = series.columns[of.name].slice(Math.max(0, here - 3 * BEFORE), here + 1);
     const steps = series.steps.slice(Math.max(0, here - 3 * BEFORE), here + 1);
     return h("tr", {}, h("td", { class: "mono" }, a(to(`r/${r}/metrics`, { q: of.name }), of.name), of.update && muted(` of step ${of.step}`)),
-      num(short(of.value)), num(muted(short(of.usual))), num(signed(of.distance, 0)), td(spark(steps, values)));
+      num(short(of.value)), num(muted(short(of.usual))), num(signed(of.z, 0)), td(spark(steps, values)));
   };
   fill(root, head,
     h("div", { class: "card" }, change && h("p", { class: "answer" }, h("b", {}, say(change.answer))), h("p", {}, "score ", h("b", { "data-step-score": step }, fixed(share(found.now.score, found.now.episodes))),
@@ -164,8 +162,8 @@ export async function page(root, at) {
     change && parts(found, r),
     h("div", { class: "cols" }, seats(found, r), tasks(found, r)),
     h("h2", {}, "Metrics that are unlike the steps before"),
-    far.length > 0 ? sheet(table(["metric", "value", "median before", "distance", ""], far.map(row)),
-    remark("Distance is in units of the usual distance from the median of 10 steps. Metrics of an update are those of the step before: its weights played this step."))
+    far.length > 0 ? sheet(table(["metric", "value", "median before", "robust z", ""], far.map(row)),
+    remark("Robust z: the difference from the median of the 10 steps before, in units of their usual difference from it. Metrics of an update are those of the step before, whose weights generated this step."))
       : remark(here < 3 ? "Too few steps before." : "None."));
   return { title, keys };
 }

@@ -192,9 +192,9 @@ export async function page(root, at) {
     h("div", { class: "cols" },
       sheet(h("h3", {}, "Parts"), table(["part", "seconds", "share"],
         [...sums].map(([name, lasts]) => h("tr", { "data-part": name }, td(name), num(fixed(lasts)), num(percent(lasts / (seconds || 1))))))),
-      flight && sheet(h("h3", {}, "Seats in the rollout"), table(["seat", "turns", "mean s", "waited s", "most at once", "busy"],
+      flight && sheet(h("h3", {}, "Agents in the rollout"), table(["agent", "turns", "mean s", "waited s", "most at once", "busy"],
         flight.rows.map((row) => h("tr", {}, td(foreign(row.seat)), num(count(row.turns)), num(fixed(row.sum / row.turns)), num(fixed(row.waited)), num(row.most),
           num(percent(row.busy / (rollout[3] || 1)))))),
-        remark("From the moment a seat is asked until its reply is there, on average; waited: of it, until the engine began, above the filled area; busy: the share of the rollout in which a request of the seat runs or waits."))));
+        remark("Mean: from the request to the reply. Waited: of it, until the engine began, above the filled area. Busy: the share of the rollout in which a request of the agent runs or waits."))));
   return { title, keys: { "[": () => go(step.step - 1), "]": () => go(step.step + 1) } };
 }

@@ -91,11 +91,11 @@ export function graph(plan) {
       box.worker ? cut(`${box.more}, ${mib(bytes(box.worker))}`, FIT + 6) : box.more),
     box.worker && memory(box.worker, box.x, box.y + 44, most)));
   const height = Math.max(...all.map((box) => box.y + (box.worker ? TALL : 28)), 0) + 20;
-  const heads = ["seats", "policies", "worker groups"].map((name, i) => svg("text", { class: "tick", x: COLUMNS[i], y: 11 }, name));
-  const label = `${count(columns[0].length)} seats, ${count(columns[1].length)} policies and endpoints, ${count(columns[2].length)} worker groups; the tables below have the same`;
+  const heads = ["agents", "policies", "worker groups"].map((name, i) => svg("text", { class: "tick", x: COLUMNS[i], y: 11 }, name));
+  const label = `${count(columns[0].length)} agents, ${count(columns[1].length)} policies and endpoints, ${count(columns[2].length)} worker groups; the tables below have the same`;
   return h("figure", { class: "card plan" },
     h("div", { class: "scroll" }, svg("svg", { width: COLUMNS[2] + WIDE, height, viewBox: `0 -20 ${COLUMNS[2] + WIDE} ${height}`, role: "img", "aria-label": label },
       svg("g", { transform: "translate(0 -20)" }, heads), edges, drawn)),
-    h("figcaption", { class: "line muted" }, h("span", {}, "Grey: frozen. Dashed: another server speaks. Bars:"),
+    h("figcaption", { class: "line muted" }, h("span", {}, "Grey: frozen. Dashed: served by an endpoint. Bars:"),
       PARTS.map(([, name], i) => h("span", {}, svg("svg", { width: 10, height: 10, "aria-hidden": "true" }, svg("rect", { class: `c${i}`, width: 10, height: 10 })), ` ${name}`))));
 }

@@ -1,4 +1,4 @@
-// The team of a run: who fails, who is rewarded, who is waited for, and what each seat replies.
+// The team of a run: who fails, who is rewarded, who is waited for, and what each agent replies.
 
 import { h, a, foreign, num, td, muted, remark, sheet, table, word, sentences } from "./dom.js";
 import { to } from "./data.js";
@@ -24,26 +24,19 @@ function facts({ late, times }, seats) {
 /**
  * The answers in one look: who is the bottleneck in quality and in time, and if a reward is hacked.
  * @param {any} team
- * @param {any} lost
+ * @param {any} replies
  * @param {string[]} seats
  */
-export function brief(team, lost, seats) {
+export function brief(team, replies, seats) {
   const { late, times } = team;
   if (!late || late.episodes === 0) return null;
-  const { known, busy, slowest } = facts(team, seats);
-  const parts = (/** @type {string} */ seat) => [mean(late.seats[seat].solved, "parts"), mean(late.seats[seat].unsolved, "parts")];
-  const rewarded = known.some((seat) => parts(seat).every((part) => part !== null) && parts(seat).some((part) => part !== 0));
-  const hacked = known.flatMap((seat) => {
-    const [yes, no] = parts(seat);
-    return yes !== null && no !== null && no > 0.05 && no >= yes - 0.02
-      ? [`Reward: that of ${seat} may be hacked. From reward parts it earns ${fixed(no, 2)} a turn where the task is not solved, ${fixed(yes, 2)} where it is.`] : [];
-  });
+  const { busy, slowest } = facts(team, seats);
+  const table = (/** @type {string} */ id) => () => document.getElementById(id)?.scrollIntoView();
   return h("section", { class: "card brief" }, h("h3", {}, `In short, steps ${late.steps.join(" to ")}`), sentences([
-    lost?.text,
-    times && slowest && `Time: ${slowest} is the bottleneck. Only its requests are open in ${percent(busy(slowest))} of the rollout, while all others wait.`,
-    ...hacked,
-    hacked.length === 0 && rewarded && "Reward: none seems hacked. No seat earns more than 0.05 from reward parts where the task is not solved, and as much as where it is.",
-  ].filter(Boolean)), remark("Lost at a seat: its reply is malformed or truncated, or else the first that no solved episode of the task goes on from."));
+    [replies.lost?.text, "by agent", table("bottlenecks")],
+    times && slowest && [`Time: ${slowest} is the bottleneck. In ${percent(busy(slowest))} of the rollout, this agent alone has open requests, and all others wait.`],
+    [replies.reward, "replies by outcome", table("replies")],
+  ].filter((of) => of && of[0])), remark("An agent loses an episode by a reply that is malformed or truncated, or else by the first reply that no solved episode of the task goes on from."));
 }
 
 /**
@@ -72,20 +65,17 @@ export function weak(team, lost, seats, r) {
   });
   /** @type {[import("./dom.js").Child, string][]} */
   const columns = [
-    [word("lost"), "of the unsolved episodes, at its reply"], [word("malformed"), "reply of it in unsolved episodes"], ["reward", "a turn, if solved"], ["reward", "if not solved"],
-    [word("parts"), "reward but score, if solved"], ["parts", "if not solved"], ["tokens", "of all sampled"]];
-  if (times) columns.push(["busy", "of the rollout, a request open"], ["alone", "only its requests open"], ["waited", "of its time, for the engine"]);
-  return h("section", {}, h("h2", {}, "Bottlenecks: where it fails, who is rewarded, who is waited for"), sheet(
-    table([word("seat"), ...columns.map(([name, about]) => h("th", { class: "n" }, name, h("small", {}, about)))], rows)),
+    [word("lost"), "of the unsolved episodes, by its reply"], [word("malformed"), "of the unsolved episodes, a reply"], ["reward", "a turn, if solved"], ["reward", "a turn, if not"],
+    [word("parts"), "of the reward, if solved"], ["parts", "if not"], ["tokens", "of all sampled"]];
+  if (times) columns.push(["busy", "of the rollout, with a request"], ["alone", "no other agent has one"], ["waited", "of its time, for the engine"]);
+  return h("section", { id: "bottlenecks" }, h("h2", {}, "Bottlenecks: agents that fail, are rewarded, are waited for"), sheet(
+    table([word("agent"), ...columns.map(([name, about]) => h("th", { class: "n" }, name, h("small", {}, about)))], rows)),
   remark(`Steps ${late.steps.join(" to ")}`, early && `, in parentheses steps ${early.steps.join(" to ")}`,
     ". Bold: the bottleneck."));
 }
 
-/** Share of the replies of a seat that its listed lines must have: a seat whose replies are all unlike decides nothing by them. */
+/** Share of the replies of a seat that its listed lines must have: an agent whose replies all differ decides nothing by them. */
 const FEW = 0.7;
-/** Share of a line above which a seat says the same whatever the outcome. */
-const SAME = 0.9;
-
 /**
  * What the seats with few replies say, by the outcome of the episode.
  * @param {any} found
@@ -103,19 +93,10 @@ export function said(found, seats, r) {
   if (few.length === 0) return null;
   const cell = (/** @type {any} */ of, /** @type {any} */ line, /** @type {string} */ outcome) =>
     num(percent(part(line.late, of.late, outcome)), early && muted(` (${percent(part(line.early, of.early, outcome))})`));
-  const says = few.flatMap((seat) => {
-    const of = found.seats[seat];
-    const [first] = of.lines;
-    const [yes, no] = ["solved", "unsolved"].map((outcome) => part(first.late, of.late, outcome));
-    const before = ["unsolved", "solved"].map((outcome) => part(first.early, of.early, outcome));
-    if (yes === null || no === null || Math.min(yes, no) < SAME) return [];
-    return [h("li", {}, `${seat} replies `, foreign(first.text), ` in ${percent(no)} of its turns where the task is not solved, and in ${percent(yes)} where it is`,
-      early && ` (steps ${early.join(" to ")}: ${before.map((share) => percent(share)).join(" and ")})`, ": its reply does not tell right from wrong.")];
-  });
   const rows = few.flatMap((seat) => found.seats[seat].lines.map((/** @type {any} */ line, /** @type {number} */ i) => h("tr", { "data-said": seat },
     td(i === 0 && a(to(`r/${r}/episodes`, { stage: "train", step: late.join(".."), seat, solved: 0 }), seat)), td(line.text === "" ? muted("nothing") : foreign(line.text)),
     cell(found.seats[seat], line, "solved"), cell(found.seats[seat], line, "unsolved"))));
-  return h("section", {}, h("h2", {}, "What they reply"), sheet(says.length > 0 && h("ul", { class: "reasons" }, says),
-    table([word("seat"), "last line of the reply", "if solved", "if not"], rows, 2)),
-  remark(`Shares of the turns in steps ${late.join(" to ")}`, early && `, in parentheses ${early.join(" to ")}`, `. ${found.unreadable > 0 ? `${plural(found.unreadable, "episode")} cannot be read. ` : ""}Seats whose replies are mostly unlike are not listed.`));
+  return h("section", { id: "replies" }, h("h2", {}, "What they reply"), sheet(
+    table([word("agent"), "last line of the reply", "if solved", "if not"], rows, 2)),
+  remark(`Shares of the turns in steps ${late.join(" to ")}`, early && `, in parentheses ${early.join(" to ")}`, `. ${found.unreadable > 0 ? `${plural(found.unreadable, "episode")} cannot be read. ` : ""}Agents whose replies mostly differ are not listed.`));
 }

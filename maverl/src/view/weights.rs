@@ -1,0 +1,114 @@
+//! Weights of groups in the update.
+//!
+//! Equal replies of an agent to equal prompts have the same gradient, so that their advantages add up: A in one episode and
+//! −A in another cancel. The weight of a group is the sum over its distinct replies of `|sum of their advantages|`, before
+//! clipping. It is at most the sum of absolute advantages, and equals it if no reply occurs twice.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
+
+use super::parting::{Said, read_turns};
+use super::run::Run;
+use crate::run_dir::{SampleRecord, StepSamples, TRAIN, Texts};
+
+/// Length of a file, and the time at which it was written.
+type Stamp = Option<(u64, SystemTime)>;
+
+/// Weights of the groups of each step by their id, computed once for the files of a step.
+#[derive(Default)]
+pub(super) struct Weights(Mutex<BTreeMap<u64, ([Stamp; 2], Vec<f64>)>>);
+
+impl Weights {
+    /// Returns the weights of the groups of a step by their id; `None` if a reply cannot be read.
+    pub(super) fn of(&self, run: &Run, step: u64, all: &StepSamples) -> Option<Vec<f64>> {
+        let stamps = [stamp(&run.samples(step)), stamp(&run.episodes(TRAIN, step)?)];
+        let known = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, weights)) = known().get(&step).filter(|(of, _)| *of == stamps) {
+            return Some(weights.clone());
+        }
+        let weights = read(run, step, all)?;
+        known().insert(step, (stamps, weights.clone()));
+        Some(weights)
+    }
+}
+
+fn stamp(file: &Path) -> Stamp {
+    let found = file.metadata().ok()?;
+    Some((found.len(), found.modified().ok()?))
+}
+
+/// Returns the advantage of a sample in the loss.
+pub(super) fn advantage(sample: &SampleRecord) -> f64 {
+    sample.advantage * sample.factor.unwrap_or(1.0)
+}
+
+/// Sums of the advantages of equal replies.
+#[derive(Debug, Default)]
+pub(super) struct Replies(BTreeMap<Said, (usize, f64)>);
+
+impl Replies {
+    pub(super) fn add(&mut self, reply: Said, advantage: f64) {
+        let (n, sum) = self.0.entry(reply).or_default();
+        (*n, *sum) = (*n + 1, *sum + advantage);
+    }
+
+    /// Returns the number of replies that are equal to a reply, itself included.
+    pub(super) fn equal(&self, reply: &Said) -> usize {
+        self.0.get(reply).map_or(0, |(n, _)| *n)
+    }
+
+    pub(super) fn weight(&self) -> f64 {
+        self.0.values().map(|(_, sum)| sum.abs()).sum()
+    }
+}
+
+/// Computes the weights of the groups of a step from its replies.
+fn read(run: &Run, step: u64, all: &StepSamples) -> Option<Vec<f64>> {
+    let only = u32::try_from(step).ok()?;
+    let played = run.now().index.played(TRAIN, [only; 2]);
+    let in_group = all.samples.iter().filter_map(|sample| Some((sample, sample.group?)));
+    let mut samples: BTreeMap<(usize, usize), (usize, f64)> = in_group
+        .map(|(sample, group)| ((sample.episode, sample.turn), (group, advantage(sample))))
+        .collect();
+    let has_sample = |n: usize| samples.range((n, 0)..=(n, usize::MAX)).next().is_some();
+    let numbered = played.iter().map(|one| (one.place.n as usize, one));
+    let episodes: Vec<_> = numbered.filter(|(n, _)| has_sample(*n)).collect();
+    let mut groups: Vec<Replies> = Vec::new();
+    groups.resize_with(all.groups.len(), Replies::default);
+    read_turns(run, &episodes, |n, texts| {
+        if let Texts::Turn { turn, seat, prompt, reply, .. } = texts
+            && let Some((group, advantage)) = samples.remove(&(n, turn))
+            && let Some(replies) = groups.get_mut(group)
+        {
+            replies.add(Said::new(seat.to_string(), &prompt, &reply), advantage);
+        }
+    });
+    samples.is_empty().then(|| groups.iter().map(Replies::weight).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advantages_of_equal_replies_cancel_and_those_of_others_do_not() {
+        let mut replies = Replies::default();
+        let reply = |seat: &str, prompt: &str, text: &str| {
+            Said::new(seat.to_owned(), &[prompt.to_owned()], text)
+        };
+        for (said, advantage) in [
+            (reply("t/a", "who?", "Peru"), 1.5),
+            (reply("t/a", "who?", "Peru"), -1.5),
+            (reply("t/a", "who?", "Lima"), 0.5),
+            (reply("t/a", "where?", "Lima"), -0.25),
+            (reply("t/b", "who?", "Lima"), -0.5),
+        ] {
+            replies.add(said, advantage);
+        }
+        assert_eq!(replies.weight(), 0.5 + 0.25 + 0.5);
+        assert_eq!(replies.equal(&reply("t/a", "who?", "Peru")), 2);
+        assert_eq!(replies.equal(&reply("t/a", "who?", "Rome")), 0);
+    }
+}
