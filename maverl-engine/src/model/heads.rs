@@ -160,23 +160,6 @@ impl ValueHead {
         values
     }
 
-    /// Computes the score of each row, `[R]`, from its last token. Row `r` is the tokens `offsets[r]..offsets[r + 1]`.
-    ///
-    /// # Errors
-    ///
-    /// If a row is empty.
-    pub fn scores(&self, hidden: &[f32], offsets: &[usize]) -> Result<Vec<f32>, ModelError> {
-        if offsets.windows(2).any(|row| row[0] >= row[1]) {
-            return Err(ModelError::new(
-                ModelErrorKind::Argument,
-                "a row without tokens has no score",
-            ));
-        }
-        let width = self.parts().0.len();
-        let last = offsets.iter().skip(1).flat_map(|&end| &hidden[(end - 1) * width..end * width]);
-        Ok(self.values(&last.copied().collect::<Vec<f32>>()))
-    }
-
     /// Computes the gradient `[N, D]` of the hidden states from that of the values `[N]`. Adds the head's own
     /// gradients, in the order of [`ValueHead::vars`].
     ///

@@ -16,11 +16,11 @@
 //! logit = 1/n Σ (weight log p(y_t | x, y_<t) + bias)                         y: the n tokens of the reply, with its end
 //! ```
 
+mod packed;
 mod settings;
 
 use std::path::Path;
 
-use maverl_kernels::attention::Packing;
 use serde_json::{Value, json};
 
 use crate::message::Message;
@@ -30,6 +30,7 @@ use crate::model::{
     Context, HeadKind, Model, ModelError, ModelErrorKind, ModelFiles, ModelSource, Pool,
     SaveOptions, Shards, Tokenizer, TokenizerError, ValueHead, companion,
 };
+use packed::Packed;
 use settings::{FILE, Likelihood, Place};
 pub use settings::{RewardHead, reply_odds};
 
@@ -213,7 +214,8 @@ impl RewardModel {
     }
 
     /// Computes the logit of each row from the last tokens that are scored, whose number is beside the ids. Rows are packed up to
-    /// `tokens` tokens at a time; a logit does not depend on the other rows, to the bit (K-1).
+    /// `tokens` tokens at a time, and what rows of a pack begin with, such as one prompt, is computed once. A logit does not depend
+    /// on the other rows, to the bit (K-1).
     ///
     /// # Errors
     ///
@@ -242,10 +244,12 @@ impl RewardModel {
 
     /// Computes the logits of rows from their last hidden states.
     fn scored(&self, rows: &[(Vec<u32>, usize)], pool: &mut Pool) -> Result<Vec<f32>, ModelError> {
-        let (hidden, offsets) = self.hidden(rows.iter().map(|(ids, _)| ids.as_slice()), pool)?;
-        let scores = self.head.scores(&hidden, &offsets)?;
-        pool.give([hidden]);
-        Ok(scores)
+        if rows.iter().any(|(ids, _)| ids.is_empty()) {
+            let message = "a row without tokens has no score";
+            return Err(ModelError::new(ModelErrorKind::Argument, message));
+        }
+        let rows: Vec<(&[u32], usize)> = rows.iter().map(|(ids, _)| (ids.as_slice(), 1)).collect();
+        Ok(self.head.values(&self.hidden(&rows, pool)?))
     }
 
     /// Computes the logits of rows from the log-probs of their last tokens.
@@ -254,15 +258,11 @@ impl RewardModel {
             let message = "a row without a reply, or without a token before it, has no score";
             return Err(ModelError::new(ModelErrorKind::Argument, message));
         }
-        let before = rows.iter().map(|(ids, _)| &ids[..ids.len() - 1]);
-        let (hidden, offsets) = self.hidden(before, pool)?;
-        let width = self.model.config.hidden_size;
-        let (mut picked, mut targets) = (Vec::new(), Vec::new());
-        for ((ids, places), end) in rows.iter().zip(&offsets[1..]) {
-            picked.extend_from_slice(&hidden[(end - places) * width..end * width]);
-            targets.extend_from_slice(&ids[ids.len() - places..]);
-        }
-        pool.give([hidden]);
+        let before: Vec<(&[u32], usize)> =
+            rows.iter().map(|(ids, places)| (&ids[..ids.len() - 1], *places)).collect();
+        let picked = self.hidden(&before, pool)?;
+        let targets = rows.iter().flat_map(|(ids, places)| &ids[ids.len() - places..]);
+        let targets: Vec<u32> = targets.copied().collect();
         let ones = vec![1.0; targets.len()];
         let values = self.head.values(&self.model.decoder.logprobs(&picked, &targets, &ones)?.0);
         let mut values = values.as_slice();
@@ -274,20 +274,18 @@ impl RewardModel {
         Ok(rows.iter().map(mean).collect())
     }
 
-    /// Computes the hidden states of packed rows. Returns the bounds of the rows too.
-    fn hidden<'r>(
-        &self,
-        rows: impl Iterator<Item = &'r [u32]>,
-        pool: &mut Pool,
-    ) -> Result<(Vec<f32>, Vec<usize>), ModelError> {
-        let (mut ids, mut positions, mut offsets) = (Vec::new(), Vec::new(), vec![0]);
-        for row in rows {
-            ids.extend_from_slice(row);
-            positions.extend(0..row.len() as u32);
-            offsets.push(ids.len());
+    /// Computes the hidden states of the last tokens of each row, whose number is beside the ids. Rows are computed in one pass, and
+    /// what several begin with once.
+    fn hidden(&self, rows: &[(&[u32], usize)], pool: &mut Pool) -> Result<Vec<f32>, ModelError> {
+        let packed = Packed::of(rows);
+        let context = Context::Packed(packed.packing());
+        let hidden = self.model.decoder.forward(&packed.ids, &packed.positions, context, pool)?;
+        let (width, mut picked) = (self.model.config.hidden_size, Vec::new());
+        for ((_, places), end) in rows.iter().zip(packed.ends) {
+            picked.extend_from_slice(&hidden[(end - places) * width..end * width]);
         }
-        let context = Context::Packed(Packing::of(&offsets));
-        Ok((self.model.decoder.forward(&ids, &positions, context, pool)?, offsets))
+        pool.give([hidden]);
+        Ok(picked)
     }
 }
 
@@ -312,6 +310,8 @@ fn classifier(config: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+
+    use maverl_kernels::attention::Packing;
 
     use super::*;
     use crate::message::Role;
@@ -401,8 +401,11 @@ mod tests {
         assert_eq!(read.logits(&rows, 4096).unwrap(), logits);
         assert_eq!(read.settings, model.settings);
         assert!(logits[0] != logits[1]);
-        // Alone and in other batches (K-1).
+        // Alone and in other batches (K-1), also if rows begin alike, or are equal.
         assert_eq!(read.logits(&rows, 1).unwrap(), logits);
+        let twice = [rows.clone(), rows.clone()].concat();
+        assert_eq!(read.logits(&twice, 4096).unwrap(), [logits.clone(), logits.clone()].concat());
+        assert!(read.logits(&[(Vec::new(), 1)], 4096).is_err());
         let config = std::fs::read_to_string(dir.path().join("config.json")).unwrap();
         assert!(config.contains("ForSequenceClassification\""), "{config}");
     }

@@ -64,16 +64,13 @@ fn gradients_agree_with_central_differences() {
 }
 
 #[test]
-fn a_row_is_scored_at_its_last_token_and_alone_as_in_a_batch() {
+fn a_token_has_the_value_alone_that_it_has_in_a_batch() {
     let head = head(HeadKind::Reward, 12);
     let hidden = random(3, 20 * 12);
     let values = head.values(&hidden);
-    let scores = head.scores(&hidden, &[0, 7, 8, 20]).unwrap();
-    assert_eq!(scores, [values[6], values[7], values[19]]);
     for (value, hidden) in values.iter().zip(hidden.chunks_exact(12)) {
         assert_eq!(head.values(hidden), [*value]);
     }
-    assert!(head.scores(&hidden, &[0, 7, 7]).is_err());
 }
 
 #[test]
