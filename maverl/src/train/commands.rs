@@ -310,7 +310,7 @@ mod tests {
     #[test]
     fn a_run_goes_on_with_the_program_as_the_user_called_it() {
         let home = tempfile::tempdir().unwrap();
-        let team = of_team(home.path(), ", features = [\"full\", \"cuda\"]");
+        let team = of_team(home.path(), ", features = [\"full\", \"cuda\", \"grammar\", \"mpi\"]");
         let dir = Path::new("runs/a b");
         assert_eq!(team.name(), "my_team");
         assert_eq!(team.resume(dir), "target/release/my_team train --resume 'runs/a b'");
@@ -334,8 +334,10 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let team = of_team(home.path(), ", features = [\"full\"]");
         let call = team.with_view().unwrap();
-        let cuda = if cfg!(feature = "cuda") { "maverl/cuda," } else { "" };
-        assert_eq!(call, format!("cargo run --release --features {cuda}maverl/view --"));
+        let features = built_features();
+        let apart = features.iter().filter(|feature| APART.contains(feature));
+        let apart: String = apart.map(|feature| format!("maverl/{feature},")).collect();
+        assert_eq!(call, format!("cargo run --release --features {apart}maverl/view --"));
         let alone = Start { here: home.path().to_path_buf(), ..team };
         assert_eq!(alone.with_view(), None);
         let checkout = home.path().join("maverl");
