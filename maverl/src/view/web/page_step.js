@@ -101,7 +101,7 @@ function seats(found, r) {
     const of = (/** @type {string} */ name, /** @type {(value: any) => string} */ text) =>
       num(text(share(both(sums, name), both(sums, "turns"))), muted(` (${text(share(both(old, name), both(old, "turns")))})`));
     return h("tr", { "data-seat": seat }, td(say(seat)), of("reward", fixed), of("malformed", percent), of("truncated", percent), of("tokens", short),
-      td(a(to(`r/${r}/episodes`, { stage: "train", step: found.step, seat, sort: "reward" }), "worst")));
+      num(a(to(`r/${r}/episodes`, { stage: "train", step: found.step, seat, sort: "reward" }), "worst")));
   });
   return sheet(h("h3", {}, "Agents"), table([word("agent"), "reward", word("malformed"), "truncated", "reply tokens", ""], rows), found.earlier && remark(`In parentheses: step ${found.earlier[1]}.`));
 }
