@@ -32,10 +32,6 @@ fn every_example_plays_and_learns() {
         if name.starts_with("program") && crate::programs::without_python(&name) {
             continue;
         }
-        if name == "program_verifiers" {
-            eprintln!("{name}: skipped, a test of `serve` trains it where the package is");
-            continue;
-        }
         lab.run(&["train", &config, "--quick", "--out", &name]).succeeded();
         let run = maverl_tests::lab::Run(lab.path(&name));
         assert_eq!(run.json("summary.json")["complete"], true, "{name}");
