@@ -102,7 +102,7 @@ fn programs_of_frameworks_continue_their_conversations_with_what_was_sampled() {
 fn an_environment_of_verifiers_gives_the_rewards_of_a_run() {
     let Some(python) = python("verifiers", "verifiers") else { return };
     let lab = lab();
-    let config = example("../program_verifiers.toml");
+    let config = example("verifiers.toml");
     let table: toml::Table = std::fs::read_to_string(&config).unwrap().parse().unwrap();
     let mut command = table["orchestra"]["command"].as_array().unwrap().clone();
     command[0] = python.into();
