@@ -72,6 +72,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "check",
         &[
+            "client",
             "config",
             "data",
             "model",
