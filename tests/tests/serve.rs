@@ -126,11 +126,12 @@ fn requests_of_the_page(to_a_team: bool) -> Vec<Value> {
 /// Returns a Python that has a module: that of the variable, or one that `just clients` made. Without one, says that the test is
 /// skipped, and names the list of packages.
 fn python(module: &str, list: &str) -> Option<String> {
-    let made = ["python/.venv/bin/python", "python/.venv-verifiers/bin/python"]
-        .map(|path| Path::new(env!("CARGO_MANIFEST_DIR")).join(path))
-        .into_iter()
-        .filter(|path| path.is_file())
-        .map(|path| path.display().to_string());
+    let made = match list {
+        "verifiers" => "python/.venv-verifiers/bin/python",
+        _ => "python/.venv/bin/python",
+    };
+    let made = Path::new(env!("CARGO_MANIFEST_DIR")).join(made);
+    let made = made.is_file().then(|| made.display().to_string());
     let mut pythons = std::env::var(PYTHON).ok().into_iter().chain(made);
     let has = |python: &String| {
         let program =

@@ -16,9 +16,12 @@ use crate::run_dir::{SampleRecord, StepSamples, TRAIN, Texts};
 /// Length of a file, and the time at which it was written.
 type Stamp = Option<(u64, SystemTime)>;
 
+/// Weights of the groups of a step, and the files that they were computed from.
+type OfStep = ([Stamp; 2], Vec<f64>);
+
 /// Weights of the groups of each step by their id, computed once for the files of a step.
 #[derive(Default)]
-pub(super) struct Weights(Mutex<BTreeMap<u64, ([Stamp; 2], Vec<f64>)>>);
+pub(super) struct Weights(Mutex<BTreeMap<u64, OfStep>>);
 
 impl Weights {
     /// Returns the weights of the groups of a step by their id; `None` if a reply cannot be read.
