@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use futures::future::{BoxFuture, join_all, ready, try_join_all};
 use serde_json::{Map, Value, json};
 
-use super::measure::percentile;
+use super::measure::paced;
 use super::report::Figure;
 use super::{BenchArgs, Failure};
 use crate::agent::AskError;
@@ -36,22 +36,11 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// time, so they are those of the gateway. Programs and gateway share the machine.
 pub(super) async fn gateway(args: &BenchArgs) -> Result<Vec<Figure>, Failure> {
     let programs = Programs::start()?;
-    let (mut half, mut most, mut rates) = (Vec::new(), Vec::new(), Vec::new());
-    for repeat in 0..=args.repeats.get() {
-        let alone = programs.play(1).await?;
-        let begin = Instant::now();
-        let all = programs.play(PROGRAMS).await?;
-        let seconds = begin.elapsed().as_secs_f64();
-        if repeat > 0 {
-            half.push(percentile(&alone, 50));
-            most.push(percentile(&alone, 99));
-            rates.push(all.len() as f64 / seconds);
-        }
-    }
+    let pace = paced(args.repeats, PROGRAMS, async |clients| programs.play(clients).await).await?;
     Ok(vec![
-        Figure::new("a call beside the model, p50", "ms", half),
-        Figure::new("a call beside the model, p99", "ms", most),
-        Figure::new(format!("{PROGRAMS} programs"), "calls/s", rates),
+        Figure::new("a call beside the model, p50", "ms", pace.p50),
+        Figure::new("a call beside the model, p99", "ms", pace.p99),
+        Figure::new(format!("{PROGRAMS} programs"), "calls/s", pace.rates),
     ])
 }
 

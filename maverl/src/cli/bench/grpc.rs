@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use futures::future::try_join_all;
 use serde_json::{Map, json};
 
-use super::measure::percentile;
+use super::measure::paced;
 use super::report::Figure;
 use super::server::Server;
 use super::{BenchArgs, Failure};
@@ -33,22 +33,11 @@ const SEEN: &str =
 /// time, so they are those of client and server, which share the machine.
 pub(super) async fn grpc(args: &BenchArgs) -> Result<Vec<Figure>, Failure> {
     let sessions = Sessions::start().await?;
-    let (mut half, mut most, mut rates) = (Vec::new(), Vec::new(), Vec::new());
-    for repeat in 0..=args.repeats.get() {
-        let alone = sessions.play(1).await?;
-        let begin = Instant::now();
-        let all = sessions.play(SESSIONS).await?;
-        let seconds = begin.elapsed().as_secs_f64();
-        if repeat > 0 {
-            half.push(percentile(&alone, 50));
-            most.push(percentile(&alone, 99));
-            rates.push(all.len() as f64 / seconds);
-        }
-    }
+    let pace = paced(args.repeats, SESSIONS, async |clients| sessions.play(clients).await).await?;
     Ok(vec![
-        Figure::new("a step, p50", "ms", half),
-        Figure::new("a step, p99", "ms", most),
-        Figure::new(format!("{SESSIONS} sessions"), "steps/s", rates),
+        Figure::new("a step, p50", "ms", pace.p50),
+        Figure::new("a step, p99", "ms", pace.p99),
+        Figure::new(format!("{SESSIONS} sessions"), "steps/s", pace.rates),
     ])
 }
 

@@ -23,6 +23,41 @@ pub(super) async fn timed<T>(
     Ok(seconds)
 }
 
+/// Latencies of one client, and the rate of many.
+#[cfg(feature = "serve")]
+#[derive(Default)]
+pub(super) struct Pace {
+    /// Half of the calls of one client take at most so many milliseconds, in each repeat.
+    pub(super) p50: Vec<f64>,
+    /// 99 % of them take at most so many milliseconds.
+    pub(super) p99: Vec<f64>,
+    /// Calls per second of many clients at once.
+    pub(super) rates: Vec<f64>,
+}
+
+/// Measures one client, and `many` at once, in each repeat after the first, which is not counted. `play` plays so many clients at
+/// once, and returns the milliseconds of all their calls, ascending.
+#[cfg(feature = "serve")]
+pub(super) async fn paced(
+    repeats: NonZeroUsize,
+    many: usize,
+    play: impl AsyncFn(usize) -> Result<Vec<f64>, Failure>,
+) -> Result<Pace, Failure> {
+    let mut pace = Pace::default();
+    for repeat in 0..=repeats.get() {
+        let alone = play(1).await?;
+        let begin = Instant::now();
+        let all = play(many).await?;
+        let seconds = begin.elapsed().as_secs_f64();
+        if repeat > 0 {
+            pace.p50.push(percentile(&alone, 50));
+            pace.p99.push(percentile(&alone, 99));
+            pace.rates.push(all.len() as f64 / seconds);
+        }
+    }
+    Ok(pace)
+}
+
 /// Returns the median, the mean of the two middle values for an even number; 0 for none.
 pub(super) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
