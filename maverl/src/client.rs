@@ -196,7 +196,7 @@ impl Failure {
     }
 }
 
-/// What messages say of an address that begins with https:// if this program cannot ask it.
+/// Reason that messages give for an address that begins with https:// if this program cannot ask it.
 const NO_HTTPS: &str = concat!("begins with https://; ", lacks_feature!("https"));
 
 /// Returns the reason why this program cannot ask an address, to follow its name: it begins with https://, and the feature

@@ -1,5 +1,5 @@
-//! Whether an agent gets its reward parts without solving tasks: what they give by the outcome of the episode, beside what
-//! the agent replies by the outcome. A verifier that replies the same whatever the outcome is paid without verifying.
+//! Agents that get reward parts without solving tasks: the means of the parts by the outcome of the episode, beside the
+//! replies of the agent by the outcome. A verifier that replies the same whatever the outcome is paid without verifying.
 
 use std::collections::BTreeMap;
 
