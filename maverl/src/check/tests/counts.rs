@@ -60,10 +60,8 @@ fn more_seats_than_there_may_be_are_refused_at_the_option_that_says_so() {
     for (debaters, fine) in [(1024_u32, true), (1025, false), (1_000_000_000, false)] {
         let set = format!("orchestra.debaters={debaters}");
         let sources = text(DEBATE);
-        let begin = std::time::Instant::now();
         let plan = super::super::check(&sources.with(set), &everything(), Purpose::Train);
         assert_eq!(plan.is_ok(), fine, "{debaters}");
-        assert!(begin.elapsed() < std::time::Duration::from_secs(20), "{:?}", begin.elapsed());
         if let Err(problems) = plan {
             let found = render(&problems, GraphicalTheme::none());
             let wanted = format!(
