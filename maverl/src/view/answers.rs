@@ -64,8 +64,6 @@ pub(super) struct Answers<'e> {
     episodes: &'e [Spoken],
     /// Name of the part of a reply that is its answer; `None` if no part always is.
     part: Option<&'e str>,
-    /// Seats whose replies are answers; `None` if each that has the part is.
-    seats: Option<BTreeSet<&'e str>>,
     /// Outcome of each answer of a task; `None` if episodes with it have different ones.
     outcomes: BTreeMap<(u32, u64), Option<bool>>,
 }
@@ -84,22 +82,19 @@ impl<'e> Answers<'e> {
             turns().flat_map(|turn| turn.parts.keys().map(String::as_str)).collect();
         // The whole reply is the last choice.
         let part = names.into_iter().rev().find(|name| is_answer(episodes, name));
-        let last = |one: &'e Spoken| Some(one.turns.last()?.seat.as_str());
-        let seats = (part == Some(WHOLE)).then(|| episodes.iter().filter_map(last).collect());
-        Self { episodes, part, seats, outcomes }
+        Self { episodes, part, outcomes }
     }
 
     /// Returns the answers of an episode, in the order of its turns.
     fn given(&self, one: &Spoken) -> Vec<Given> {
         let Some(part) = self.part else { return Vec::new() };
-        let gives = |seat: &str| self.seats.as_ref().is_none_or(|seats| seats.contains(seat));
-        let turns = one.turns.iter().enumerate().filter(|(_, turn)| gives(&turn.seat));
         let given = |(turn, spoke): (usize, &Spoke)| {
-            let answer = *spoke.parts.get(part)?;
-            let right = self.outcomes.get(&(one.task, answer)).copied().flatten();
-            Some(Given { turn, right })
+            let outcome = self.outcomes.get(&(one.task, *spoke.parts.get(part)?)).copied();
+            // A whole reply may be anything else, too.
+            let is_answer = part != WHOLE || outcome.is_some();
+            is_answer.then_some(Given { turn, right: outcome.flatten() })
         };
-        turns.filter_map(given).collect()
+        one.turns.iter().enumerate().filter_map(given).collect()
     }
 
     /// Returns for each turn of an episode if the answer before it is right; `None` for turns without one, for those that
@@ -121,9 +116,11 @@ impl<'e> Answers<'e> {
                 one.answer.is_some() && seats.len() < one.turns.len()
             };
             let text = "Answers: whether an earlier one was right cannot be told, as no part of the replies is always the answer.";
-            return match self.episodes.iter().any(again) {
-                true => object!({ "text": text, "undone": object!({}) }),
-                false => Value::Null,
+            let was_replaced = self.episodes.iter().any(again);
+            return if was_replaced {
+                object!({ "text": text, "undone": object!({}) })
+            } else {
+                Value::Null
             };
         }
         let mut all = Replaced::default();
@@ -284,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_reply_is_an_answer_only_of_seats_that_reply_last() {
+    fn a_whole_reply_is_an_answer_only_if_an_episode_of_the_task_ended_with_it() {
         let whole = |answer: &str, solved| {
             spoken(1, answer, solved, &[("a/x", "7"), ("a/y", "fine"), ("a/x", answer)])
         };

@@ -96,18 +96,17 @@ pub(super) fn told(run: &Run) -> Value {
             object!({ "step": Value::Null, "text": text })
         };
     };
-    let text = match beyond_chance {
-        true => {
-            let found = explained(run, step, before).map(|(change, _)| change);
-            let cause = found.and_then(|change| change.cause).unwrap_or_default();
-            format!(
-                "Reward: its largest fall is in step {step}. The score fell from {old:.3} to {new:.3}: {cause}."
-            )
-        }
-        false => format!(
+    let text = if beyond_chance {
+        let change = explained(run, step, before).map(|(change, _)| change);
+        let cause = change.and_then(|change| change.cause).unwrap_or_default();
+        format!(
+            "Reward: its largest fall is in step {step}. The score fell from {old:.3} to {new:.3}: {cause}."
+        )
+    } else {
+        format!(
             "Reward: no fall is beyond chance. The largest is in step {step}, from {old:.3} to {new:.3}: other tasks of the \
              same kinds are reason enough."
-        ),
+        )
     };
     object!({ "step": step, "text": text })
 }

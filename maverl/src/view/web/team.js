@@ -74,7 +74,7 @@ export function weak(team, { lost, replaced }, seats, r) {
     [word("parts"), "of the reward, if solved"], ["parts", "if not"], ["tokens", "of all sampled"]];
   if (times) columns.push(["busy", "of the rollout, with a request"], ["alone", "no other agent has one"], ["waited", "of its time, for the engine"]);
   return h("section", { id: "bottlenecks" }, h("h2", {}, "Bottlenecks: agents that fail, are rewarded, are waited for"), sheet(
-    table([word("agent"), ...columns.map(([name, about]) => h("th", { class: "n" }, name, h("small", {}, about)))], [...rows, ...(lost?.others ?? []).map((/** @type {any} */ [name, n]) => h("tr", {}, td(name), cell(losing(n))))])),
+    table([word("agent"), ...columns.map(([name, about]) => h("th", { class: "n" }, name, h("small", {}, about)))], [...rows, ...(lost?.others ?? []).map((/** @type {any} */ [name, n]) => h("tr", {}, td(name), cell(losing(n)), h("td", { colspan: columns.length - 1 })))])),
   remark(`Steps ${late.steps.join(" to ")}`, early && `, in parentheses steps ${early.steps.join(" to ")}`,
     ". Bold: the bottleneck, if one stands out."));
 }
