@@ -160,7 +160,18 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // Pages about runs.
     (
         "view",
-        &["config", "eval", "model", "run_dir", "serve", "table", "task", "train", "trajectory"],
+        &[
+            "agent",
+            "config",
+            "eval",
+            "model",
+            "run_dir",
+            "serve",
+            "table",
+            "task",
+            "train",
+            "trajectory",
+        ],
     ),
 ];
 

@@ -1,7 +1,5 @@
 //! Paths of the interface: from a path and a query to JSON.
 
-use std::sync::Arc;
-
 use serde_json::Value;
 
 use super::http::{Body, Query, Request, Response};
@@ -21,45 +19,45 @@ pub(super) type Answer = Result<Response, Response>;
 pub(super) fn answer(viewer: &Viewer, request: &Request<'_>, path: &str) -> Answer {
     let query = request.query()?;
     let parts: Vec<&str> = path.split('/').collect();
-    let run = |number: &str| {
+    let run = |name: &str| {
         let unknown = || Response::refusal(404, "there is no such run");
-        viewer.run(number).ok_or_else(unknown)
+        viewer.run(name).ok_or_else(unknown)
     };
     match parts[..] {
         ["runs"] => Ok(runs(viewer)),
         ["events"] => Ok(events::answer(viewer, request.last_event())),
         ["compare"] => compare::answer(viewer, &query),
-        ["runs", r] => run(r).map(|(r, run)| overview(r, &run)),
-        ["runs", r, "config"] => config(&run(r)?.1),
-        ["runs", r, "series"] => series(&run(r)?.1, &query),
-        ["runs", r, "episodes"] => episodes(&run(r)?.1, &query),
-        ["runs", r, "search"] => search::answer(&run(r)?.1, &query),
+        ["runs", r] => run(r).map(|run| overview(&run)),
+        ["runs", r, "config"] => config(run(r)?.as_ref()),
+        ["runs", r, "series"] => series(run(r)?.as_ref(), &query),
+        ["runs", r, "episodes"] => episodes(run(r)?.as_ref(), &query),
+        ["runs", r, "search"] => search::answer(&run(r)?, &query),
         ["runs", r, "episodes", stage, step, n] => {
-            let (run, step, n) = (run(r)?.1, number(step)?, number(n)?);
+            let (run, step, n) = (run(r)?, number(step)?, number(n)?);
             let (at, row, episode) = stored(&run, stage, step, n)?;
             episode::answer(&run, at, &row, &episode)
         }
         ["runs", r, "episodes", stage, step, n, "turns", turn] => {
-            let (run, step, n) = (run(r)?.1, number(step)?, number(n)?);
+            let (run, step, n) = (run(r)?, number(step)?, number(n)?);
             let (.., episode) = stored(&run, stage, step, n)?;
             episode::turn_answer(&episode, number(turn)? as usize)
         }
         ["runs", r, "episodes", stage, step, n, "turns", turn, "tokens"] => {
-            let (run, step, n) = (run(r)?.1, number(step)?, number(n)?);
+            let (run, step, n) = (run(r)?, number(step)?, number(n)?);
             let (_, row, episode) = stored(&run, stage, step, n)?;
             let whole = query.text("prompt") == Some("whole");
             tokens::answer(&run, &row, &episode, number(turn)? as usize, whole)
         }
-        ["runs", r, "spans"] => spans::answer(&run(r)?.1, &query),
-        ["runs", r, "clock", step] => spans::clock(&run(r)?.1, number(step)?),
-        ["runs", r, "trace", step] => spans::trace(&run(r)?.1, number(step)?),
-        ["runs", r, "team"] => team::answer(&run(r)?.1),
-        ["runs", r, "replies"] => replies::answer(&run(r)?.1),
-        ["runs", r, "steps", step] => team::step(&run(r)?.1, number(step)?),
-        ["runs", r, "groups"] => group::largest(&run(r)?.1),
-        ["runs", r, "groups", step] => group::list(&run(r)?.1, number(step)?),
+        ["runs", r, "spans"] => spans::answer(run(r)?.as_ref(), &query),
+        ["runs", r, "clock", step] => spans::clock(run(r)?.as_ref(), number(step)?),
+        ["runs", r, "trace", step] => spans::trace(run(r)?.as_ref(), number(step)?),
+        ["runs", r, "team"] => team::answer(run(r)?.as_ref()),
+        ["runs", r, "replies"] => replies::answer(run(r)?.as_ref()),
+        ["runs", r, "steps", step] => team::step(run(r)?.as_ref(), number(step)?),
+        ["runs", r, "groups"] => group::largest(run(r)?.as_ref()),
+        ["runs", r, "groups", step] => group::list(run(r)?.as_ref(), number(step)?),
         ["runs", r, "groups", step, id] => {
-            group::answer(&run(r)?.1, number(step)?, number(id)? as usize)
+            group::answer(run(r)?.as_ref(), number(step)?, number(id)? as usize)
         }
         _ => Err(Response::refusal(404, "there is no such path")),
     }
@@ -74,20 +72,19 @@ fn number(text: &str) -> Result<u64, Response> {
 /// Lists the runs.
 fn runs(viewer: &Viewer) -> Response {
     let runs = viewer.runs();
-    let line = |(r, run): (usize, &Arc<Run>)| run.now().line(r, &run.name);
-    Response::json(&runs.iter().enumerate().map(line).collect::<Vec<Value>>())
+    Response::json(&runs.iter().map(|run| run.line()).collect::<Vec<Value>>())
 }
 
 /// Describes a run.
-fn overview(r: usize, run: &Run) -> Response {
+fn overview(run: &Run) -> Response {
     let validations = run.validations.of(run.path());
+    let notices = run.notices();
     let mut held = run.now();
     let gain = held.gain().map(|gain| {
         let interval = gain.interval;
         object!({ "mean": interval.mean, "low": interval.low, "high": interval.high, "tasks": gain.tasks })
     });
-    let notices = held.notices();
-    let line = held.line(r, &run.name);
+    let line = held.line(&run.id, &run.name, &notices);
     let facts = &held.facts;
     let outcome = |report: &Value| match report {
         Value::Null => Value::Null,

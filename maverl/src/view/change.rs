@@ -6,10 +6,13 @@
 //! by the cause of each episode: with any constant c, `m = c − Σ (loss of the episodes of a cause) / n`, where the
 //! loss of an episode is c minus its score. Here c is the mean score of solved episodes.
 
+mod sentence;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
+use self::sentence::{answered, cause, parts, told};
 use super::parting::{Cause, Kind};
 use crate::eval::student;
 
@@ -76,17 +79,55 @@ pub(super) struct Change {
     pub(super) sources: Vec<Source>,
     /// Terms of sources that both steps have, the largest first.
     pub(super) terms: Vec<Term>,
-    /// Sentence with the parts of the change.
+    /// Clause with the cause; `None` within chance, or without a change to two decimals.
+    pub(super) cause: Option<String>,
+    /// Sentence with the change and its cause.
     pub(super) answer: String,
+    /// Sentence with the parts of the change; empty without a cause.
+    pub(super) parts: String,
     /// Sentences on it, the largest part first.
     pub(super) text: Vec<String>,
 }
 
+/// Task and score of an episode.
+pub(super) type Scored = (u32, f64);
+
 impl Change {
     /// True if other tasks of the same kinds are reason enough for the change.
     pub(super) fn is_chance(&self) -> bool {
-        self.interval.is_some_and(|[low, high]| low <= 0.0 && high >= 0.0)
+        self.interval.is_some_and(has_zero)
     }
+
+    /// Returns a part as far as it goes the way of the change.
+    fn along(&self, part: f64) -> f64 {
+        if self.by < 0.0 { -part } else { part }
+    }
+
+    /// Returns the part of the change from other scores of equal sources.
+    fn within(&self) -> f64 {
+        self.terms.iter().map(|term| term.by).sum()
+    }
+
+    /// Returns the largest term, unless another mix of tasks or new sources explain more than all terms.
+    pub(super) fn leading(&self) -> Option<&Term> {
+        let most =
+            self.terms.iter().max_by(|a, b| self.along(a.by).total_cmp(&self.along(b.by)))?;
+        let others = self.along(self.mix).max(self.along(self.new));
+        (self.along(self.within()) >= others && self.along(most.by) > 0.0).then_some(most)
+    }
+
+    /// Adds evidence to the cause. `named` is the number of the step before.
+    pub(super) fn add_evidence(&mut self, evidence: &str, named: u32) {
+        if let Some(cause) = &mut self.cause {
+            cause.push_str(evidence);
+        }
+        self.answer = answered(self, named);
+    }
+}
+
+/// Returns true if an interval has 0.
+pub(super) fn has_zero([low, high]: [f64; 2]) -> bool {
+    low <= 0.0 && high >= 0.0
 }
 
 /// Returns the mean of scores; 0 without any.
@@ -97,19 +138,19 @@ fn mean<'o>(of: impl Iterator<Item = &'o One>) -> Part {
 
 /// Returns the variance of the mean score over tasks, of which all episodes of a task are drawn together, and the
 /// degrees of freedom.
-fn variance(of: &[One]) -> Option<(f64, f64)> {
-    let mean = mean(of.iter()).score;
+fn variance(of: &[Scored]) -> Option<(f64, f64)> {
+    let mean = of.iter().map(|(_, score)| score).sum::<f64>() / of.len() as f64;
     let mut tasks: BTreeMap<u32, f64> = BTreeMap::new();
-    for one in of {
-        *tasks.entry(one.task).or_default() += one.score - mean;
+    for (task, score) in of {
+        *tasks.entry(*task).or_default() += score - mean;
     }
     let free = tasks.len().checked_sub(1).filter(|free| *free > 0)? as f64;
     let squares: f64 = tasks.values().map(|sum| sum * sum).sum();
     Some((squares * (free + 1.0) / free / (of.len() as f64).powi(2), free))
 }
 
-/// Returns the 95 % interval of the change by Welch's t.
-fn interval(now: &[One], before: &[One], by: f64) -> Option<[f64; 2]> {
+/// Returns the 95 % interval of a change of the mean score by Welch's t; `None` for a step of one task.
+pub(super) fn interval(now: &[Scored], before: &[Scored], by: f64) -> Option<[f64; 2]> {
     let ((a, a_free), (b, b_free)) = (variance(now)?, variance(before)?);
     let both = a + b;
     if both <= 0.0 {
@@ -148,19 +189,24 @@ pub(super) fn change(now: &[One], before: &[One], named: u32) -> Option<Change> 
     let sources: Vec<Source> = names.iter().map(of_source).collect();
     let new = sources.iter().filter(|of| of.before.episodes == 0).map(|of| of.within).sum();
     let by = all.score - old.score;
+    let scored = |of: &[One]| of.iter().map(|one| (one.task, one.score)).collect::<Vec<Scored>>();
     let mut change = Change {
         now: all.score,
         before: old.score,
         by,
-        interval: interval(now, before, by),
+        interval: interval(&scored(now), &scored(before), by),
         mix: sources.iter().map(|of| of.mix).sum(),
         new,
         terms: terms(now, before, &sources),
         sources,
+        cause: None,
         answer: String::new(),
+        parts: String::new(),
         text: Vec::new(),
     };
+    change.cause = cause(&change, named);
     change.answer = answered(&change, named);
+    change.parts = parts(&change);
     change.text = told(&change, named);
     Some(change)
 }
@@ -203,121 +249,11 @@ fn terms(now: &[One], before: &[One], sources: &[Source]) -> Vec<Term> {
     terms
 }
 
-/// Returns a number with its sign, as the pages write it.
-fn signed(value: f64) -> String {
-    let text = format!("{:.3}", value.abs());
-    format!("{}{text}", if value < 0.0 && text != "0.000" { "−" } else { "+" })
-}
-
-/// Number of parts that the answer names.
-const NAMED: usize = 6;
-
-/// Says by how much the score changed, and by which parts: those that go the way of the change first, the largest of them
-/// at the start. `named` is the number of the step before.
-fn answered(change: &Change, named: u32) -> String {
-    let number = |value: f64| match format!("{:.2}", value.abs()).as_str() {
-        "0.00" => None,
-        text => Some(format!("{}{text}", if value < 0.0 { "−" } else { "+" })),
-    };
-    let Some(by) = number(change.by) else {
-        return format!("The score is as in step {named}, to two decimals.");
-    };
-    let way = if change.by < 0.0 { "fell" } else { "rose" };
-    let size = by.trim_start_matches(['−', '+']);
-    let start = format!("The score {way} by {size} from step {named}");
-    if change.is_chance() {
-        return format!("{start}, which is within chance.");
-    }
-    let kinds = [
-        (change.mix, "another mix of tasks".to_owned()),
-        (change.new, "tasks of new sources".to_owned()),
-    ];
-    let terms = change.terms.iter().map(|term| (term.by, term.cause.short()));
-    let mut parts: Vec<(f64, String)> = kinds.into_iter().chain(terms).collect();
-    // The parts that go the way of the change, then the others.
-    parts.sort_by(|(a, _), (b, _)| {
-        let along = |part: &f64| part.signum() == change.by.signum();
-        along(b).cmp(&along(a)).then(b.abs().total_cmp(&a.abs()))
-    });
-    let rest: f64 = parts.iter().skip(NAMED).map(|(by, _)| by).sum();
-    parts.truncate(NAMED);
-    parts.push((rest, "all others".to_owned()));
-    let parts = parts.into_iter().filter_map(|(by, what)| Some(format!("{} {what}", number(by)?)));
-    format!("{start}: {}.", parts.collect::<Vec<_>>().join(", "))
-}
-
-/// Says what the change is mostly made of. `named` is the number of the step before.
-fn told(change: &Change, named: u32) -> Vec<String> {
-    let mut text = match change.interval {
-        Some([low, high]) if low <= 0.0 && high >= 0.0 => vec![format!(
-            "Other tasks of the same kinds are reason enough: the 95 % interval of the change, {} to {}, has 0.",
-            signed(low),
-            signed(high)
-        )],
-        _ => largest(change, named),
-    };
-    text.extend(change.sources.iter().filter(|of| of.before.episodes == 0).map(|of| {
-        let (episodes, score) = (of.now.episodes, of.now.score);
-        format!("New are {episodes} episodes of “{}”; they score {score:.3}.", of.source)
-    }));
-    text
-}
-
-/// Names the largest part of the change, and the largest of its own parts.
-fn largest(change: &Change, named: u32) -> Vec<String> {
-    let Change { now, before, by, mix, new, .. } = *change;
-    let within: f64 = change.terms.iter().map(|term| term.by).sum();
-    // The part that goes the way of the change.
-    let along = |part: f64| if now < before { -part } else { part };
-    let of = format!("of {}", signed(by));
-    let mut sources: Vec<&Source> = change.sources.iter().collect();
-    if along(within) >= along(mix).max(along(new)) {
-        let how = if now < before { "worse" } else { "better" };
-        sources.retain(|of| of.now.episodes > 0 && of.before.episodes > 0);
-        sources.sort_by(|a, b| along(b.within).total_cmp(&along(a.within)));
-        let scores = sources.into_iter().take(4).map(|Source { source, now, before, .. }| {
-            format!("“{source}” {:.3}, {:.3} in step {named}", now.score, before.score)
-        });
-        let scores = scores.collect::<Vec<_>>().join("; ");
-        let within = signed(within);
-        let first = format!("Equal kinds of tasks were answered {how}: {within} {of} ({scores}).");
-        let most = change.terms.iter().max_by(|a, b| along(a.by).total_cmp(&along(b.by)));
-        let second = most.filter(|most| along(most.by) > 0.0).map(|most| {
-            let [is, was] = most.episodes;
-            let by = signed(most.by);
-            format!(
-                "Of this, {by} comes from {is} episodes ({was} in step {named}): {}.",
-                most.text
-            )
-        });
-        return [first].into_iter().chain(second).collect();
-    }
-    if along(mix) >= along(new) {
-        let how = if now < before { "harder" } else { "easier" };
-        let first = format!("The tasks drawn were of {how} kinds: {} {of}.", signed(mix));
-        let sum =
-            |of: fn(&Source) -> Part| sources.iter().map(|one| of(one).episodes).sum::<usize>();
-        let (all, old) = (sum(|one| one.now) as f64, sum(|one| one.before) as f64);
-        let shares =
-            |one: &Source| (one.now.episodes as f64 / all, one.before.episodes as f64 / old);
-        let apart = |one: &Source| (shares(one).0 - shares(one).1).abs();
-        let most = sources.iter().max_by(|a, b| apart(a).total_cmp(&apart(b)));
-        let second = most.map(|one| {
-            let (Source { source, before, .. }, (is, was)) = (one, shares(one));
-            format!(
-                "“{source}” has {:.1} % of the episodes, {:.1} % in step {named}, where it scored {:.3}.",
-                100.0 * is, 100.0 * was, before.score
-            )
-        });
-        return [first].into_iter().chain(second).collect();
-    }
-    vec![format!("Tasks of new sources: {} {of}.", signed(new))]
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use super::sentence::signed;
     use super::*;
 
     /// Returns an episode of a task of a source.
@@ -366,7 +302,11 @@ mod tests {
         assert!(low < change.by && change.by < high && high < 0.0);
         assert_eq!(
             change.answer,
-            "The score fell by 0.33 from step 7: −0.31 lost by t/a, −0.01 tasks that no episode solved."
+            "The score fell by 0.33 from step 7: t/a lost 33 of 80 episodes (8 of 80 in step 7), mostly of “b”."
+        );
+        assert_eq!(
+            change.parts,
+            "In parts: −0.31 lost by t/a, −0.01 tasks that no episode solved."
         );
         // A source has 20 episodes of 80 instead of 40, and 60 instead of 40; before, 4 of each are unsolved.
         assert_eq!((change.terms[0].weighted, change.sources[1].tasks), (8.0, [60, 40]));
@@ -385,9 +325,11 @@ mod tests {
         adds_up(&mixed);
         assert!((mixed.mix + 0.6).abs() < 1e-12 && mixed.new == 0.0);
         assert_eq!(mixed.text[0], "The tasks drawn were of harder kinds: −0.600 of −0.600.");
-        assert_eq!(mixed.answer, "The score fell by 0.60 from step 1: −0.60 another mix of tasks.");
         let shares = "has 80.0 % of the episodes, 20.0 % in step 1, where it scored 0.000.";
         assert!(mixed.text[1].ends_with(shares), "{:?}", mixed.text);
+        let start = "The score fell by 0.60 from step 1: tasks of harder kinds were drawn; “hard” ";
+        assert_eq!(mixed.answer, format!("{start}{shares}"));
+        assert_eq!(mixed.parts, "In parts: −0.60 another mix of tasks.");
         let new = change(&of(50, 50, 1000), &of(80, 0, 0), 1).unwrap();
         adds_up(&new);
         assert_eq!(
@@ -397,6 +339,9 @@ mod tests {
                 "New are 50 episodes of “hard”; they score 0.000."
             ]
         );
+        let start =
+            "The score fell by 0.50 from step 1: new sources of tasks: 50 episodes of “hard”, ";
+        assert_eq!(new.answer, format!("{start}which score 0.000."));
         let gone = change(&of(0, 40, 1000), &of(20, 20, 0), 1).unwrap();
         adds_up(&gone);
         assert_eq!((gone.mix, gone.new, gone.sources[0].tasks), (-0.5, 0.0, [0, 20]));
@@ -413,6 +358,7 @@ mod tests {
             "{found:?}"
         );
         assert_eq!(found.answer, "The score fell by 0.10 from step 1, which is within chance.");
+        assert_eq!((found.cause.as_deref(), found.parts.as_str()), (None, ""));
         // All episodes of a task are drawn together: 10 of one task say as much as one.
         let same =
             |of: &[One]| of.iter().map(|one| One { task: 0, ..one.clone() }).collect::<Vec<_>>();

@@ -21,14 +21,14 @@ const LISTED: usize = 4;
 /// Compares runs, every two of them.
 pub(super) fn answer(viewer: &Viewer, query: &Query) -> Answer {
     let wrong = |reason: &str| Response::refusal(400, reason);
-    let given = query.text("runs").ok_or_else(|| wrong("`runs` is missing: numbers of runs"))?;
-    let runs: Option<Vec<(usize, Arc<Run>)>> = given.split(',').map(|r| viewer.run(r)).collect();
+    let given = query.text("runs").ok_or_else(|| wrong("`runs` is missing: names of runs"))?;
+    let runs: Option<Vec<Arc<Run>>> = given.split(',').map(|r| viewer.run(r)).collect();
     let runs = runs.ok_or_else(|| Response::refusal(404, "there is no such run"))?;
     if runs.len() > MOST {
         return Err(wrong(&format!("at most {MOST} runs are compared")));
     }
-    let lines: Vec<Value> = runs.iter().map(|(r, run)| run.now().line(*r, &run.name)).collect();
-    let facts: Vec<_> = runs.iter().map(|(_, run)| run.now().facts.clone()).collect();
+    let lines: Vec<Value> = runs.iter().map(|run| run.line()).collect();
+    let facts: Vec<_> = runs.iter().map(|run| run.now().facts.clone()).collect();
     let mut keys: BTreeMap<String, Vec<Value>> = BTreeMap::new();
     for (i, facts) in facts.iter().enumerate() {
         flatten("", &facts.config, &mut |key, value| {
@@ -59,13 +59,13 @@ pub(super) fn answer(viewer: &Viewer, query: &Query) -> Answer {
 }
 
 /// Compares every two runs: the later one with the earlier one.
-fn pairs(runs: &[(usize, Arc<Run>)], facts: &[Facts]) -> Vec<Value> {
-    let outcomes: Vec<_> = runs.iter().map(|(_, run)| run.now().outcomes("after")).collect();
+fn pairs(runs: &[Arc<Run>], facts: &[Facts]) -> Vec<Value> {
+    let outcomes: Vec<_> = runs.iter().map(|run| run.now().outcomes("after")).collect();
     let all = (0..runs.len()).flat_map(|i| (i + 1..runs.len()).map(move |j| (i, j)));
     let pair = |(i, j): (usize, usize)| {
         let differs = differs(&facts[i].provenance, &facts[j].provenance);
         let listed = i == 0 || runs.len() <= LISTED;
-        let mut found = pair([i, j].map(|k| (&*runs[k].1, &outcomes[k])), &differs, listed);
+        let mut found = pair([i, j].map(|k| (&*runs[k], &outcomes[k])), &differs, listed);
         found["runs"] = json!([i, j]);
         found
     };

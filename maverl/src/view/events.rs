@@ -61,9 +61,9 @@ impl Iterator for Events {
         }
         let mut text = String::new();
         for (r, run) in self.runs.iter().enumerate() {
-            let mut held = run.now();
+            let line = run.line();
+            let held = run.now();
             let lengths = held.lengths().map(|n| n.to_string()).join("-");
-            let line = held.line(r, &run.name);
             let state = json!([line["state"], line["progress"], line["after"]]).to_string();
             let known = self.seen.insert(r, (lengths.clone(), state.clone()));
             let (old_lengths, old_state) = known.unwrap_or_default();
@@ -74,7 +74,7 @@ impl Iterator for Events {
                 let end = |lengths: &str| lengths.rsplit('-').next().unwrap_or("").to_owned();
                 let reset = !old_lengths.is_empty() && end(&old_lengths) != end(&lengths);
                 let step = held.series.last_step();
-                let data = object!({ "r": r, "step": step, "episodes": held.index.len() });
+                let data = object!({ "r": run.id, "step": step, "episodes": held.index.len() });
                 let kind = if reset { "reset" } else { "rows" };
                 text.push_str(&format!("event: {kind}\ndata: {data}\n\n"));
             }

@@ -20,15 +20,24 @@ const APART: f64 = 0.3;
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Reply {
     line: String,
-    /// True if it has a word that its prompt lacks.
-    coined: bool,
+    /// First word of it that its prompt lacks.
+    coined: Option<String>,
+}
+
+/// Description of the replies of a seat that lose episodes.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Failure {
+    /// End of a clause on the lost episodes.
+    pub(super) evidence: String,
+    /// Sentences with quoted replies.
+    pub(super) text: String,
 }
 
 impl Reply {
     fn new(prompt: &[String], reply: &str) -> Self {
         let known: BTreeSet<&str> = prompt.iter().flat_map(|text| words(text)).collect();
-        let coined = words(reply).any(|word| !known.contains(word));
-        Self { line: last_line(reply), coined }
+        let coined = words(reply).find(|word| !known.contains(word));
+        Self { line: last_line(reply), coined: coined.map(str::to_owned) }
     }
 }
 
@@ -37,18 +46,17 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     parts.filter(|word| word.chars().count() >= WORD)
 }
 
-/// Says what the seat replied that the largest part of a fall of the score is about: in the episodes that are lost there,
-/// and in the solved ones that they leave. `None` if the score did not fall beyond chance, or that part is about no seat.
-pub(super) fn told(
+/// Describes what the seat replied that a fall of the score comes from: in the episodes that are lost there, and in the
+/// solved ones that they leave. `None` if the score did not fall beyond chance, or not by replies of a seat.
+pub(super) fn failure(
     run: &Run,
     played: &[Played],
     parted: &[Parted],
     change: &Change,
-) -> Option<String> {
-    let falls = change.by < 0.0 && !change.is_chance();
-    let most = change.terms.iter().filter(|_| falls).min_by(|a, b| a.by.total_cmp(&b.by))?;
-    let is_left = most.by < 0.0 && most.cause.kind == Kind::Left;
-    let seat = most.cause.seat.as_ref().filter(|_| is_left)?;
+) -> Option<Failure> {
+    let falls = change.by < 0.0 && change.cause.is_some();
+    let most = change.leading().filter(|most| falls && most.cause.kind == Kind::Left)?;
+    let seat = most.cause.seat.as_ref()?;
     let its = parted.iter().enumerate().filter(|(_, (cause, _))| *cause == most.cause);
     let pairs: Vec<(usize, usize, usize)> =
         its.filter_map(|(i, (_, at))| at.map(|(other, turn)| (i, other, turn))).collect();
@@ -72,7 +80,7 @@ pub(super) fn told(
 }
 
 /// Says how replies that lose an episode are unlike those of solved ones; `None` without any.
-fn compared(seat: &str, pairs: &[[Reply; 2]]) -> Option<String> {
+fn compared(seat: &str, pairs: &[[Reply; 2]]) -> Option<Failure> {
     let n = pairs.len();
     let mut counts: BTreeMap<[&str; 2], usize> = BTreeMap::new();
     for [lost, kept] in pairs {
@@ -84,21 +92,28 @@ fn compared(seat: &str, pairs: &[[Reply; 2]]) -> Option<String> {
         let times = if *n > 1 { format!(" ({n} times)") } else { String::new() };
         format!("“{lost}” where the solved one has “{kept}”{times}")
     });
-    let quoted = quoted.collect::<Vec<_>>().join("; ");
-    let coined = [0, 1].map(|side: usize| pairs.iter().filter(|pair| pair[side].coined).count());
-    let apart = coined[0] as f64 - coined[1] as f64 > APART * n as f64;
-    let copied = match apart {
-        true => format!(
-            " {} of its {n} replies there have a word that is not in the prompt; so have {} of the {n} in the solved episodes.",
-            coined[0], coined[1]
-        ),
-        false => String::new(),
-    };
-    (n > 0).then(|| format!("How {seat} failed: {quoted}.{copied}"))
+    let quoted: Vec<String> = quoted.collect();
+    let coined = |side: usize| pairs.iter().filter_map(move |pair| pair[side].coined.as_deref());
+    let (lost, kept) = (coined(0).count(), coined(1).count());
+    let first = quoted.first()?;
+    let mut text = format!("How {seat} failed: {}.", quoted.join("; "));
+    let mut evidence = format!(", with {first}");
+    if let Some(word) = coined(0).next().filter(|_| (lost as f64 - kept as f64) > APART * n as f64)
+    {
+        text += &format!(
+            " {lost} of its {n} replies there have a word that is not in the prompt; so have {kept} of the {n} in the solved episodes."
+        );
+        evidence = format!(
+            ", with a word that is not in its prompt in {lost} of {n} replies, such as “{word}”"
+        );
+    }
+    Some(Failure { evidence, text })
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
 
     #[test]
@@ -107,15 +122,23 @@ mod tests {
         let of = |lost: &str, kept: &str| [lost, kept].map(|reply| Reply::new(&prompt, reply));
         let twice = of("I search.\n<search>Magmek</search>", "<search>Magmak</search>");
         let pairs = [of("<search>made</search>", "<search>Magmak</search>"), twice.clone(), twice];
-        let text = compared("s/a", &pairs).unwrap_or_default();
+        let failure = compared("s/a", &pairs).unwrap();
         assert_eq!(
-            text,
+            failure.evidence,
+            ", with a word that is not in its prompt in 2 of 3 replies, such as “Magmek”"
+        );
+        assert_eq!(
+            failure.text,
             "How s/a failed: “<search>Magmek</search>” where the solved one has “<search>Magmak</search>” (2 times); \
              “<search>made</search>” where the solved one has “<search>Magmak</search>”. \
              2 of its 3 replies there have a word that is not in the prompt; so have 0 of the 3 in the solved episodes."
         );
-        let alike = compared("s/a", &[of("<search>made</search>", "<search>Who</search>")]);
-        assert!(alike.is_some_and(|text| !text.contains("not in the prompt")), "both are copied");
+        let alike =
+            compared("s/a", &[of("<search>made</search>", "<search>Who</search>")]).unwrap();
+        assert!(!alike.text.contains("not in the prompt"), "both are copied");
+        let quoted =
+            ", with “<search>made</search>” where the solved one has “<search>Who</search>”";
+        assert_eq!(alike.evidence, quoted);
         assert_eq!(compared("s/a", &[]), None);
     }
 }

@@ -112,6 +112,24 @@ fn lines(run: &Run, step: u64, all: &StepSamples) -> [Vec<Ranked>; 2] {
     [groups.collect(), tasks.iter().map(task).collect()]
 }
 
+/// Returns a key by which lines are sorted, the largest weight last; of equal weights, the larger part of its step.
+fn rank(((weight, share), _): &Ranked) -> (i64, i64) {
+    // Sums of the same numbers in another order are equal up to rounding.
+    let round = |value: f64| (value * 1e6).round() as i64;
+    (round(*weight), round(*share))
+}
+
+/// Adds lines of groups to the line of the largest group of each agent, of groups that have one.
+fn add_largest(agents: &mut BTreeMap<String, Ranked>, groups: &[Ranked]) {
+    for line in groups {
+        let Some(seat) = line.1["group"]["seat"].as_str() else { continue };
+        let known = agents.entry(seat.to_owned()).or_insert_with(|| line.clone());
+        if rank(line) > rank(known) {
+            *known = line.clone();
+        }
+    }
+}
+
 fn unranked(lines: Vec<Ranked>) -> Vec<Value> {
     lines.into_iter().map(|(_, line)| line).collect()
 }
@@ -119,10 +137,13 @@ fn unranked(lines: Vec<Ranked>) -> Vec<Value> {
 /// Lists the groups of a step.
 pub(super) fn list(run: &Run, step: u64) -> Answer {
     let all = recorded(run, step)?;
-    let [groups, tasks] = lines(run, step, &all).map(unranked);
+    let both = lines(run, step, &all);
+    let mut agents = BTreeMap::new();
+    add_largest(&mut agents, &both[0]);
+    let [groups, tasks] = both.map(unranked);
     api::bounded(&object!({
         "step": step, "estimator": all.estimator, "groups": groups, "tasks": tasks,
-        "samples": all.samples.len(),
+        "agents": unranked(agents.into_values().collect()), "samples": all.samples.len(),
     }))
 }
 
@@ -151,16 +172,14 @@ pub(super) fn largest(run: &Run) -> Answer {
     sizes.sort_unstable();
     let read = newest(&sizes, BYTES);
     let (mut found, mut samples, mut estimator) = ([Vec::new(), Vec::new()], 0, Value::Null);
+    let mut agents = BTreeMap::new();
     for step in &read {
         let all = recorded(run, *step)?;
-        for (found, lines) in found.iter_mut().zip(lines(run, *step, &all)) {
+        let both = lines(run, *step, &all);
+        add_largest(&mut agents, &both[0]);
+        for (found, lines) in found.iter_mut().zip(both) {
             found.extend(lines);
-            // Sums of the same numbers in another order are equal up to rounding.
-            let key = |(rank, _): &Ranked| ((rank.0 * 1e6).round(), rank.1);
-            found.sort_by(|a, b| {
-                let ((a, a_share), (b, b_share)) = (key(a), key(b));
-                b.total_cmp(&a).then(b_share.total_cmp(&a_share))
-            });
+            found.sort_by_key(|line| std::cmp::Reverse(rank(line)));
             found.truncate(LARGEST);
         }
         samples += all.samples.len();
@@ -169,7 +188,8 @@ pub(super) fn largest(run: &Run) -> Answer {
     let [groups, tasks] = found.map(unranked);
     api::bounded(&object!({
         "step": Value::Null, "steps": [read.first(), read.last()], "of": sizes.len(),
-        "estimator": estimator, "groups": groups, "tasks": tasks, "samples": samples,
+        "estimator": estimator, "groups": groups, "tasks": tasks,
+        "agents": unranked(agents.into_values().collect()), "samples": samples,
     }))
 }
 

@@ -2,11 +2,12 @@
 //! extract`.
 //!
 //! [`Viewer::answer`] maps a request to a response without any HTTP library. Nothing is ever written into a run, and no
-//! path of a request is ever the path of a file: runs are numbers, and stages of episodes are a fixed list.
+//! path of a request is ever the path of a file: runs have names in a list, and stages of episodes are a fixed list.
 
 #[macro_use]
 mod object;
 
+mod answers;
 mod api;
 mod assets;
 mod change;
@@ -15,6 +16,7 @@ mod episode;
 mod events;
 mod extract;
 mod failing;
+mod fall;
 mod group;
 mod growing;
 mod hacked;
@@ -51,6 +53,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use sha2::{Digest, Sha256};
+
 use crate::run_dir::MANIFEST;
 use crate::run_dir::disk::entries;
 use run::Run;
@@ -71,7 +75,7 @@ pub struct Viewer {
     runs: Mutex<Runs>,
 }
 
-/// Runs in the order in which they were found; the number of a run never changes.
+/// Runs in the order in which they were found; the number and the name of a run never change.
 #[derive(Default)]
 struct Runs {
     all: Vec<Arc<Run>>,
@@ -106,7 +110,9 @@ impl Viewer {
             for (place, found) in self.places.iter().flat_map(|place| self.found(place)) {
                 if !runs.all.iter().any(|run| run.path() == found) {
                     let name = self.name(place, &found);
-                    let run = Arc::new(Run::new(found, name));
+                    let taken = |id: &str| runs.all.iter().any(|run| run.id == id);
+                    let id = id(&name, &found, taken);
+                    let run = Arc::new(Run::new(found, name).with_id(id));
                     scan::start(&run, self.cache.as_deref());
                     runs.all.push(run);
                 }
@@ -134,10 +140,11 @@ impl Viewer {
         short.display().to_string()
     }
 
-    /// Returns a run by its number.
-    fn run(&self, number: &str) -> Option<(usize, Arc<Run>)> {
-        let number: usize = number.parse().ok()?;
-        Some((number, self.runs().get(number)?.clone()))
+    /// Returns a run by its name in addresses, or else by its number.
+    fn run(&self, name: &str) -> Option<Arc<Run>> {
+        let runs = self.runs();
+        let named = runs.iter().find(|run| run.id == name);
+        named.or_else(|| runs.get(name.parse::<usize>().ok()?)).cloned()
     }
 
     /// Answers a request.
@@ -152,6 +159,23 @@ impl Viewer {
         };
         if request.method == "HEAD" { response.without_body() } else { response }
     }
+}
+
+/// Maximum number of characters of the name of a run in addresses that are from its name in lists.
+const NAME: usize = 60;
+
+/// Returns the name of a run in addresses, made of small letters, digits and `-`. A name that would not tell the run from
+/// others has a hash of its path.
+fn id(name: &str, path: &Path, taken: impl Fn(&str) -> bool) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
+    let id: String = name.chars().take(NAME).map(plain).collect();
+    let is_short = name.chars().count() <= NAME;
+    if is_short && id.contains(|c| c != '-') && !taken(&id) {
+        return id;
+    }
+    let hash = Sha256::digest(path.as_os_str().as_encoded_bytes());
+    let hash: String = hash.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+    format!("{id}-{hash}")
 }
 
 /// Finds the run directories in a directory and below it, sorted. What cannot be read has none.

@@ -5,6 +5,8 @@ use std::path::Path;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::fall::{Fall, median};
+use super::hacked::Hacked;
 use super::run::Run;
 use super::series::Series;
 use crate::eval::Interval;
@@ -45,22 +47,32 @@ impl Notice {
 /// of [`Viewer`](super::Viewer) shows them.
 pub fn notices_of(dir: &Path) -> Vec<String> {
     let run = Run::new(dir.to_owned(), String::new());
-    let found = run.now().notices().into_iter().filter(Notice::is_problem);
+    let found = run.notices().into_iter().filter(Notice::is_problem);
     found.map(|notice| notice.text).collect()
 }
 
+/// Evidence on a run that is not in its metrics.
+#[derive(Debug, Default)]
+pub(super) struct Evidence<'f> {
+    pub(super) warnings: &'f [Value],
+    pub(super) gain: Option<Interval>,
+    pub(super) fall: Option<Fall>,
+    pub(super) hacked: &'f [Hacked],
+}
+
 /// Returns every notice on a run.
-pub(super) fn notices(series: &Series, warnings: &[Value], gain: Option<&Interval>) -> Vec<Notice> {
+pub(super) fn notices(series: &Series, evidence: &Evidence<'_>) -> Vec<Notice> {
     let mut found = Vec::new();
     found.extend(unscored(series));
     found.extend(seats(series));
-    found.extend(drop(series));
+    found.extend(fall(evidence.fall.as_ref()));
+    found.extend(evidence.hacked.iter().map(hacked));
     found.extend(unearned(series));
     found.extend(verifiers(series));
     found.extend(groups(series));
     found.extend(slow(series));
     found.extend(policies(series));
-    found.extend(gain.filter(|gain| gain.low <= 0.0 && gain.high >= 0.0).map(|gain| {
+    found.extend(evidence.gain.filter(|gain| gain.low <= 0.0 && gain.high >= 0.0).map(|gain| {
         let text = format!(
             "the gain over training is not distinguishable from 0 ({:+.3} to {:+.3})",
             gain.low, gain.high
@@ -72,7 +84,7 @@ pub(super) fn notices(series: &Series, warnings: &[Value], gain: Option<&Interva
         let text = row["text"].as_str()?.to_owned();
         Some(Notice { level: "warning", text, step: row["step"].as_u64(), link: None })
     };
-    found.extend(warnings.iter().filter_map(warning));
+    found.extend(evidence.warnings.iter().filter_map(warning));
     found.extend(fine(series));
     found
 }
@@ -116,45 +128,21 @@ fn seats(series: &Series) -> Vec<Notice> {
     rules.into_iter().flat_map(of).collect()
 }
 
-/// Returns the median of numbers; 0 without any.
-fn median(mut numbers: Vec<f64>) -> f64 {
-    numbers.sort_by(f64::total_cmp);
-    numbers.get(numbers.len() / 2).copied().unwrap_or(0.0)
+/// Returns a notice on the largest fall of the score, if it needs attention.
+fn fall(fall: Option<&Fall>) -> Option<Notice> {
+    let Fall { step, before, scores: [old, new], .. } = *fall.filter(|fall| fall.is_problem())?;
+    let text = format!("the score fell from {old:.3} in step {before} to {new:.3} in step {step}");
+    Some(Notice::problem(text, Some(step.into()), Some(format!("step?step={step}"))))
 }
 
-/// Returns a notice on the largest drop of the score: below the median of the 10 steps before, if it is beyond their spread;
-/// else below the step before, if that is beyond the spread of the changes from one step to the next.
-fn drop(series: &Series) -> Option<Notice> {
-    let values = series.values("rollout/score_mean");
-    let places = || 5..values.len().min(10_000);
-    let usual_of = |of: Vec<f64>| {
-        let usual = median(of.clone());
-        (usual, median(of.iter().map(|value| (value - usual).abs()).collect()))
-    };
-    let fall = |at: usize| {
-        let earlier = &values[at.saturating_sub(10)..at];
-        let (usual, spread) = usual_of(earlier.iter().map(|v| v.1).collect());
-        let below = usual - values[at].1;
-        let text =
-            || format!("{usual:.3} (median of steps {} to {})", earlier[0].0, values[at - 1].0);
-        (below > 0.1 && below > 6.0 * spread).then(|| (below, at, text()))
-    };
-    let plunge = |at: usize| {
-        let earlier = &values[at.saturating_sub(10)..at];
-        let (usual, spread) = usual_of(earlier.windows(2).map(|two| two[1].1 - two[0].1).collect());
-        let (step, before) = values[at - 1];
-        let below = before - values[at].1;
-        let beyond = below > 0.1 && below + usual > 6.0 * spread;
-        beyond.then(|| (below, at, format!("{before:.3} in step {step}")))
-    };
-    let most = |falls: &mut dyn Iterator<Item = (f64, usize, String)>| {
-        falls.max_by(|a, b| a.0.total_cmp(&b.0))
-    };
-    let found = most(&mut places().filter_map(fall));
-    let (_, at, was) = found.or_else(|| most(&mut places().filter_map(plunge)))?;
-    let (step, value) = values[at];
-    let text = format!("the score fell to {value:.3} in step {step}; it was {was}");
-    Some(Notice::problem(text, Some(step), Some(format!("step?step={step}"))))
+/// Returns a notice on a seat whose reward is hacked in the last steps.
+fn hacked(Hacked { seat, steps: [first, last] }: &Hacked) -> Notice {
+    let text = format!(
+        "the reward of {seat} is hacked: in steps {first} to {last} it replies the same whatever is right, and reward parts \
+         pay it"
+    );
+    let link = format!("episodes?step={first}..{last}&solved=0&sort=-reward&seat={seat}");
+    Notice::problem(text, Some((*first).into()), Some(link))
 }
 
 /// Returns notices on seats whose reward rises from the first to the last third of the run while solved tasks do not.
@@ -356,7 +344,11 @@ mod tests {
     }
 
     fn problems(series: &Series) -> Vec<String> {
-        let all = notices(series, &[], None).into_iter();
+        told(series, &Evidence::default())
+    }
+
+    fn told(series: &Series, evidence: &Evidence<'_>) -> Vec<String> {
+        let all = notices(series, evidence).into_iter();
         all.filter(Notice::is_problem).map(|notice| notice.text).collect()
     }
 
@@ -389,17 +381,6 @@ mod tests {
             );
         }
         assert_eq!(problems(&series("mismatch/p/logp_abs_max", |_| 0.01)).len(), 1);
-        let fallen = problems(&series("rollout/score_mean", |s| if s == 17 { 0.5 } else { 0.8 }));
-        assert!(fallen.len() == 1 && fallen[0].contains("fell to 0.500 in step 17"), "{fallen:?}");
-        assert!(fallen[0].ends_with("it was 0.800 (median of steps 7 to 16)"), "{fallen:?}");
-        // While the score rises, its median is no measure of what it was.
-        let rising = problems(&series("rollout/score_mean", |s| match s {
-            17 => 0.34,
-            s => 0.03 * s as f64,
-        }));
-        assert_eq!(rising, ["the score fell to 0.340 in step 17; it was 0.480 in step 16"]);
-        let wavy = |s: u64| 0.5 + 0.2 * (s as f64).sin();
-        assert!(problems(&series("rollout/score_mean", wavy)).is_empty(), "a usual spread");
         let short = |s| if s == 9 { 1.0 } else { 0.1 };
         assert!(problems(&series("time/step_s", short)).is_empty(), "less than a second more");
         let mut parts = series("time/step_s", |s| if s == 2 { 9.0 } else { 2.0 });
@@ -446,10 +427,27 @@ mod tests {
     fn a_gain_around_zero_and_warnings_are_told() {
         let none = Interval { mean: 0.01, low: -0.02, high: 0.04 };
         let warnings = [serde_json::json!({ "step": 3, "text": "said" })];
-        let found = notices(&Series::default(), &warnings, Some(&none));
+        let evidence = Evidence { warnings: &warnings, gain: Some(none), ..Evidence::default() };
+        let found = notices(&Series::default(), &evidence);
         assert!(found[0].text.contains("-0.020 to +0.040"), "{found:?}");
         assert_eq!((found[1].text.as_str(), found[1].step), ("said", Some(3)));
         let good = Interval { mean: 0.1, low: 0.02, high: 0.14 };
-        assert!(notices(&Series::default(), &[], Some(&good)).is_empty());
+        let evidence = Evidence { gain: Some(good), ..Evidence::default() };
+        assert!(notices(&Series::default(), &evidence).is_empty());
+    }
+
+    #[test]
+    fn a_fall_within_chance_is_no_notice_and_a_hacked_reward_is_one() {
+        let fall =
+            Fall { step: 17, before: 16, scores: [0.8, 0.5], beyond_chance: true, unusual: true };
+        let of =
+            |fall| told(&Series::default(), &Evidence { fall: Some(fall), ..Evidence::default() });
+        assert_eq!(of(fall), ["the score fell from 0.800 in step 16 to 0.500 in step 17"]);
+        assert!(of(Fall { beyond_chance: false, ..fall }).is_empty());
+        assert!(of(Fall { unusual: false, ..fall }).is_empty());
+        let hacked = [Hacked { seat: "m/verifier".to_owned(), steps: [36, 40] }];
+        let found = told(&Series::default(), &Evidence { hacked: &hacked, ..Evidence::default() });
+        let start = "the reward of m/verifier is hacked: in steps 36 to 40 it replies the same";
+        assert!(found.len() == 1 && found[0].starts_with(start), "{found:?}");
     }
 }

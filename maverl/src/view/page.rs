@@ -106,11 +106,12 @@ struct Blocks {
 
 impl Blocks {
     /// Removes the last lines of replies of a run, and the statement that quotes them; the numbers stay.
-    fn forget_replies(&mut self, r: usize) {
+    fn forget_replies(&mut self, r: &str) {
         let all = self.blocks.entry("all".to_owned()).or_default();
         if let Some(replies) = all.get_mut(&format!("runs/{r}/replies")) {
             replies["seats"] = object!({});
             replies["reward"] = Value::Null;
+            replies["fall"] = Value::Null;
         }
     }
 }
@@ -139,15 +140,16 @@ impl Viewer {
         let mut blocks = Blocks::default();
         self.add(&mut blocks, "all", "", "runs")?;
         for subset in subsets(runs.len()) {
-            let given: Vec<String> = subset.iter().map(ToString::to_string).collect();
+            let mut given: Vec<&str> = subset.iter().map(|i| &*runs[*i].id).collect();
+            given.sort_unstable();
             self.add(&mut blocks, "all", "", &format!("compare?runs={}", given.join(",")))?;
         }
-        for (r, run) in runs.iter().enumerate() {
+        for run in &runs {
             // Rows of an old run are made in the background.
             while run.now().scanning.is_some() {
                 std::thread::sleep(WAIT);
             }
-            self.add_run(&mut blocks, r, run, choice)?;
+            self.add_run(&mut blocks, run, choice)?;
         }
         let contents = object!({ "episodes": blocks.episodes, "of": blocks.of });
         blocks.blocks.entry("all".to_owned()).or_default().insert("contents".to_owned(), contents);
@@ -172,14 +174,14 @@ impl Viewer {
     fn add_run(
         &self,
         blocks: &mut Blocks,
-        r: usize,
         run: &Run,
         choice: &PageChoice,
     ) -> Result<(), PageError> {
+        let r = &run.id;
         for part in ["", "/config", "/spans", "/team", "/replies", "/groups"] {
             self.add(blocks, "all", &run.name, &format!("runs/{r}{part}"))?;
         }
-        self.add_series(blocks, r, run)?;
+        self.add_series(blocks, run)?;
         let chosen = {
             let held = run.now();
             let chosen = chosen(&held.index, choice);
@@ -199,7 +201,7 @@ impl Viewer {
         blocks.of += of;
         let mut groups = BTreeSet::new();
         for row in &rows {
-            self.add_episode(blocks, r, run, row, &mut groups)?;
+            self.add_episode(blocks, run, row, &mut groups)?;
         }
         let train = rows.iter().filter(|row| row["stage"] == TRAIN);
         for step in train.filter_map(|row| row["step"].as_u64()).collect::<BTreeSet<u64>>() {
@@ -229,8 +231,8 @@ impl Viewer {
     }
 
     /// Adds the metrics of a run, in as many answers as they need.
-    fn add_series(&self, blocks: &mut Blocks, r: usize, run: &Run) -> Result<(), PageError> {
-        let path = format!("runs/{r}/series");
+    fn add_series(&self, blocks: &mut Blocks, run: &Run) -> Result<(), PageError> {
+        let path = format!("runs/{}/series", run.id);
         let mut part = self.add(blocks, "all", &run.name, &path)?;
         while let Some(next) = part["next"].as_u64() {
             part = self.add(blocks, "all", &run.name, &format!("{path}?from={next}"))?;
@@ -242,11 +244,11 @@ impl Viewer {
     fn add_episode(
         &self,
         blocks: &mut Blocks,
-        r: usize,
         run: &Run,
         row: &Value,
         groups: &mut BTreeSet<(u64, u64)>,
     ) -> Result<(), PageError> {
+        let r = &run.id;
         let step = row["step"].as_u64().unwrap_or_default();
         let (stage, n) = (row["stage"].as_str().unwrap_or_default(), row["n"].clone());
         let (block, path) =

@@ -102,11 +102,21 @@ impl Said {
     }
 }
 
-/// Reads the turns of episodes. `found` is called with the index of the episode and the texts of each turn. Returns the
-/// number of episodes that cannot be read.
+/// Reads the turns of episodes. `found` is called with the index of the episode and the texts of each turn.
 pub(super) fn read_turns(
     run: &Run,
     episodes: &[(usize, &Played)],
+    found: impl FnMut(usize, Texts),
+) {
+    read_texts(run, episodes, |line| line.starts_with(b"{\"turn\":"), found);
+}
+
+/// Reads the lines of episodes that a filter lets through. `found` is called with the index of the episode and the texts
+/// of each line. Returns the number of episodes that cannot be read.
+pub(super) fn read_texts(
+    run: &Run,
+    episodes: &[(usize, &Played)],
+    filter: impl Fn(&[u8]) -> bool,
     mut found: impl FnMut(usize, Texts),
 ) -> usize {
     let mut frames: BTreeMap<(u32, u64), Vec<(u64, usize)>> = BTreeMap::new();
@@ -114,14 +124,13 @@ pub(super) fn read_turns(
         frames.entry((place.step, place.frame)).or_default().push((place.at.into(), *i));
     }
     let mut unreadable = 0;
-    let is_turn = |line: &[u8]| line.starts_with(b"{\"turn\":");
     for ((step, frame), mut episodes) in frames {
         episodes.sort_unstable();
         episodes.dedup_by_key(|(at, _)| *at);
         let starts: Vec<u64> = episodes.iter().map(|(at, _)| *at).collect();
         let file = run.episodes(TRAIN, step.into()).unwrap_or_default();
         let scanned =
-            scan_texts(&file, frame, &starts, is_turn, |i, texts| found(episodes[i].1, texts));
+            scan_texts(&file, frame, &starts, &filter, |i, texts| found(episodes[i].1, texts));
         unreadable += if scanned.is_err() { episodes.len() } else { 0 };
     }
     unreadable
@@ -234,42 +243,45 @@ pub(super) fn lost(causes: &[Cause]) -> Value {
     let unknown = sum(&[Kind::Never, Kind::Unlike, Kind::Unread]);
     let mut ranked: Vec<(&str, usize)> = seats.iter().map(|(seat, n)| (*seat, *n)).collect();
     ranked.sort_by(|(a, x), (b, y)| y.cmp(x).then(a.cmp(b)));
-    let seat = bottleneck(&ranked, unsolved);
+    let seat = bottleneck(&ranked, unsolved - unknown);
     let verdict = match seat {
         _ if unsolved == 0 => "Quality: every task is solved.".to_owned(),
+        Some(seat) if 2 * unknown > unsolved => {
+            format!("Quality: {seat} is the bottleneck where it can be told.")
+        }
         Some(seat) => format!("Quality: {seat} is the bottleneck."),
         None if 2 * unknown > unsolved => format!(
             "Quality: cannot be told, as {unknown} of {unsolved} unsolved episodes have no solved one to compare with."
         ),
         None => "Quality: no agent stands out.".to_owned(),
     };
-    let mut parts: Vec<String> =
-        ranked.iter().map(|(seat, n)| format!("{n} lost by {seat}")).collect();
-    parts.extend(counts.iter().filter(|(cause, _)| cause.seat.is_none()).filter_map(
-        |(cause, n)| match cause.kind {
-            Kind::Solved => None,
-            Kind::Never => Some(format!("{n} of tasks that no episode solved")),
-            Kind::Unlike => Some(format!("{n} of tasks whose first replies all differ")),
-            Kind::Unread => Some(format!("{n} not compared")),
-            _ => Some(format!("{n} after equal replies")),
-        },
-    ));
+    let others = [
+        ("of tasks that no episode solved", sum(&[Kind::Never])),
+        ("of tasks whose first replies all differ", sum(&[Kind::Unlike])),
+        ("after equal replies", sum(&[Kind::Given, Kind::Alike])),
+        ("not compared", sum(&[Kind::Unread])),
+    ];
+    let others: Vec<(&str, usize)> = others.into_iter().filter(|(_, n)| *n > 0).collect();
+    let lost = ranked.iter().map(|(seat, n)| format!("{n} lost by {seat}"));
+    let parts: Vec<String> =
+        lost.chain(others.iter().map(|(name, n)| format!("{n} {name}"))).collect();
     let numbers =
         format!(" {unsolved} of {} episodes are unsolved: {}.", causes.len(), parts.join(", "));
     let text = if unsolved == 0 { verdict } else { verdict + &numbers };
     object!({
-        "episodes": causes.len(), "unsolved": unsolved, "seats": seats, "seat": seat, "text": text,
+        "episodes": causes.len(), "unsolved": unsolved, "seats": seats, "others": others, "seat": seat, "text": text,
     })
 }
 
-/// Returns the seat that loses more episodes than the next one beyond chance, if seats lose at least half of all.
-fn bottleneck<'s>(ranked: &[(&'s str, usize)], unsolved: usize) -> Option<&'s str> {
+/// Returns the seat that loses more episodes than the next one beyond chance, if seats lose at least half of those of which
+/// it can be told.
+fn bottleneck<'s>(ranked: &[(&'s str, usize)], told: usize) -> Option<&'s str> {
     let (seat, first) = *ranked.first()?;
     let second = ranked.get(1).map_or(0, |(_, n)| *n);
     let named: usize = ranked.iter().map(|(_, n)| n).sum();
     // Two standard deviations of the difference of two counts of a Poisson distribution.
     let apart = (first - second) as f64 > 2.0 * ((first + second) as f64).sqrt();
-    (apart && 2 * named >= unsolved).then_some(seat)
+    (apart && 2 * named >= told).then_some(seat)
 }
 
 #[cfg(test)]
@@ -359,8 +371,16 @@ mod tests {
         let never = of(&[(Kind::Left, Some("s/a"), 40), (Kind::Never, None, 200)]);
         assert_eq!(
             never["text"],
-            "Quality: cannot be told, as 200 of 240 unsolved episodes have no solved one to compare with. \
-             240 of 240 episodes are unsolved: 40 lost by s/a, 200 of tasks that no episode solved."
+            "Quality: s/a is the bottleneck where it can be told. 240 of 240 episodes are unsolved: 40 lost by s/a, \
+             200 of tasks that no episode solved."
+        );
+        assert_eq!(never["others"], json!([["of tasks that no episode solved", 200]]));
+        let both =
+            [(Kind::Left, Some("s/a"), 4), (Kind::Left, Some("s/b"), 4), (Kind::Never, None, 20)];
+        assert_eq!(
+            of(&both)["text"],
+            "Quality: cannot be told, as 20 of 28 unsolved episodes have no solved one to compare with. \
+             28 of 28 episodes are unsolved: 4 lost by s/a, 4 lost by s/b, 20 of tasks that no episode solved."
         );
         assert_eq!(of(&[(Kind::Solved, None, 3)])["text"], "Quality: every task is solved.");
     }

@@ -1,19 +1,21 @@
-//! Replies of the seats of a team: their last lines, by the outcome of the episode. A seat with few of them, such
-//! as a verifier, says something of use only if they differ between solved and unsolved episodes.
+//! Replies of the seats of a team: their last lines, by the outcome of the episode, or by the answer that the seat saw. A
+//! seat with few of them, such as a verifier, says something of use only if they differ between right and wrong.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 use serde_json::Value;
 
+use super::answers::{Answers, Spoke, Spoken, hash, parts};
 use super::api::{self, Answer};
-use super::hacked;
-use super::http::Response;
+use super::fall;
+use super::hacked::{self, Hacked};
 use super::index::counts::Played;
-use super::parting::{causes, lost, read_turns};
+use super::parting::{causes, lost, read_texts};
 use super::run::Run;
 use super::team::WINDOW;
 use crate::run_dir::{TRAIN, Texts};
+use crate::trajectory::{RewardOf, RewardPart};
 
 /// Maximum number of episodes that are read at either end of a run.
 const EPISODES: usize = 640;
@@ -21,10 +23,14 @@ const EPISODES: usize = 640;
 const DISTINCT: usize = 4096;
 /// Number of lines of a seat in the answer.
 pub(super) const LINES: usize = 5;
+/// Share of the turns that these lines must have.
+const FEW: f64 = 0.7;
+/// Number of turns after right answers, and of those after wrong ones, from which on turns are split by them.
+const SEEN: u64 = 5;
 /// Number of characters of a line.
 const LENGTH: usize = 80;
 
-/// Number of turns in episodes that solved their task, and in others.
+/// Number of turns in episodes that solved their task, and in others; or after right answers, and after wrong ones.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Serialize)]
 pub(super) struct Turns {
     pub(super) solved: u64,
@@ -41,20 +47,30 @@ impl Turns {
     }
 }
 
-/// Replies of a seat.
+/// Turns of a seat, split in two.
 #[derive(Debug, Default)]
-pub(super) struct Said {
+pub(super) struct Split {
     pub(super) turns: Turns,
+    /// Sums of the reward parts of solved and of unsolved turns.
+    pub(super) parts: [f64; 2],
     lines: BTreeMap<String, Turns>,
 }
 
-impl Said {
-    pub(super) fn add(&mut self, reply: &str, solved: bool) {
+impl Split {
+    fn add(&mut self, line: &str, solved: bool, parts: f64) {
         self.turns.add(solved);
-        let line = last_line(reply);
-        if self.lines.len() < DISTINCT || self.lines.contains_key(&line) {
-            self.lines.entry(line).or_default().add(solved);
+        self.parts[usize::from(!solved)] += parts;
+        if let Some(turns) = self.lines.get_mut(line) {
+            turns.add(solved);
+        } else if self.lines.len() < DISTINCT {
+            self.lines.entry(line.to_owned()).or_default().add(solved);
         }
+    }
+
+    /// Returns true if the most frequent lines have most of the turns. Replies that mostly differ are not compared.
+    pub(super) fn has_few_lines(&self) -> bool {
+        let few: u64 = self.ranked().iter().take(LINES).map(|(_, turns)| turns.all()).sum();
+        few > 0 && few as f64 >= FEW * self.turns.all() as f64
     }
 
     /// Returns the last lines, the most frequent ones first.
@@ -63,6 +79,31 @@ impl Said {
             self.lines.iter().map(|(line, turns)| (line.as_str(), turns)).collect();
         lines.sort_by(|(a, x), (b, y)| y.all().cmp(&x.all()).then(a.cmp(b)));
         lines
+    }
+}
+
+/// Replies of a seat.
+#[derive(Debug, Default)]
+pub(super) struct Said {
+    /// By the outcome of the episode.
+    pub(super) outcome: Split,
+    /// By the answer before the turn, where it is known to be right or wrong.
+    seen: Split,
+}
+
+impl Said {
+    pub(super) fn add(&mut self, reply: &str, solved: bool, seen: Option<bool>, parts: f64) {
+        let line = last_line(reply);
+        self.outcome.add(&line, solved, parts);
+        if let Some(right) = seen {
+            self.seen.add(&line, right, parts);
+        }
+    }
+
+    /// Returns the turns by the answer that the seat saw, if enough right and wrong ones are known.
+    pub(super) fn seen(&self) -> Option<&Split> {
+        let Turns { solved, unsolved } = self.seen.turns;
+        (solved.min(unsolved) >= SEEN).then_some(&self.seen)
     }
 }
 
@@ -78,29 +119,88 @@ pub(super) fn last_line(reply: &str) -> String {
 #[derive(Debug, Default)]
 struct Team {
     seats: BTreeMap<String, Said>,
+    /// Description of the answers that were replaced.
+    replaced: Value,
     /// Number of episodes that cannot be read.
     unreadable: usize,
+}
+
+/// Texts of an episode. Those of its turns are last lines.
+#[derive(Debug, Default)]
+struct EpisodeTexts {
+    lines: Vec<String>,
+    rewards: Vec<RewardPart>,
 }
 
 /// Reads the replies of episodes, at most [`EPISODES`] of them.
 fn read(run: &Run, played: &[Played]) -> Team {
     let episodes: Vec<(usize, &Played)> = played.iter().take(EPISODES).enumerate().collect();
-    let mut team = Team::default();
-    team.unreadable = read_turns(run, &episodes, |i, texts| {
-        if let Texts::Turn { seat, reply, .. } = texts {
-            team.seats.entry(seat.to_string()).or_default().add(&reply, played[i].solved);
+    let spoken = |(_, one): &(usize, &Played)| Spoken {
+        task: one.task,
+        solved: one.solved,
+        ..Spoken::default()
+    };
+    let mut spoken: Vec<Spoken> = episodes.iter().map(spoken).collect();
+    let mut kept: Vec<EpisodeTexts> = episodes.iter().map(|_| EpisodeTexts::default()).collect();
+    let unreadable = read_texts(
+        run,
+        &episodes,
+        |_| true,
+        |i, texts| match texts {
+            Texts::Episode { answer, rewards, .. } => {
+                spoken[i].answer = answer.as_deref().map(hash);
+                kept[i].rewards = rewards;
+            }
+            Texts::Turn { seat, reply, error, .. } => {
+                let parts = if error.is_none() { parts(&reply) } else { BTreeMap::new() };
+                spoken[i].turns.push(Spoke { seat: seat.to_string(), parts });
+                kept[i].lines.push(last_line(&reply));
+            }
+        },
+    );
+    let answers = Answers::new(&spoken);
+    let mut seats: BTreeMap<String, Said> = BTreeMap::new();
+    for (one, texts) in spoken.iter().zip(&kept) {
+        let turns = one.turns.iter().zip(&texts.lines).zip(answers.seen(one));
+        for (turn, ((spoke, line), seen)) in turns.enumerate() {
+            let parts = sum(&texts.rewards, &spoke.seat, turn);
+            seats.entry(spoke.seat.clone()).or_default().add(line, one.solved, seen, parts);
         }
+    }
+    Team { seats, replaced: answers.replaced(), unreadable }
+}
+
+/// Returns the sum of the reward parts of a turn of a seat.
+fn sum(rewards: &[RewardPart], seat: &str, turn: usize) -> f64 {
+    let its = rewards.iter().filter(|part| match &part.of {
+        RewardOf::Episode => true,
+        RewardOf::Seat(of) => of.to_string() == seat,
+        RewardOf::Turn(of) => *of == turn,
     });
-    team
+    its.map(|part| part.value).sum()
+}
+
+/// Statements on the replies of the last steps of a run.
+#[derive(Debug, Clone)]
+pub(super) struct Found {
+    answer: Value,
+    pub(super) hacked: Vec<Hacked>,
 }
 
 /// Returns the most frequent last lines of each seat in the last steps, with their numbers in the first ones.
 pub(super) fn answer(run: &Run) -> Answer {
+    api::bounded(&run.replies().answer)
+}
+
+/// Reads the replies of the last and the first steps.
+pub(super) fn found(run: &Run) -> Found {
     let steps = run.now().index.steps(TRAIN);
     let (Some(first), Some(last)) = (steps.first(), steps.last()) else {
-        return Ok(Response::json(
-            &object!({ "early": Value::Null, "late": Value::Null, "seats": object!({}), "lost": Value::Null, "reward": Value::Null }),
-        ));
+        let answer = object!({
+            "early": Value::Null, "late": Value::Null, "seats": object!({}), "lost": Value::Null, "reward": Value::Null,
+            "replaced": Value::Null, "fall": Value::Null,
+        });
+        return Found { answer, hacked: Vec::new() };
     };
     let late = [steps[steps.len().saturating_sub(WINDOW)], *last];
     let early = [*first, steps[WINDOW.min(steps.len()) - 1]];
@@ -113,21 +213,30 @@ pub(super) fn answer(run: &Run) -> Answer {
     let seat =
         |(seat, said): (&String, &Said)| (seat.clone(), of_seat(said, before.seats.get(seat)));
     let seats: BTreeMap<String, Value> = now.seats.iter().map(seat).collect();
-    let reward = hacked::told(&run.now().index.team(TRAIN, late), &now.seats);
+    let sums = run.now().index.team(TRAIN, late);
+    let (reward, hacked) = hacked::told(&sums, &now.seats);
     let unreadable = before.unreadable + now.unreadable;
-    api::bounded(&object!({
+    let fall = fall::told(run);
+    let answer = object!({
         "early": early, "late": late, "seats": seats, "unreadable": unreadable, "lost": lost, "reward": reward,
-    }))
+        "replaced": now.replaced, "fall": fall,
+    });
+    Found { answer, hacked }
 }
 
-/// Returns the replies of a seat in the last and the first steps.
+/// Returns the replies of a seat in the last and the first steps, in both split in the same way.
 fn of_seat(late: &Said, early: Option<&Said>) -> Value {
-    let lines = late.ranked();
-    let before = |line: &str| early.map(|said| said.lines.get(line).copied().unwrap_or_default());
-    let line = |(line, turns): &(&str, &Turns)| object!({ "text": line, "late": turns, "early": before(line) });
+    let seen = late.seen();
+    let before = early.map(|said| if seen.is_some() { &said.seen } else { &said.outcome });
+    let now = seen.unwrap_or(&late.outcome);
+    let lines = now.ranked();
+    let old = |line: &str| before.map(|of| of.lines.get(line).copied().unwrap_or_default());
+    let line = |(line, turns): &(&str, &Turns)| object!({ "text": line, "late": turns, "early": old(line) });
     object!({
-        "late": late.turns,
-        "early": early.map(|said| said.turns),
+        "seen": seen.is_some(),
+        "few": now.has_few_lines(),
+        "late": now.turns,
+        "early": before.map(|of| of.turns),
         "distinct": lines.len(),
         "lines": lines.iter().take(LINES).map(line).collect::<Vec<_>>(),
     })
@@ -147,9 +256,9 @@ mod tests {
         assert_eq!((long.chars().count(), long.ends_with("xé")), (LENGTH + 2, true));
         let (mut late, mut early) = (Said::default(), Said::default());
         for (reply, solved) in [("yes", true), ("yes", false), ("yes", false), ("no", false)] {
-            late.add(reply, solved);
+            late.add(reply, solved, None, 0.0);
         }
-        early.add("a reason\nno", false);
+        early.add("a reason\nno", false, None, 0.0);
         let found = of_seat(&late, Some(&early));
         assert_eq!(found["late"], json!({ "solved": 1, "unsolved": 3 }));
         assert_eq!(found["distinct"], 2);
@@ -157,5 +266,23 @@ mod tests {
         assert_eq!(found["lines"][0], yes);
         assert_eq!(found["lines"][1]["early"], json!({ "solved": 0, "unsolved": 1 }));
         assert_eq!(of_seat(&late, None)["lines"][0]["early"], Value::Null);
+    }
+
+    #[test]
+    fn replies_are_counted_by_the_answer_that_the_seat_saw_if_enough_are_known() {
+        let mut said = Said::default();
+        said.add("no", false, None, 0.5);
+        for i in 0..SEEN {
+            said.add("no", i > 0, Some(true), 0.5);
+        }
+        assert_eq!(of_seat(&said, None)["late"], json!({ "solved": 4, "unsolved": 2 }));
+        for _ in 0..SEEN {
+            said.add("yes", true, Some(false), -0.5);
+        }
+        let found = of_seat(&said, Some(&Said::default()));
+        assert_eq!(found["seen"], true);
+        assert_eq!(found["late"], json!({ "solved": SEEN, "unsolved": SEEN }));
+        assert_eq!(found["early"], json!({ "solved": 0, "unsolved": 0 }));
+        assert_eq!(said.seen().map(|split| split.parts), Some([2.5, -2.5]));
     }
 }

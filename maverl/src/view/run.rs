@@ -9,12 +9,15 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::Value;
 
+use super::fall;
 use super::growing::{Change, Growing};
 use super::index::Index;
-use super::notices::{self, Notice};
+use super::notices::{self, Evidence, Notice};
+use super::replies::{self, Found};
 use super::series::Series;
 use super::validations::Validations;
 use super::weights::Weights;
+use super::{hacked, team};
 use crate::eval::{Interval, paired};
 use crate::run_dir::disk::read_json;
 use crate::run_dir::{PLAN, PROGRESS, RunDir, TRAIN};
@@ -39,9 +42,13 @@ pub(super) struct Run {
     path: PathBuf,
     /// Name in lists: the path as the user wrote it.
     pub(super) name: String,
+    /// Name in addresses: that in lists in small letters, digits and `-`.
+    pub(super) id: String,
     pub(super) validations: Validations,
     pub(super) weights: Weights,
     held: Mutex<Held>,
+    /// Statements on replies, with the lengths of the files that they were read from.
+    replies: Mutex<Option<([u64; 4], Found)>>,
 }
 
 /// Content of a run's files.
@@ -150,11 +157,18 @@ impl Run {
         };
         Self {
             path,
+            id: name.clone(),
             name,
             validations: Validations::default(),
             weights: Weights::default(),
             held: Mutex::new(held),
+            replies: Mutex::default(),
         }
+    }
+
+    /// Sets the name in addresses.
+    pub(super) fn with_id(self, id: String) -> Self {
+        Self { id, ..self }
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -169,6 +183,46 @@ impl Run {
             held.polled = Some(Instant::now());
         }
         held
+    }
+
+    /// Returns the statements on the replies of the last steps, read anew if the files have grown.
+    pub(super) fn replies(&self) -> Found {
+        let lengths = self.now().lengths();
+        let mut known = self.replies.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, found)) = known.as_ref().filter(|(of, _)| *of == lengths) {
+            return found.clone();
+        }
+        let found = replies::found(self);
+        *known = Some((lengths, found.clone()));
+        found
+    }
+
+    /// Returns what needs attention, most important first. Replies are read only if reward parts pay an agent.
+    pub(super) fn notices(&self) -> Vec<Notice> {
+        let (lengths, paid) = {
+            let held = self.now();
+            let lengths = held.lengths();
+            if let Some((_, noticed)) = held.noticed.as_ref().filter(|(of, _)| *of == lengths) {
+                return noticed.clone();
+            }
+            let late = team::late(&held.index);
+            (lengths, late.is_some_and(|steps| hacked::pays(&held.index.team(TRAIN, steps))))
+        };
+        let hacked = if paid { self.replies().hacked } else { Vec::new() };
+        let mut held = self.now();
+        let gain = held.gain().map(|gain| gain.interval);
+        let fall = fall::largest(&held.index);
+        let warnings = &held.warnings;
+        let evidence = Evidence { warnings, gain, fall, hacked: &hacked };
+        let noticed = notices::notices(&held.series, &evidence);
+        held.noticed = Some((lengths, noticed.clone()));
+        noticed
+    }
+
+    /// Returns the line of the run in the list of runs.
+    pub(super) fn line(&self) -> Value {
+        let notices = self.notices();
+        self.now().line(&self.id, &self.name, &notices)
     }
 
     /// Returns the file of the episodes of a stage; `None` if there is no such stage.
@@ -288,18 +342,6 @@ impl Held {
         }
     }
 
-    /// Returns what needs attention, most important first.
-    pub(super) fn notices(&mut self) -> Vec<Notice> {
-        let lengths = self.lengths();
-        if let Some((_, noticed)) = self.noticed.as_ref().filter(|(of, _)| *of == lengths) {
-            return noticed.clone();
-        }
-        let gain = self.gain().map(|gain| gain.interval);
-        let noticed = notices::notices(&self.series, &self.warnings, gain.as_ref());
-        self.noticed = Some((lengths, noticed.clone()));
-        noticed
-    }
-
     /// Returns the share of solved episodes of each held-out task before or after training: those of the report, or those
     /// of the rows of a run whose reports have no tasks.
     pub(super) fn outcomes(&self, name: &str) -> BTreeMap<String, f64> {
@@ -333,8 +375,7 @@ impl Held {
     }
 
     /// Returns the line of the run in the list of runs.
-    pub(super) fn line(&mut self, r: usize, name: &str) -> Value {
-        let notices = self.notices();
+    pub(super) fn line(&self, r: &str, name: &str, notices: &[Notice]) -> Value {
         let Facts { config, before, after, .. } = &self.facts;
         let share = |report: &Value| report["sampled"]["overall"]["avg"].clone();
         let step = self.series.last_step().unwrap_or(0);
@@ -381,9 +422,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("manifest.json"), "{\"format\": 99}").unwrap();
         let run = Run::new(dir.path().to_owned(), "a".to_owned());
-        let mut held = run.now();
-        assert_eq!(held.state(), "unreadable");
-        let line = held.line(0, "a");
+        assert_eq!(run.now().state(), "unreadable");
+        let line = run.line();
         assert!(line["problem"].as_str().unwrap().contains("format 99"), "{line}");
         assert_eq!(run.episodes("../../etc", 1), None);
     }

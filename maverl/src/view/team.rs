@@ -7,11 +7,11 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::api::{self, Answer};
-use super::change::{One, change as changed};
-use super::failing;
+use super::change::Change;
+use super::fall;
 use super::http::Response;
-use super::index::counts::{Attempts, Played, TaskSums, Team};
-use super::parting::{Parted, causes};
+use super::index::Index;
+use super::index::counts::{Attempts, TaskSums, Team};
 use super::run::Run;
 use super::spans;
 use crate::run_dir::{TRAIN, TurnTime};
@@ -81,6 +81,12 @@ impl Occupancy {
     }
 }
 
+/// Returns the first and the last of the last steps of a run.
+pub(super) fn late(index: &Index) -> Option<[u32; 2]> {
+    let steps = index.steps(TRAIN);
+    Some([steps[steps.len().saturating_sub(WINDOW)..].first().copied()?, *steps.last()?])
+}
+
 /// Returns the sums of the seats over the first and the last steps, with the times of the last ones.
 pub(super) fn answer(run: &Run) -> Answer {
     let (early, late, steps) = {
@@ -124,15 +130,10 @@ pub(super) fn step(run: &Run, step: u64) -> Answer {
     let tasks = held.index.tasks(TRAIN, step);
     let now = held.index.team(TRAIN, [step; 2]);
     drop(held);
-    let (mut change, mut text) = (None, Vec::new());
-    if let Some(from) = previous {
-        let (played, parted, now) = ones(run, step);
-        change = changed(&now, &ones(run, from).2, from);
-        if let Some(change) = &change {
-            text.clone_from(&change.text);
-            text.extend(failing::told(run, &played, &parted, change));
-        }
-    }
+    let explained = previous.and_then(|from| fall::explained(run, step, from));
+    let (change, failure) = explained.unzip();
+    let mut text = change.as_ref().map_or(Vec::new(), |change: &Change| change.text.clone());
+    text.extend(failure.flatten());
     text.extend(change.as_ref().and(context(&tasks, next)));
     let estimator = api::samples(run, step.into())?.map(|samples| samples.estimator);
     api::bounded(&object!({
@@ -168,28 +169,6 @@ fn context(tasks: &[TaskSums], next: Option<(u32, f64)>) -> Option<String> {
     Some(format!(
         "The same {same} scored {before:.3} in earlier steps and {now:.3} now: the team {team} on equal tasks.{next}"
     ))
-}
-
-/// Returns the scored episodes of a step, where they part from solved ones, and what a change depends on of them.
-fn ones(run: &Run, step: u32) -> (Vec<Played>, Vec<Parted>, Vec<One>) {
-    let (played, sources) = {
-        let held = run.now();
-        let played = held.index.played(TRAIN, [step; 2]);
-        let sources = played.iter().map(|one| held.index.source(one.task).to_owned());
-        let sources: Vec<String> = sources.collect();
-        (played, sources)
-    };
-    let parted = causes(run, &played);
-    let one = |((of, source), (cause, beside)): ((&Played, String), &Parted)| One {
-        n: of.place.n,
-        task: of.task,
-        source,
-        score: of.score,
-        cause: cause.clone(),
-        beside: beside.map(|(other, _)| played[other].place.n),
-    };
-    let ones = played.iter().zip(sources).zip(&parted).map(one).collect();
-    (played, parted, ones)
 }
 
 /// Returns the number of the tasks of a step that earlier steps had too, and their mean score now and then.

@@ -623,3 +623,34 @@ fn compared_runs_show_the_keys_that_differ_and_no_interval_for_other_tasks() {
     assert_eq!(same["seeds"][0]["interval"]["mean"], 0.75, "{same}");
     assert!(found["pairs"][0]["reason"].as_str().unwrap().contains("held out test"), "{found}");
 }
+
+#[test]
+fn the_name_of_a_run_in_addresses_is_plain_and_tells_it_from_others() {
+    let free = |_: &str| false;
+    let of = |name: &str| id(name, Path::new("/runs/x"), free);
+    assert_eq!(of("sweep/Seed-1"), "sweep-seed-1");
+    assert_eq!(of("<img src=x>"), "-img-src-x-");
+    let hash = id("seed-1", Path::new("/runs/a/seed-1"), |id| id == "seed-1");
+    assert!(hash.starts_with("seed-1-") && hash.len() == "seed-1-".len() + 8, "{hash}");
+    let other = id("seed-1", Path::new("/runs/b/seed-1"), |id| id == "seed-1");
+    assert_ne!(hash, other);
+    assert!(of("прогон").len() > "------".len(), "only other letters");
+    assert_eq!(of(&"x".repeat(100)).len(), NAME + 9);
+}
+
+#[test]
+fn an_address_opens_the_same_run_after_the_list_changed() {
+    let home = tempfile::tempdir().unwrap();
+    drop(Written::new(&home.path().join("sweep/B")));
+    let name = |of: &str| {
+        let viewer = Viewer::new(vec![home.path().to_owned()]).unwrap();
+        let (status, found) = ask(&viewer, &format!("api/runs/{of}"));
+        (status, found["run"]["name"].as_str().map(str::to_owned))
+    };
+    let found = (200, Some("sweep/B".to_owned()));
+    assert_eq!((name("sweep-b"), name("0")), (found.clone(), found.clone()));
+    drop(Written::new(&home.path().join("a")));
+    assert_eq!((name("sweep-b"), name("1")), (found.clone(), found));
+    assert_eq!(name("0"), (200, Some("a".to_owned())), "the number is another run now");
+    assert_eq!(name("sweep%2FB").0, 404);
+}

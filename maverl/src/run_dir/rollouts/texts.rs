@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::super::error::{RunDirError, damaged};
 use super::{Lines, Place};
-use crate::trajectory::Seat;
+use crate::trajectory::{RewardPart, Seat};
 
 /// First bytes of the line of an episode. Those of its turns follow it.
 const EPISODE: &[u8] = b"{\"episode\":";
@@ -22,6 +22,8 @@ pub(crate) enum Texts {
         observations: Vec<String>,
         /// Answer of the orchestra.
         answer: Option<String>,
+        /// Parts of its rewards.
+        rewards: Vec<RewardPart>,
     },
     /// The line of a turn.
     Turn {
@@ -42,8 +44,16 @@ pub(crate) enum Texts {
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Line {
-    Episode { task: Task, answer: Option<String>, acts: Option<Vec<Text>> },
-    Turn { turn: Turn },
+    Episode {
+        task: Task,
+        answer: Option<String>,
+        acts: Option<Vec<Text>>,
+        #[serde(default)]
+        rewards: Vec<RewardPart>,
+    },
+    Turn {
+        turn: Turn,
+    },
 }
 
 #[derive(Deserialize)]
@@ -70,10 +80,11 @@ impl Line {
     fn texts(self, turn: usize) -> Texts {
         let texts = |all: Vec<Text>| all.into_iter().map(|text| text.content).collect();
         match self {
-            Self::Episode { task, answer, acts } => Texts::Episode {
+            Self::Episode { task, answer, acts, rewards } => Texts::Episode {
                 question: task.question,
                 observations: texts(acts.unwrap_or_default()),
                 answer,
+                rewards,
             },
             Self::Turn { turn: Turn { seat, prompt, reply, error } } => {
                 Texts::Turn { turn, seat, prompt: texts(prompt), reply, error }

@@ -153,6 +153,19 @@ impl Index {
         self.scored(stage, steps).map(played).collect()
     }
 
+    /// Returns the mean score of each step of a stage, ascending.
+    pub(in crate::view) fn means(&self, stage: &str) -> Vec<(u32, f64)> {
+        let mut sums: BTreeMap<u32, Attempts> = BTreeMap::new();
+        self.scored(stage, [0, u32::MAX])
+            .for_each(|row| sums.entry(row.step).or_default().add(row));
+        sums.into_iter().map(|(step, sums)| (step, sums.mean())).collect()
+    }
+
+    /// Returns the task and the score of each scored episode of a step of a stage.
+    pub(in crate::view) fn scores(&self, stage: &str, step: u32) -> Vec<(u32, f64)> {
+        self.scored(stage, [step; 2]).map(|row| (row.task, row.score)).collect()
+    }
+
     /// Returns the source of a task.
     pub(in crate::view) fn source(&self, task: u32) -> &str {
         let task = task as usize;
@@ -222,6 +235,8 @@ mod tests {
         assert_eq!(names, ["facts/a", "facts/b"], "the largest fall first");
         assert_eq!((tasks[0].before.episodes, tasks[0].before.solved), (2, 2));
         assert_eq!((tasks[0].now.solved, tasks[1].before.episodes), (0, 0));
+        assert_eq!(index.means(TRAIN), [(1, 1.0), (2, 0.5)]);
+        assert_eq!(index.scores(TRAIN, 2), [(0, 0.0), (1, 1.0)]);
         let played = index.played(TRAIN, [2, 2]);
         let found: Vec<_> =
             played.iter().map(|one| (one.place.n, one.solved, one.malformed.as_deref())).collect();

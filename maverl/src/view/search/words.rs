@@ -65,7 +65,7 @@ impl Words {
             Some(Hit { rank, name, turn, snippet })
         };
         match texts {
-            Texts::Episode { question, observations, answer } => {
+            Texts::Episode { question, observations, answer, rewards: _ } => {
                 let observed = || {
                     observations.iter().find_map(|text| hit((2, 0, 0), "observation", None, text))
                 };

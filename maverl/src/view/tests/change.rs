@@ -105,13 +105,16 @@ fn a_step_names_the_largest_part_of_the_change_and_shows_an_episode_of_it() {
     }
     let answer = at.browser.text(".answer");
     let by = rows(&run, 1, "").1 - rows(&run, 2, "").1;
-    let start = format!("The score fell by {by:.2} from step 1: −");
-    assert!(answer.starts_with(&start), "{answer}");
-    assert!(
-        answer[start.len()..].contains(" lost by search/searcher, "),
-        "the largest part first: {answer}"
+    let (n, m) = (rows(&run, 2, "").0, rows(&run, 1, "").0);
+    let cause = format!(
+        "The score fell by {by:.2} from step 1: search/searcher lost 48 of {n} episodes (8 of {m} in step 1), mostly of “facts/two_hop”, \
+         with “Perv” where the solved one has “Peru” (48 times)."
     );
-    assert!(answer.contains(" another mix of tasks") && !answer.contains("0.00"), "{answer}");
+    assert_eq!(answer, cause);
+    let parts = at.browser.text(".answer + p");
+    assert!(parts.starts_with("In parts: −") && parts.contains(" another mix of tasks"), "{parts}");
+    let (first, others) = parts.split_once(", ").unwrap();
+    assert!(first.ends_with(" lost by search/searcher") && !others.contains("0.00"), "{parts}");
     // The numbers of tasks beside the mix, and the episodes of step 1 as if there were 16 tasks of two hops instead of 8.
     let mix = at.browser.text("tr[data-term]");
     assert!(
@@ -160,49 +163,110 @@ fn a_step_names_the_largest_part_of_the_change_and_shows_an_episode_of_it() {
     at.browser.assert_quiet();
 }
 
+/// Writes 12 steps of 8 tasks, of whose 4 episodes the searcher loses one, and three in the last step.
+fn fallen() -> tempfile::TempDir {
+    let home = tempfile::tempdir().unwrap();
+    let mut written = Written::new(&home.path().join("a"));
+    for step in 1..=12 {
+        let lost = if step == 12 { 3 } else { 1 };
+        let of = |n: u32| {
+            let replies = if n % 4 < lost { ["Perv", "Quito"] } else { ["Peru", "Lima"] };
+            replied("facts", &format!("train-{step}-{}", n / 4), n % 4, replies)
+        };
+        written.played(step, &(0..32).map(of).collect::<Vec<Episode>>());
+    }
+    home
+}
+
+#[test]
+fn a_fall_is_told_with_its_cause_on_the_page_of_the_run_and_at_the_top_of_that_of_the_step() {
+    let home = fallen();
+    let run = home.path().join("a");
+    let [was, is] = [11, 12].map(|step| rows(&run, step, ""));
+    let lost = |(n, score): (f64, f64)| format!("{} of {n}", n * (1.0 - score));
+    let cause = format!(
+        ": search/searcher lost {} episodes ({} in step 11), with “Perv” where the solved one has “Peru” ({} times).",
+        lost(is),
+        lost(was),
+        is.0 * (1.0 - is.1)
+    );
+    let viewer = Viewer::new(vec![home.path().to_owned()]).unwrap();
+    let short = format!(
+        "Reward: its largest fall is in step 12. The score fell from {:.3} to {:.3}{cause}",
+        was.1, is.1
+    );
+    let (_, replies) = ask(&viewer, "api/runs/a/replies");
+    assert_eq!((&replies["fall"]["text"], &replies["fall"]["step"]), (&json!(short), &json!(12)));
+    let answer = format!("The score fell by {:.2} from step 11{cause}", was.1 - is.1);
+    let (_, step) = ask(&viewer, "api/runs/a/steps/12");
+    assert_eq!(step["change"]["answer"], answer);
+    let Some(mut at) = Visit::new(home.path(), 1200, 800) else { return };
+    at.go("r/a");
+    at.browser.wait("document.querySelector('.brief') !== null");
+    let brief = at.browser.text(".brief");
+    assert!(brief.contains(&short), "{short}: {brief}");
+    let press = "[...document.querySelectorAll('.brief button')].find((b) => b.textContent === 'step 12').click()";
+    at.browser.value(press);
+    at.browser.wait("location.hash === '#/r/a/step?step=12'");
+    at.browser.wait("document.querySelector('.answer') !== null");
+    assert_eq!(at.browser.text(".answer"), answer);
+    at.browser.assert_quiet();
+}
+
 #[test]
 fn a_click_in_a_chart_and_a_notice_lead_to_the_page_of_the_step() {
-    let home = three();
-    let metrics = home.path().join("a/metrics.jsonl");
-    let text = fs::read_to_string(&metrics).unwrap();
-    let line = |step: u32| {
-        format!(
-            "{{\"step\":{step},\"rollout/score_mean\":{}}}\n",
-            [0.9, 0.5][usize::from(step == 12)]
-        )
-    };
-    fs::write(&metrics, text + &(4..=12).map(line).collect::<String>()).unwrap();
+    let home = fallen();
+    let run = home.path().join("a");
     let Some(mut at) = Visit::new(home.path(), 1200, 800) else { return };
-    at.go("r/0");
+    at.go("r/a");
     let plot = "document.querySelector('[data-title=Reward] .plot svg')";
     at.browser.wait(&format!("{plot} !== null"));
     let cursor = at.browser.value(&format!("getComputedStyle({plot}).cursor"));
     assert_eq!(cursor, "pointer");
     let notice = at.browser.text(".notices");
-    assert!(
-        notice
-            .contains("the score fell to 0.500 in step 12; it was 0.900 (median of steps 2 to 11)"),
-        "{notice}"
-    );
+    let [was, is] = [11, 12].map(|step| rows(&run, step, "").1);
+    let expected = format!("the score fell from {was:.3} in step 11 to {is:.3} in step 12");
+    assert!(notice.contains(&expected), "{notice}");
     let link = at.browser.value("document.querySelector('.notices a').hash");
-    assert_eq!(link, "#/r/0/step?step=12");
+    assert_eq!(link, "#/r/a/step?step=12");
     at.browser.value(&format!(
         "(() => {{ const s = {plot}; const b = s.getBoundingClientRect(); for (const kind of ['pointermove', 'pointerdown', 'pointerup']) \
          s.dispatchEvent(new PointerEvent(kind, {{ clientX: b.left + 44 + (b.width - 54) / 11, clientY: b.top + 60 }})); }})()"
     ));
-    at.browser.wait("location.hash === '#/r/0/step?step=2'");
+    at.browser.wait("location.hash === '#/r/a/step?step=2'");
     at.browser.wait("document.querySelector('.answer') !== null");
     at.browser.assert_quiet();
 }
 
 #[test]
-fn a_small_change_is_told_to_be_within_chance() {
-    let home = home();
+fn a_small_change_is_told_to_be_within_chance_everywhere() {
+    let home = tempfile::tempdir().unwrap();
+    let mut written = Written::new(&home.path().join("a"));
+    // Three of eight episodes are solved, then two.
+    for (step, of) in [(1, 2), (2, 1)] {
+        written.played(step, &(0..8).map(|n| searched(of, n)).collect::<Vec<Episode>>());
+    }
     let viewer = Viewer::new(vec![home.path().to_owned()]).unwrap();
-    let (_, found) = ask(&viewer, "api/runs/0/steps/2");
+    let (_, found) = ask(&viewer, "api/runs/a/steps/2");
     let text = found["text"][0].as_str().unwrap();
     assert!(text.starts_with("Other tasks of the same kinds are reason enough"), "{text}");
-    let terms = found["change"]["terms"].as_array().unwrap();
+    let change = &found["change"];
+    assert_eq!(change["answer"], "The score fell by 0.12 from step 1, which is within chance.");
+    let terms = change["terms"].as_array().unwrap();
     // The hostile episode has a malformed reply.
     assert!(terms.iter().any(|term| term["cause"]["kind"] == "malformed"), "{terms:?}");
+    // The page of the run and its notices follow the rule of the page of the step.
+    let (_, replies) = ask(&viewer, "api/runs/a/replies");
+    assert_eq!(
+        replies["fall"]["text"],
+        "Reward: no fall is beyond chance. The largest is in step 2, from 0.375 to 0.250: other tasks of the same kinds are \
+         reason enough."
+    );
+    let (_, run) = ask(&viewer, "api/runs/a");
+    assert!(!run["notices"].to_string().contains("the score fell"), "{run}");
+    // A score that only rises has no fall.
+    let home = self::home();
+    let viewer = Viewer::new(vec![home.path().to_owned()]).unwrap();
+    let (_, replies) = ask(&viewer, "api/runs/a/replies");
+    assert_eq!(replies["fall"]["text"], "Reward: the score never fell from one step to the next.");
 }

@@ -182,7 +182,25 @@ fn a_task_that_differs_leads_to_its_episodes_side_by_side() {
     at.browser.value("history.back()");
     at.browser.wait("document.querySelector('[data-pair] details') !== null");
     at.browser.value("document.querySelectorAll('[data-pair] details a')[2].click()");
-    at.browser.wait("location.hash.startsWith('#/r/1/episodes')");
+    at.browser.wait("location.hash.startsWith('#/r/b/episodes')");
     at.browser.wait("document.querySelectorAll('tbody tr.row').length >= 1");
+    at.browser.assert_quiet();
+}
+
+#[test]
+fn every_table_of_the_comparison_names_the_runs_above_its_columns() {
+    let home = tempfile::tempdir().unwrap();
+    let names = ["a", "b", "c", "d"];
+    for (seed, name) in names.iter().enumerate() {
+        let mut origin = resolved_origin();
+        origin.config.seed = seed as u64;
+        origin.provenance.data.insert("train".into(), seed.to_string().repeat(64));
+        RunDir::create(&home.path().join(name), &origin).unwrap();
+    }
+    let Some(mut at) = Visit::new(home.path(), 1200, 800) else { return };
+    at.go("compare?runs=a,b,c,d");
+    at.browser.wait("document.querySelectorAll('#main thead').length === 2");
+    let heads = "[...document.querySelectorAll('#main thead')].map((head) => [...head.querySelectorAll('a')].map((a) => a.textContent.at(-1)))";
+    assert_eq!(at.browser.value(heads), json!([names, names]));
     at.browser.assert_quiet();
 }

@@ -160,7 +160,7 @@ fn a_page_without_a_server_holds_the_chosen_episodes_and_no_path() {
     let blocks = blocks(&page);
     assert!(blocks.iter().all(|block| !block.to_string().contains(&place)));
     let all = blocks.iter().find(|block| !block["runs"].is_null()).unwrap();
-    let rows = all["runs/0/episodes"]["rows"].as_array().unwrap();
+    let rows = all["runs/a/episodes"]["rows"].as_array().unwrap();
     let steps: Vec<u64> = rows.iter().map(|row| row["step"].as_u64().unwrap()).collect();
     assert!(steps.iter().all(|step| [1, 3].contains(step)), "{steps:?}");
     let none = viewer.write_page(&PageChoice { episodes: 0, ..few }, &out).unwrap();
@@ -204,20 +204,20 @@ fn all_pages(mut browser: Browser, url: &str) {
         browser.text("#main")
     };
     go("", "document.querySelectorAll('tbody tr a.open').length === 2");
-    go("r/0", "document.querySelector('[data-outcome=after]')?.textContent === '0.750'");
-    go("compare?runs=1,0", "document.querySelector('[data-pair]') !== null");
+    go("r/a", "document.querySelector('[data-outcome=after]')?.textContent === '0.750'");
+    go("compare?runs=b,a", "document.querySelector('[data-pair]') !== null");
     let list = "document.querySelectorAll('tbody tr.row').length";
-    go("r/0/episodes?stage=train&step=3", &format!("{list} === 8"));
-    go("r/0/episodes?stage=train&step=3&solved=1", &format!("{list} > 0 && {list} < 8"));
-    go("r/0/episodes?stage=train&step=3&q=largest+city", &format!("{list} === 8"));
-    go("r/0/episode/train/3/5", "document.querySelectorAll('.lane-head').length === 4");
-    go("r/0/tokens/train/3/0/1", "document.querySelectorAll('[role=option]').length > 3");
-    go("r/0/groups?step=3", &format!("{list} === 6"));
-    go("r/0/group/3/0", "document.querySelectorAll('td.sum').length === 4");
-    go("r/0/step?step=3", "document.querySelector('[data-step-score]') !== null");
-    go("r/0/groups?step=all&by=task", &format!("{list} === 6"));
-    go("r/0/timeline", "document.querySelectorAll('[data-span]').length === 4");
-    let absent = go("r/0/episode/train/2/0", "document.querySelector('.error') !== null");
+    go("r/a/episodes?stage=train&step=3", &format!("{list} === 8"));
+    go("r/a/episodes?stage=train&step=3&solved=1", &format!("{list} > 0 && {list} < 8"));
+    go("r/a/episodes?stage=train&step=3&q=largest+city", &format!("{list} === 8"));
+    go("r/a/episode/train/3/5", "document.querySelectorAll('.lane-head').length === 4");
+    go("r/a/tokens/train/3/0/1", "document.querySelectorAll('[role=option]').length > 3");
+    go("r/a/groups?step=3", &format!("{list} === 6"));
+    go("r/a/group/3/0", "document.querySelectorAll('td.sum').length === 4");
+    go("r/a/step?step=3", "document.querySelector('[data-step-score]') !== null");
+    go("r/a/groups?step=all&by=task", &format!("{list} === 6"));
+    go("r/a/timeline", "document.querySelectorAll('[data-span]').length === 4");
+    let absent = go("r/a/episode/train/2/0", "document.querySelector('.error') !== null");
     assert!(absent.contains("32 of 112 episodes"), "{absent}");
     browser.assert_quiet();
 }

@@ -125,7 +125,7 @@ fn a_new_run_appears_in_the_list_and_chosen_boxes_stay() {
     );
     at.browser.value("document.querySelectorAll('tbody input')[1].click()");
     at.browser.value("[...document.querySelectorAll('#main button')].find((b) => b.textContent === 'compare').click()");
-    at.browser.wait("location.hash === '#/compare?runs=0%2C1'");
+    at.browser.wait("location.hash === '#/compare?runs=a%2Cb'");
     at.browser.wait("document.querySelector('figure.chart') !== null");
     at.browser.assert_quiet();
 }

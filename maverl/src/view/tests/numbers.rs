@@ -151,7 +151,7 @@ fn every_control_is_reached_and_seen_by_keys_alone() {
     at.go("");
     for (key, until) in [
         ("j", "document.activeElement.classList.contains('open')"),
-        ("Enter", "location.hash.startsWith('#/r/0')"),
+        ("Enter", "location.hash.startsWith('#/r/a')"),
     ] {
         at.browser.press(key);
         at.browser.wait(until);

@@ -334,6 +334,17 @@ fn groups_of_all_steps_are_listed_by_their_weight_in_the_updates() {
         let is_near = |(shown, expected): (&f64, &f64)| (shown - expected).abs() < 5.1e-3;
         assert!(shown.len() == n && shown.iter().zip(&expected).all(is_near), "{shown:?}");
     }
+    // Agents are told apart, with what a turn weighs.
+    let agents = at.browser.text("[data-agents]");
+    let all: Vec<Episode> =
+        (1..=3).flat_map(|step| (0..8).map(move |n| searched(step, n))).collect();
+    for turn in 0..3 {
+        let its = (0..6).map(|i| groups[3 * i + turn]);
+        let most = its.fold(0.0, f64::max);
+        let seat = &all[0].turns[turn].seat;
+        let expected = format!(", {seat} with {}, {} a turn", js(most, 2), js(most / 4.0, 3));
+        assert!(agents.contains(&expected), "{expected}: {agents}");
+    }
     // Another order of the list leaves the answer as it is.
     let answer = at.browser.text(".answer");
     at.browser.value("[...document.querySelectorAll('th button')].find((b) => b.textContent === 'mean reward').click()");

@@ -1,6 +1,7 @@
 //! Statements of the pages on a team: replies of its seats, sources of the tasks of a step, and requests that wait.
 
 use super::pages::{Visit, home};
+use super::visits::js;
 use super::*;
 
 /// Returns all episodes of the run of the tests.
@@ -68,6 +69,10 @@ fn the_agent_that_loses_most_is_told_only_beyond_chance() {
     assert!(top.contains("Time: search/"), "{top}");
     let row = at.browser.text("[data-team='search/searcher']");
     assert!(row.contains(&format!("{:.1} %", 100.0 * lost as f64 / all as f64 + 1e-9)), "{row}");
+    // What no agent lost has rows of its own.
+    let table = at.browser.text("#bottlenecks tbody tr:last-child");
+    let share = format!("after equal replies{} %", js(100.0 * (all - lost) as f64 / all as f64, 1));
+    assert_eq!(table, share);
     at.browser.assert_quiet();
 }
 
@@ -83,5 +88,86 @@ fn requests_that_wait_are_above_those_that_run_and_all_steps_are_the_first_list_
     assert_eq!(at.browser.value(higher), true);
     at.go("r/0/groups");
     at.browser.wait("document.querySelectorAll('tbody tr.row').length === 18");
+    at.browser.assert_quiet();
+}
+
+/// Returns an episode in which the verifier refuses the first answer: the first and the last answer, and the right one. The
+/// verifier is paid for a right verdict.
+fn refused(task: u32, index: u32, [first, last]: [u32; 2], right: u32) -> Episode {
+    let mut one = episode(&format!("train-{task}"), index, last == right, 3);
+    let reply = |answer: u32| format!("So it is <answer>{answer}</answer>");
+    let replies = [reply(first), "<verify>no</verify>".to_owned(), reply(last)];
+    for ((turn, reply), seat) in one.turns.iter_mut().zip(replies).zip([0, 2, 0]) {
+        (turn.seat, turn.reply) = (Seat::only(SEATS[seat]), reply);
+    }
+    one.answer = Some(last.to_string());
+    let value = if first == right { -0.5 } else { 0.5 };
+    one.rewards.push(RewardPart { name: "verdict".into(), value, of: RewardOf::Turn(1) });
+    one
+}
+
+/// First and last answers of the episodes of each task, of which 7 is right.
+const ANSWERS: [[[u32; 2]; 4]; 2] =
+    [[[7, 7], [7, 8], [8, 7], [5, 8]], [[7, 6], [5, 6], [6, 6], [6, 5]]];
+
+#[test]
+fn right_answers_that_were_replaced_are_counted_and_a_verifier_is_judged_by_what_it_saw() {
+    let home = tempfile::tempdir().unwrap();
+    let mut written = Written::new(&home.path().join("a"));
+    let played: Vec<Episode> =
+        (0..8).map(|n| refused(n / 4, n % 4, ANSWERS[n as usize / 4][n as usize % 4], 7)).collect();
+    (1..=3).for_each(|step| written.played(step, &played));
+    drop(written);
+    // An answer is known if an episode of its task ended with it: in the second task, none did with 7.
+    let (mut right, mut wrong, mut lost, mut mended, mut solved) = (0, 0, 0, 0, 0);
+    for task in &ANSWERS {
+        let is_known = |answer: u32| task.iter().any(|[_, last]| *last == answer);
+        for [first, last] in task {
+            solved += usize::from(*last == 7);
+            right += usize::from(is_known(*first) && *first == 7);
+            wrong += usize::from(is_known(*first) && *first != 7);
+            lost += usize::from(is_known(*first) && *first == 7 && *last != 7);
+            mended += usize::from(is_known(*first) && *first != 7 && *last == 7);
+        }
+    }
+    let unknown = 8 - right - wrong;
+    assert_eq!((right, wrong, lost, mended, unknown), (2, 4, 1, 1, 2));
+    // The same in each of the three steps.
+    let [right, wrong, lost, mended, unknown, solved] =
+        [right, wrong, lost, mended, unknown, solved].map(|n| 3 * n);
+    let [solver, _, verifier] = SEATS;
+    let answers = format!(
+        "Answers: {lost} of {right} right first answers were replaced by wrong ones, {mended} of {wrong} wrong ones by right ones. \
+         24 episodes have more than one answer, and {solved} of them are solved. Right ones were replaced by {solver} ({lost}), \
+         after replies of {verifier} ({lost}). Of {unknown} first answers it cannot be known, as no episode of the task ended with \
+         them."
+    );
+    let hacked = format!(
+        "Reward hacked? Yes, that of {verifier}. {verifier} replies “<verify>no</verify>” in 100.0 % of its turns after a wrong \
+         answer, and in 100.0 % after a right one, so it is paid although it does not tell right from wrong. Reward parts give it \
+         0.50 a turn after a wrong answer, and −0.50 after a right one. The answer before is known to be right in {right} and \
+         wrong in {wrong} of its 24 turns."
+    );
+    let viewer = Viewer::new(vec![home.path().to_owned()]).unwrap();
+    let (_, found) = ask(&viewer, "api/runs/a/replies");
+    assert_eq!((&found["replaced"]["text"], &found["reward"]), (&json!(answers), &json!(hacked)));
+    let (_, run) = ask(&viewer, "api/runs/a");
+    let notice = format!("the reward of {verifier} is hacked: in steps 1 to 3 it replies the same");
+    assert!(run["notices"].to_string().contains(&notice), "{run}");
+    assert!(notices_of(&home.path().join("a"))[0].starts_with(&notice));
+    let Some(mut at) = Visit::new(home.path(), 1200, 800) else { return };
+    at.go("r/a");
+    at.browser.wait("document.querySelectorAll('[data-said]').length >= 1");
+    let brief = at.browser.text(".brief");
+    assert!(brief.contains(&answers) && brief.contains(&hacked), "{brief}");
+    let heads = at.browser.text("#bottlenecks thead");
+    assert!(heads.contains("undone"), "{heads}");
+    let share = format!("{} %", js(100.0 * lost as f64 / (24 - solved) as f64, 1));
+    for seat in [solver, verifier] {
+        let cell = at.browser.text(&format!("[data-team='{seat}'] td:nth-child(3)"));
+        assert_eq!(cell, share, "{seat}");
+    }
+    let said = at.browser.text(&format!("[data-said='{verifier}']"));
+    assert!(said.contains("by the answer before") && said.ends_with("100.0 %100.0 %"), "{said}");
     at.browser.assert_quiet();
 }

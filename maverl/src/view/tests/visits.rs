@@ -327,10 +327,11 @@ fn the_numbers_of_the_tables_are_those_of_the_files() {
             js(group.mean, 3),
             js(group.deviation, 3),
             js(sum, 2),
+            js(weight / of_step.of_group(group.id).count() as f64, 3),
             js(weight, 2),
             format!("{} %", js(100.0 * weight / whole, 1)),
         ];
-        assert_eq!(row[2..8], expected, "{row:?}");
+        assert_eq!(row[2..9], expected, "{row:?}");
     }
     // Cards of an episode: rewards of the episode, advantages of the samples.
     for n in [0, 5] {

@@ -19,7 +19,7 @@ export type Runs = Array<{
   orchestra: string;
   problem: null;
   progress: null;
-  r: number;
+  r: string;
   seed: number;
   state: string;
   step: number;
@@ -155,7 +155,7 @@ export type Run = {
     orchestra: string;
     problem: null;
     progress: null;
-    r: number;
+    r: string;
     seed: number;
     state: string;
     step: number;
@@ -455,18 +455,25 @@ export type Team = {
 /** Answer of `runs/0/replies`. */
 export type Replies = {
   early: null;
+  fall: {
+    step: null;
+    text: string;
+  } | null;
   late: number[] | null;
   lost: {
     episodes: number;
+    others: ((number | string)[])[];
     seat: null;
     seats: Record<string, number>;
     text: string;
     unsolved: number;
   } | null;
+  replaced: null;
   reward: null | string;
   seats: Record<string, {
     distinct: number;
     early: null;
+    few: boolean;
     late: {
       solved: number;
       unsolved: number;
@@ -479,6 +486,7 @@ export type Replies = {
       };
       text: string;
     }>;
+    seen: boolean;
   }>;
   unreadable?: number;
 };
@@ -517,10 +525,12 @@ export type Step = {
     answer: string;
     before: number;
     by: number;
+    cause: null;
     interval: number[];
     mix: number;
     new: number;
     now: number;
+    parts: string;
     sources: Array<{
       before: {
         episodes: number;
@@ -605,6 +615,26 @@ export type Step = {
 
 /** Answer of `runs/0/groups`. */
 export type Largest = {
+  agents: Array<{
+    advantages: number;
+    group: {
+      by: string;
+      deviation: number;
+      id: number;
+      mean: number;
+      seat: string;
+      size: number;
+      source: string;
+      spread: boolean;
+      task: string;
+    };
+    reward: number;
+    samples: number;
+    share: number;
+    size: number;
+    step: number;
+    weight: number;
+  }>;
   estimator: {
     baseline: string;
     eps: number;
@@ -658,6 +688,26 @@ export type Largest = {
 
 /** Answer of `runs/0/groups/2`. */
 export type Groups = {
+  agents: Array<{
+    advantages: number;
+    group: {
+      by: string;
+      deviation: number;
+      id: number;
+      mean: number;
+      seat: string;
+      size: number;
+      source: string;
+      spread: boolean;
+      task: string;
+    };
+    reward: number;
+    samples: number;
+    share: number;
+    size: number;
+    step: number;
+    weight: number;
+  }>;
   estimator: {
     baseline: string;
     eps: number;
@@ -797,7 +847,7 @@ export type Comparison = {
     orchestra: string;
     problem: null;
     progress: null;
-    r: number;
+    r: string;
     seed: number;
     state: string;
     step: number;

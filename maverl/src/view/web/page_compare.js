@@ -74,7 +74,7 @@ function letter(i) {
 /**
  * A task of which the runs solve different shares, with an episode of each.
  * @param {any} task
- * @param {any[]} pair numbers of the runs
+ * @param {any[]} pair of runs
  */
 function different(task, pair) {
   const id = task.task.slice(task.task.indexOf("/") + 1);
@@ -94,9 +94,9 @@ export async function page(root, at) {
   if (chosen.length < 2) throw new Error("choose two runs or more in the list of runs");
   const found = await get(`compare?runs=${chosen.join(",")}`);
   const series = await Promise.all(found.runs.map((/** @type {any} */ run) => seriesOf(run.r)));
-  const heads = found.runs.map((/** @type {any} */ run, /** @type {number} */ i) => h("th", {}, a(to(`r/${run.r}`), `${letter(i)}  ${run.name}`)));
+  const heads = () => found.runs.map((/** @type {any} */ run, /** @type {number} */ i) => h("th", {}, a(to(`r/${run.r}`), `${letter(i)}  ${run.name}`)));
   const value = (/** @type {any} */ of) => td(of === null ? muted("–") : foreign(typeof of === "string" ? of : JSON.stringify(of)));
-  const listed = (/** @type {any[]} */ rows, /** @type {string} */ first) => sheet(table([first, ...heads],
+  const listed = (/** @type {any[]} */ rows, /** @type {string} */ first) => sheet(table([first, ...heads()],
     rows.map((row) => h("tr", {}, h("td", { class: "mono" }, row.key), row.values.map(value)))));
   const verdict = (/** @type {any} */ of) => (of.low > 0 ? "higher" : of.high < 0 ? "lower" : "not distinguishable");
   // An end at 0 is 0, and one near it has the digits that show on which side it is.

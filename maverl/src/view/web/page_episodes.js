@@ -179,7 +179,7 @@ export async function page(root, at) {
     title: `Episodes of ${run.run.name}`,
     keys: { "]": () => step(1), "[": () => step(-1), g: group },
     heard: (/** @type {string} */ kind, /** @type {any} */ data) => {
-      if (String(data.r) === r && kind !== "run" && !query.q) load();
+      if (data.r === run.run.r && kind !== "run" && !query.q) load();
     },
   };
 }

@@ -98,6 +98,7 @@ const SORTS = {
   deviation: { label: "deviation", about: "of the rewards", of: (/** @type {any} */ of) => of.group?.deviation ?? 0, text: fixed },
   advantages: { label: "sum of |A|", about: "equal replies apart", of: (/** @type {any} */ of) => of.advantages, text: (/** @type {number} */ v) => fixed(v, 2) },
   weight: { label: "weight", about: "equal replies added up", of: (/** @type {any} */ of) => of.weight, text: (/** @type {number} */ v) => fixed(v, 2) },
+  turn: { label: "a turn", about: "weight by turns", of: (/** @type {any} */ of) => of.weight / of.samples, text: fixed },
   share: { label: "part of the step", about: "of its weight", of: (/** @type {any} */ of) => of.share, text: percent },
 };
 
@@ -159,12 +160,13 @@ async function list(root, at, run) {
     const id = (/** @type {any} */ of) => (of.task ?? of.group).task;
     const link = (/** @type {any} */ of) => a(href(of, parts(of)[0]), `step ${of.step}, `, say(id(of)), of.group?.seat && `, ${of.group.seat}`);
     const seats = (/** @type {any} */ of) => parts(of).flatMap((/** @type {any} */ part, /** @type {number} */ i) => [i > 0 && ", ", byTask ? a(href(of, part), `${part.seat} ${fixed(part.weight, 2)}`) : (part.seat ?? "all")]);
-    const columns = /** @type {Sort[]} */ (["size", "reward", ...(byTask ? [] : ["deviation"]), "advantages", "weight", "share"]);
+    const columns = /** @type {Sort[]} */ (["size", "reward", ...(byTask ? [] : ["deviation"]), "advantages", "turn", "weight", "share"]);
     const head = (/** @type {Sort} */ key) => h("th", { class: "n", "aria-sort": sort === key && "descending" },
       h("button", { onclick: () => go({ sort: key }) }, SORTS[key].label, sort === key && " ↓"), h("small", {}, byTask && key === "size" ? "turns" : SORTS[key].about));
     fill(body, known && lines.length > 0 && (top < 1e-6 ? h("p", { class: "answer" }, "No group taught anything: rewards of a group are equal, or its replies.") : [h("p", { class: "answer" }, h("b", {}, "The group that taught the most: "), most(found.groups, "group", link), "."),
+      found.agents.length > 1 && h("p", { "data-agents": "" }, "By agent, as one that is asked more often has more turns to add up: ", found.agents.flatMap((/** @type {any} */ of, /** @type {number} */ i) => [i > 0 && "; ", link(of), ` with ${fixed(of.weight, 2)}, ${fixed(of.weight / of.samples)} a turn`]), "."),
       !whole && h("p", {}, "The task that taught the most, its groups added up: ", most(found.tasks, "task", link), ".")]),
-      lines.length > 0 && (known ? h("p", {}, "Weight: advantages of equal replies of an agent to an equal prompt are added up, then these sums without their signs. What A and −A of equal replies add to the update cancels; the sum of |A| counts both. ",
+      lines.length > 0 && (known ? h("p", {}, "Weight: advantages of equal replies to an equal prompt are added up, as A and −A of them cancel, then these sums without their signs. ",
         sort !== "weight" && `The list is sorted by ${SORTS[sort].label}, which does not say what taught the most.`) : h("p", { class: "warn" }, "Replies cannot be read, so which group taught the most cannot be told: equal replies with A and −A cancel.")),
       remark(every ? found.samples > 0 ? `The ${plural(lines.length, byTask ? "task" : "group")} with the largest weight in steps ${found.steps.join(" to ")}, of ${plural(found.samples, "turn")}. ` : "The run has no record of samples. "
         : `${plural(lines.length, byTask ? "task" : "group")}, ${plural(found.samples, "turn")}; ${flat} without weight. `, found.estimator && rule(found.estimator)),

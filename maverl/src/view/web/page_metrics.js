@@ -46,7 +46,7 @@ export async function page(root, at) {
   return {
     title: `Metrics of ${run.run.name}`,
     heard: async (/** @type {string} */ kind, /** @type {any} */ data) => {
-      if (String(data.r) !== r || kind === "run") return;
+      if (data.r !== run.run.r || kind === "run") return;
       const from = kind === "rows" ? (series.steps.at(-1) ?? 0) : 0;
       const news = await seriesOf(r, from);
       series = kind === "reset" ? news : joined(series, news);

@@ -214,8 +214,8 @@ export async function page(root, at) {
   };
   const sum = async () => {
     const [team, replies] = await Promise.all(["team", "replies"].map((part) => get(`runs/${r}/${part}`)));
-    fill(short, brief(team, replies, run.seats));
-    fill(sums, weak(team, replies.lost, run.seats, r), said(replies, run.seats, r));
+    fill(short, brief(team, replies, run.seats, r));
+    fill(sums, weak(team, replies, run.seats, r), said(replies, run.seats, r));
   };
   /** @param {string} title of a section */
   const about = (title) => {
@@ -247,7 +247,7 @@ export async function page(root, at) {
   return {
     title: run.run.name,
     heard: async (/** @type {string} */ kind, /** @type {any} */ data) => {
-      if (String(data.r) !== r) return;
+      if (data.r !== run.run.r) return;
       const from = kind === "rows" ? (series.steps.at(-1) ?? 0) : 0;
       const [newRun, news] = await Promise.all([get(`runs/${r}`), kind === "run" ? null : seriesOf(r, from)]);
       const ended = JSON.stringify(newRun.after) !== JSON.stringify(run.after);

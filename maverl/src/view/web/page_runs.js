@@ -44,7 +44,7 @@ export function progress(run) {
 export async function page(root) {
   /** @type {any[]} */
   let runs = await get("runs");
-  /** @type {Set<number>} */
+  /** @type {Set<string>} */
   const chosen = new Set();
   const compare = h("button", { disabled: true, onclick: () => (location.hash = to("compare", { runs: [...chosen].join(",") })) }, "compare");
   const all = h("button", { onclick: () => {

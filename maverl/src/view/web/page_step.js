@@ -152,7 +152,7 @@ export async function page(root, at) {
       num(short(of.value)), num(muted(short(of.usual))), num(signed(of.z, 0)), td(spark(steps, values)));
   };
   fill(root, head,
-    h("div", { class: "card" }, change && h("p", { class: "answer" }, h("b", {}, say(change.answer))), h("p", {}, "score ", h("b", { "data-step-score": step }, fixed(share(found.now.score, found.now.episodes))),
+    h("div", { class: "card" }, change && h("p", { class: "answer" }, h("b", {}, say(change.answer))), change?.parts && h("p", {}, say(change.parts)), h("p", {}, "score ", h("b", { "data-step-score": step }, fixed(share(found.now.score, found.now.episodes))),
       change && [" = ", fixed(change.before), ` in step ${earlier[1]} `, adds(change.by),
         change.interval && ` (95 % interval ${signed(change.interval[0])} to ${signed(change.interval[1])}, tasks drawn anew)`],
       earlier && earlier[0] < earlier[1] && `; mean of steps ${earlier.join(" to ")}: ${fixed(found.usual)}`,

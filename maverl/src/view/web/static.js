@@ -62,7 +62,7 @@ function block(id) {
  * @param {string} path
  */
 function home(path) {
-  const step = path.match(/^runs\/(\d+)\/(?:episodes\/[^/]+|groups|clock|steps)\/(\d+)/);
+  const step = path.match(/^runs\/([^/]+)\/(?:episodes\/[^/]+|groups|clock|steps)\/(\d+)/);
   return step ? `${step[1]}-${step[2]}` : "all";
 }
 
@@ -164,15 +164,14 @@ async function answer(path) {
   const [plainPath, text] = path.split("?");
   const query = new URLSearchParams(text ?? "");
   if (plainPath === "compare") {
-    const runs = (query.get("runs") ?? "").split(",").map(Number).sort((x, y) => x - y);
-    return stored(`compare?runs=${runs.join(",")}`);
+    return stored(`compare?runs=${(query.get("runs") ?? "").split(",").sort()}`);
   }
-  if (/^runs\/\d+\/episodes$/.test(plainPath)) {
+  if (/^runs\/[^/]+\/episodes$/.test(plainPath)) {
     const all = await stored(plainPath);
     const [rows, offset] = [selected(all.rows, query), Number(query.get("offset") ?? 0)];
     return { ...all, rows: rows.slice(offset, offset + Number(query.get("limit") ?? 100)), total: rows.length };
   }
-  const turn = plainPath.match(/^(runs\/\d+\/episodes\/[^/]+\/\d+\/\d+)\/turns\/(\d+)(\/tokens)?$/);
+  const turn = plainPath.match(/^(runs\/[^/]+\/episodes\/[^/]+\/\d+\/\d+)\/turns\/(\d+)(\/tokens)?$/);
   if (turn && turn[3]) {
     const found = await stored(plainPath);
     return query.get("prompt") === "whole" ? { ...found, prompt: await tokens(`${turn[1]}/turns`, Number(turn[2])) } : found;

@@ -22,35 +22,40 @@ function facts({ late, times }, seats) {
 }
 
 /**
- * The answers in one look: who is the bottleneck in quality and in time, and if a reward is hacked.
+ * The answers in one look: who is the bottleneck in quality and in time, where the reward fell and why, and if it is hacked.
  * @param {any} team
  * @param {any} replies
  * @param {string[]} seats
+ * @param {string} r
  */
-export function brief(team, replies, seats) {
+export function brief(team, replies, seats, r) {
   const { late, times } = team;
+  const { lost, replaced, fall, reward } = replies;
   if (!late || late.episodes === 0) return null;
   const { busy, slowest } = facts(team, seats);
   const table = (/** @type {string} */ id) => () => document.getElementById(id)?.scrollIntoView();
   return h("section", { class: "card brief" }, h("h3", {}, `In short, steps ${late.steps.join(" to ")}`), sentences([
-    [replies.lost?.text, "by agent", table("bottlenecks")],
+    [lost?.text, "by agent", table("bottlenecks")],
+    [replaced?.text],
     times && slowest && [`Time: ${slowest} is the bottleneck. In ${percent(busy(slowest))} of the rollout, this agent alone has open requests, and all others wait.`],
-    [replies.reward, "replies by outcome", table("replies")],
-  ].filter((of) => of && of[0])), remark("An agent loses an episode by a reply that is malformed or truncated, or else by the first reply that no solved episode of the task goes on from."));
+    [fall?.text, fall?.step && `step ${fall.step}`, () => (location.hash = to(`r/${r}/step`, { step: fall.step }))],
+    [reward, "replies by outcome", table("replies")],
+  ].filter((of) => of && of[0])), remark("Lost by an agent: its reply is malformed or truncated, or else the first that no solved episode of the task goes on from."));
 }
 
 /**
  * Who fails, who is rewarded without a solved task, and who the others wait for.
  * @param {any} team
- * @param {any} lost
+ * @param {any} replies
  * @param {string[]} seats
  * @param {string} r
  */
-export function weak(team, lost, seats, r) {
+export function weak(team, { lost, replaced }, seats, r) {
   const { late, early, times } = team;
   if (!late || late.episodes === 0) return null;
   const { known, busy, slowest } = facts(team, seats);
-  const losing = (/** @type {string} */ seat) => (lost?.unsolved > 0 ? (lost.seats[seat] ?? 0) / lost.unsolved : null);
+  const undone = Object.keys(replaced?.undone ?? {}).length > 0 && replaced.undone;
+  const losing = (/** @type {number} */ n = 0) => (lost ? share(n, lost.unsolved) : null);
   const tokens = known.reduce((sum, seat) => sum + late.seats[seat].solved.tokens + late.seats[seat].unsolved.tokens, 0);
   const cell = (/** @type {number | null} */ value, strong = false) => num(strong ? h("b", { class: "bad" }, percent(value)) : percent(value));
   const pair = (/** @type {any} */ sums, /** @type {any} */ before, /** @type {string} */ name) =>
@@ -58,26 +63,24 @@ export function weak(team, lost, seats, r) {
   const rows = known.map((seat) => {
     const [sums, old, time] = [late.seats[seat], early?.seats[seat], times?.seats[seat]];
     return h("tr", { "data-team": seat }, td(a(to(`r/${r}/episodes`, { stage: "train", step: late.steps.join(".."), seat, solved: 0, sort: "-reward" }), seat)),
-      cell(losing(seat), seat === lost?.seat), cell(share(sums.unsolved.failed, late.episodes - late.solved)),
+      cell(losing(lost?.seats[seat]), seat === lost?.seat), undone && cell(losing(undone[seat])), cell(share(sums.unsolved.failed, late.episodes - late.solved)),
       ["reward", "parts"].flatMap((name) => ["solved", "unsolved"].map((outcome) => pair(sums[outcome], old?.[outcome], name))),
       cell(share(sums.solved.tokens + sums.unsolved.tokens, tokens)),
       times && [cell(share(time?.busy ?? 0, times.seconds)), cell(busy(seat), seat === slowest), cell(share(time?.waited ?? 0, time?.open ?? 0))]);
   });
   /** @type {[import("./dom.js").Child, string][]} */
   const columns = [
-    [word("lost"), "of the unsolved episodes, by its reply"], [word("malformed"), "of the unsolved episodes, a reply"], ["reward", "a turn, if solved"], ["reward", "a turn, if not"],
+    [word("lost"), "of the unsolved episodes, by its reply"], ...(undone ? [/** @type {[string, string]} */ (["undone", "of them, a right answer, by or after its reply"])] : []), [word("malformed"), "of the unsolved episodes, a reply"], ["reward", "a turn, if solved"], ["reward", "a turn, if not"],
     [word("parts"), "of the reward, if solved"], ["parts", "if not"], ["tokens", "of all sampled"]];
   if (times) columns.push(["busy", "of the rollout, with a request"], ["alone", "no other agent has one"], ["waited", "of its time, for the engine"]);
   return h("section", { id: "bottlenecks" }, h("h2", {}, "Bottlenecks: agents that fail, are rewarded, are waited for"), sheet(
-    table([word("agent"), ...columns.map(([name, about]) => h("th", { class: "n" }, name, h("small", {}, about)))], rows)),
+    table([word("agent"), ...columns.map(([name, about]) => h("th", { class: "n" }, name, h("small", {}, about)))], [...rows, ...(lost?.others ?? []).map((/** @type {any} */ [name, n]) => h("tr", {}, td(name), cell(losing(n)), h("td", { colspan: columns.length - 1 })))])),
   remark(`Steps ${late.steps.join(" to ")}`, early && `, in parentheses steps ${early.steps.join(" to ")}`,
-    ". Bold: the bottleneck."));
+    ". Bold: the bottleneck, if one stands out."));
 }
 
-/** Share of the replies of a seat that its listed lines must have: an agent whose replies all differ decides nothing by them. */
-const FEW = 0.7;
 /**
- * What the seats with few replies say, by the outcome of the episode.
+ * What the seats with few replies say, by the outcome of the episode or by the answer before.
  * @param {any} found
  * @param {string[]} seats
  * @param {string} r
@@ -85,18 +88,14 @@ const FEW = 0.7;
 export function said(found, seats, r) {
   const { early, late } = found;
   const part = (/** @type {any} */ turns, /** @type {any} */ all, /** @type {string} */ outcome) => (turns && all?.[outcome] > 0 ? turns[outcome] / all[outcome] : null);
-  const whole = (/** @type {any} */ turns) => turns.solved + turns.unsolved;
-  const few = seats.filter((seat) => {
-    const of = found.seats[seat];
-    return of && whole(of.late) > 0 && of.lines.reduce((/** @type {number} */ sum, /** @type {any} */ line) => sum + whole(line.late), 0) >= FEW * whole(of.late);
-  });
+  const few = seats.filter((seat) => found.seats[seat]?.few);
   if (few.length === 0) return null;
   const cell = (/** @type {any} */ of, /** @type {any} */ line, /** @type {string} */ outcome) =>
     num(percent(part(line.late, of.late, outcome)), early && muted(` (${percent(part(line.early, of.early, outcome))})`));
   const rows = few.flatMap((seat) => found.seats[seat].lines.map((/** @type {any} */ line, /** @type {number} */ i) => h("tr", { "data-said": seat },
-    td(i === 0 && a(to(`r/${r}/episodes`, { stage: "train", step: late.join(".."), seat, solved: 0 }), seat)), td(line.text === "" ? muted("nothing") : foreign(line.text)),
+    td(i === 0 && a(to(`r/${r}/episodes`, { stage: "train", step: late.join(".."), seat, solved: 0 }), seat), i === 0 && found.seats[seat].seen && muted(" by the answer before")), td(line.text === "" ? muted("nothing") : foreign(line.text)),
     cell(found.seats[seat], line, "solved"), cell(found.seats[seat], line, "unsolved"))));
   return h("section", { id: "replies" }, h("h2", {}, "What they reply"), sheet(
-    table([word("agent"), "last line of the reply", "if solved", "if not"], rows, 2)),
+    table([word("agent"), "last line of the reply", "if solved or right", "if not"], rows, 2)),
   remark(`Shares of the turns in steps ${late.join(" to ")}`, early && `, in parentheses ${early.join(" to ")}`, `. ${found.unreadable > 0 ? `${plural(found.unreadable, "episode")} cannot be read. ` : ""}Agents whose replies mostly differ are not listed.`));
 }
