@@ -611,7 +611,7 @@ async fn weights_that_no_server_loads_are_an_error_with_the_reason() {
                 500,
                 r#"{"error":{"message":"Call to collective_rpc method failed: Worker failed with error 'Repo id must use alphanumeric chars, '-', '_' or '.'. The name cannot start or end with '-' or '.' and the maximum length is 96: '/w'.', please check the stack trace above for the root cause","type":"InternalServerError","param":null,"code":500}}"#,
             ),
-            "Worker failed with error",
+            "Call to collective_rpc method failed: Worker failed",
         ),
         (
             ServerKind::Vllm,
