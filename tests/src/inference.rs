@@ -2,9 +2,11 @@
 //! log-probs are those of the trainer to the bit.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::Path;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
@@ -28,6 +30,8 @@ pub enum Protocol {
 pub struct Manner {
     /// It says that it loads weights, and does not.
     pub ignores_weights: bool,
+    /// It keeps its embedding when it loads full weights, as a head that has a copy of it.
+    pub keeps_embedding: bool,
     /// After so many generations it closes every connection.
     pub dies_after: Option<usize>,
     /// After so many generations it forgets the weights that it was given once, as after a restart.
@@ -36,6 +40,8 @@ pub struct Manner {
     pub busy: usize,
     /// It was started without the development mode.
     pub plain: bool,
+    /// It was started without `--enable-scale-out`.
+    pub closed: bool,
 }
 
 struct State {
@@ -43,8 +49,9 @@ struct State {
     manner: Manner,
     tokenizer: Arc<Tokenizer>,
     base: Mutex<Model>,
-    /// The base as it started with it.
+    /// The base as it started with it, and its directory.
     start: Model,
+    dir: PathBuf,
     version: Mutex<String>,
     adapters: Mutex<BTreeMap<String, Model>>,
     generations: AtomicUsize,
@@ -74,6 +81,7 @@ impl InferenceServer {
             tokenizer: Arc::new(Tokenizer::load(&files).expect("the model has a tokenizer")),
             base: Mutex::new(start.clone()),
             start,
+            dir: dir.to_owned(),
             version: Mutex::new("default".to_owned()),
             adapters: Mutex::default(),
             generations: AtomicUsize::new(0),
@@ -193,6 +201,11 @@ impl State {
                 Some((status, answer.to_string()))
             }
             (Protocol::Vllm, "/v1/completions") => Some(self.vllm(body)),
+            (Protocol::Vllm, "/inference/v1/generate") if self.manner.closed => {
+                let message = "Scale-out endpoints are disabled. Restart vllm serve with --enable-scale-out to enable them.";
+                let error = json!({ "message": message, "type": "PermissionDeniedError", "param": null, "code": 403 });
+                Some((403, json!({ "error": error }).to_string()))
+            }
             (Protocol::Vllm, "/inference/v1/generate") => Some(self.vllm_tokens(body)),
             (
                 Protocol::Vllm,
@@ -237,10 +250,19 @@ impl State {
     }
 
     fn load_base(&self, dir: &Path) {
-        if !self.manner.ignores_weights {
-            let files = ModelFiles::new(&ModelSource::Directory(dir.to_owned()));
-            *lock(&self.base) = Model::load(&files).expect("a published directory is whole");
+        if self.manner.ignores_weights {
+            return;
         }
+        let mixed = tempfile::tempdir().expect("a directory for the weights");
+        let dir = match self.manner.keeps_embedding {
+            true => {
+                write_with_embedding(mixed.path(), dir, &self.dir);
+                mixed.path()
+            }
+            false => dir,
+        };
+        let files = ModelFiles::new(&ModelSource::Directory(dir.to_owned()));
+        *lock(&self.base) = Model::load(&files).expect("a published directory is whole");
     }
 
     fn load_adapter(&self, name: &str, dir: &str) -> Result<(), String> {
@@ -347,21 +369,50 @@ impl State {
         let content: Vec<Value> = done.ids.iter().zip(&done.logprobs).map(scored).collect();
         let prompt = body["token_ids"].as_array().map_or(0, Vec::len);
         let answer = json!({
-            "request_id": "generate-tokens-7d",
+            "request_id": "generate-tokens-8a495ce22756d6c7",
             "model": "base",
+            "usage": { "prompt_tokens": prompt, "completion_tokens": done.ids.len() },
+            "prompt_logprobs": null,
+            "prompt_token_ids": body["token_ids"],
+            "output_mode": "tokens",
             "choices": [{
                 "index": 0,
                 "finish_reason": finish(&done),
                 "stop_reason": null,
                 "token_ids": done.ids,
+                "routed_experts": null,
+                "sampling_mask": null,
                 "weight_versions": [{ "version": version, "start": 0, "end": done.ids.len() }],
                 "logprobs": { "content": content },
             }],
-            "usage": { "prompt_tokens": prompt, "completion_tokens": done.ids.len() },
-            "prompt_token_ids": body["token_ids"],
         });
         (200, answer.to_string())
     }
+}
+
+/// Writes the model of a directory with the embedding of another one.
+fn write_with_embedding(to: &Path, dir: &Path, other: &Path) {
+    const WEIGHTS: &str = "model.safetensors";
+    for entry in fs::read_dir(dir).expect("the directory is there") {
+        let path = entry.expect("it can be listed").path();
+        let name = path.file_name().expect("a file has a name");
+        fs::copy(&path, to.join(name)).expect("it can be copied");
+    }
+    let read = |dir: &Path| fs::read(dir.join(WEIGHTS)).expect("the model has weights");
+    let (mut weights, theirs) = (read(dir), read(other));
+    let place = embedding(&weights);
+    weights[place].copy_from_slice(&theirs[embedding(&theirs)]);
+    fs::write(to.join(WEIGHTS), weights).expect("it can be written");
+}
+
+/// Returns the place of the embedding in the bytes of a safetensors file.
+fn embedding(bytes: &[u8]) -> Range<usize> {
+    let length = u64::from_le_bytes(*bytes.first_chunk().expect("the file has a header"));
+    let start = 8 + length as usize;
+    let header: Value = serde_json::from_slice(&bytes[8..start]).expect("the header is JSON");
+    let offsets = &header["model.embed_tokens.weight"]["data_offsets"];
+    let place = |at: usize| start + offsets[at].as_u64().expect("an offset") as usize;
+    place(0)..place(1)
 }
 
 fn finish(done: &Completion) -> &'static str {

@@ -127,6 +127,24 @@ impl Lab {
         self.write("hybrid.toml", "# SFT, then RL.\nstages = [\"sft.toml\", \"rl.toml\"]\n");
     }
 
+    /// Writes `judged.toml`, a file of two stages: a verifier, and reinforcement learning that it rewards.
+    pub fn judged(&self) {
+        let row = |n: usize, reply: &str| {
+            let right = n.is_multiple_of(2) == (reply == "yes");
+            json!({ "prompt": format!("is number {n} even?"), "completion": reply, "label": right })
+        };
+        let rows = (0..40).flat_map(|n| ["yes", "no"].map(|reply| format!("{}\n", row(n, reply))));
+        self.write("labeled.jsonl", &rows.collect::<String>());
+        self.configuration("judge.toml", "verifier", "labeled.jsonl");
+        self.configuration("rl.toml", "drmas", "tasks.jsonl");
+        let rl = fs::read_to_string(self.path("rl.toml")).expect("it was just written");
+        self.write(
+            "rl.toml",
+            &format!("{rl}\n[rewards.verified.verifier]\npath = \"stage:judge\"\n"),
+        );
+        self.write("judged.toml", "stages = [\"judge.toml\", \"rl.toml\"]\n");
+    }
+
     /// Returns the command line with arguments, not yet started. Environment variables with settings are removed, and
     /// messages have lines of one length.
     pub fn command(&self, args: &[&str]) -> Command {

@@ -1,5 +1,6 @@
 //! Parts of the reward: functions that are not declared, servers and verifiers that cannot score.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -8,7 +9,9 @@ use super::data::Loaded;
 use super::diagnostic::{Problems, path, suggestion, within};
 use super::missing::{self, Wanted};
 use crate::client::lacks_https;
-use crate::config::{Config, RewardProtocol, RewardServerConfig, RewardUnit, RewardVerifierConfig};
+use crate::config::{
+    Config, RewardProtocol, RewardServerConfig, RewardUnit, RewardVerifierConfig, STAGE,
+};
 use crate::data;
 use crate::model::RewardHead;
 use crate::plan::{RewardPlan, RewardSource};
@@ -108,29 +111,68 @@ fn verifier(
     problems: &mut Problems<'_>,
 ) {
     unit(verifier.of, &verifier.seats, table, problems);
-    let written =
-        || "`maverl export --run RUN --verifier --out DIR` writes such a directory".to_owned();
-    let given = Path::new(&verifier.path);
-    if !base.join(given).exists() {
-        let message = missing::message(given, base, Wanted::Directory);
-        let help = missing::help(given, base, Wanted::Directory).unwrap_or_else(written);
-        problems.value(&within(table, "path"), message, help);
-        return;
-    }
-    if let Err(error) = RewardHead::read(&base.join(given)) {
-        problems.value(&within(table, "path"), error.to_string(), written());
-    }
-    let seen = data::seen(&base.join(&verifier.path)).unwrap_or_else(|error| {
-        problems.value(&within(table, "path"), error, None);
-        BTreeSet::new()
-    });
+    let place = within(table, "path");
+    let seen = match verifier.path.strip_prefix(STAGE) {
+        Some(stage) => of_stage(stage, &place, problems),
+        None => of_directory(Path::new(&verifier.path), base, &place, problems),
+    };
+    let Some(seen) = seen else { return };
     let known = tasks.iter().filter(|task| seen.contains(&question_key(&task.question)));
     let known: Vec<&str> = known.map(|task| task.id.as_str()).collect();
     if let Some(first) = known.first().filter(|_| !verifier.allow_seen) {
         let n = known.len();
         let message = format!("the verifier was trained on {n} of the tasks, such as `{first}`");
         let help = "it knows their labels: use other tasks, or set `allow_seen = true`".to_owned();
-        problems.value(&within(table, "path"), message, help);
+        problems.value(&place, message, help);
+    }
+}
+
+/// Returns the questions that the verifier of an earlier stage is trained on. Reports a stage that trains none.
+fn of_stage<'l>(
+    stage: &str,
+    place: &[String],
+    problems: &mut Problems<'l>,
+) -> Option<Cow<'l, BTreeSet<String>>> {
+    let verifiers = problems.layers().verifiers();
+    let found = verifiers.get(stage).map(Cow::Borrowed);
+    if found.is_none() {
+        let message = format!("no earlier stage `{stage}` trains a verifier");
+        let known = verifiers.keys().map(String::as_str);
+        let help = match verifiers.is_empty() {
+            true => "`stage:NAME` is the verifier that the earlier stage `NAME.toml` of a file of stages trains; anywhere \
+                     else, write the directory that `maverl export --verifier` wrote"
+                .to_owned(),
+            false => suggestion(stage, known),
+        };
+        problems.value(place, message, help);
+    }
+    found
+}
+
+/// Returns the questions that the verifier in a directory was trained on. Reports a directory that has no verifier.
+fn of_directory(
+    given: &Path,
+    base: &Path,
+    place: &[String],
+    problems: &mut Problems<'_>,
+) -> Option<Cow<'static, BTreeSet<String>>> {
+    let written =
+        || "`maverl export --run RUN --verifier --out DIR` writes such a directory".to_owned();
+    if !base.join(given).exists() {
+        let message = missing::message(given, base, Wanted::Directory);
+        let help = missing::help(given, base, Wanted::Directory).unwrap_or_else(written);
+        problems.value(place, message, help);
+        return None;
+    }
+    if let Err(error) = RewardHead::read(&base.join(given)) {
+        problems.value(place, error.to_string(), written());
+    }
+    match data::seen(&base.join(given)) {
+        Ok(seen) => Some(Cow::Owned(seen)),
+        Err(error) => {
+            problems.value(place, error, None);
+            None
+        }
     }
 }
 

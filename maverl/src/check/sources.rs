@@ -4,6 +4,7 @@ mod assignment;
 mod written;
 mod yaml;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,6 +25,9 @@ pub struct Sources {
     pub env: Vec<(String, String)>,
     /// Assignments of `--set key=value`.
     pub set: Vec<String>,
+    /// Verifiers that earlier stages of a file of stages will write, by the names of the stages, with the keys of the questions
+    /// that each is trained on. A reward names one as `stage:NAME`.
+    pub verifiers: BTreeMap<String, BTreeSet<String>>,
 }
 
 /// A configuration file.
@@ -140,6 +144,7 @@ pub(super) struct Layers {
     layers: Vec<Layer>,
     figment: Figment,
     merged: Value,
+    verifiers: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl Layers {
@@ -170,7 +175,13 @@ impl Layers {
             figment.merge(Numbered(index, &layers[index], &before))
         });
         let merged = figment.find_value("").unwrap_or_else(|_| Dict::new().into());
-        (Self { layers, figment, merged }, unreadable)
+        let verifiers = sources.verifiers.clone();
+        (Self { layers, figment, merged, verifiers }, unreadable)
+    }
+
+    /// Returns the verifiers of earlier stages; see [`Sources::verifiers`].
+    pub(super) fn verifiers(&self) -> &BTreeMap<String, BTreeSet<String>> {
+        &self.verifiers
     }
 
     pub(super) fn layer(&self, index: usize) -> &Layer {

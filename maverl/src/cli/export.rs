@@ -88,11 +88,30 @@ impl From<Dtype> for StoredDtype {
     }
 }
 
+/// Exports the verifier in the last checkpoint of a run, and returns what was written.
+pub(super) fn export_verifier(run: &Path, out: &Path) -> Result<String, Failure> {
+    let args = ExportArgs {
+        model: None,
+        adapter: None,
+        run: Some(run.to_owned()),
+        policy: None,
+        checkpoint: Which::Last,
+        merge: false,
+        verifier: true,
+        out: out.to_owned(),
+        dtype: None,
+        max_shard_size: SaveOptions::default().shard_bytes,
+        push_to: None,
+        private: false,
+    };
+    verifier::export(&args, run)
+}
+
 /// Exports the model, adapter or policy of the arguments.
 pub(super) fn export(args: &ExportArgs) -> Result<ExitCode, Failure> {
     writable(&args.out)?;
     if let (true, Some(run)) = (args.verifier, &args.run) {
-        return verifier::export(args, run);
+        return print(&verifier::export(args, run)?);
     }
     let target = args.target()?;
     let (model, origin) = args.open()?;

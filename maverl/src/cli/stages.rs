@@ -1,20 +1,23 @@
 //! `maverl train` and `maverl check` with a file of stages: configurations that are trained one after the other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf, absolute};
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use toml_edit::Key;
 
 use super::check_config::{Simulated, checked};
+use super::export::export_verifier;
 use super::training::{carry_out, follows, go_on, ready};
 use super::{ConfigArgs, Failure, RunArgs, print, tell, terminal};
 use crate::check::{Purpose, Sources};
 use crate::checkpoint::{Checkpoints, Which};
-use crate::plan::Plan;
+use crate::config::{Preset, STAGE};
+use crate::plan::{Plan, RewardPlan, RewardSource};
 use crate::registry::Registry;
 use crate::run_dir::next;
-use crate::train::{Launch, Options, Report, own};
+use crate::train::{Launch, Options, Report, own, verifier_tasks};
 
 /// Key of a file of stages.
 const KEY: &str = "stages";
@@ -29,8 +32,23 @@ pub(super) struct Stages {
     configs: Vec<PathBuf>,
 }
 
-/// Index of the stage whose policy a model starts from, for each model of a stage that starts from one.
-type Origins = BTreeMap<String, usize>;
+/// Pause of a rank that waits for a verifier.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Indices of the earlier stages that a stage takes models and verifiers from.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Origins {
+    /// Stage whose policy a model starts from, for each model that starts from one.
+    models: BTreeMap<String, usize>,
+    /// Stage whose verifier scores replies, for each part of the reward that has one.
+    verifiers: BTreeMap<String, usize>,
+}
+
+impl Origins {
+    fn is_empty(&self) -> bool {
+        self.models.is_empty() && self.verifiers.is_empty()
+    }
+}
 
 impl Stages {
     /// Reads the file that is given as the configuration. `None` if it is a configuration, or cannot be read as TOML.
@@ -65,10 +83,14 @@ impl Stages {
         format!("stage {} of {count}: {config}", stage + 1)
     }
 
+    /// Returns the name of a stage: that of its file, without the extension.
+    fn name(&self, stage: usize) -> String {
+        self.configs[stage].file_stem().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
     /// Returns the run directory of a stage.
     fn run(&self, dir: &Path, stage: usize) -> PathBuf {
-        let stem = self.configs[stage].file_stem().unwrap_or_default().to_string_lossy();
-        dir.join(format!("{}-{stem}", stage + 1))
+        dir.join(format!("{}-{}", stage + 1, self.name(stage)))
     }
 
     /// Returns the plans of all stages, or the problems of all.
@@ -79,23 +101,52 @@ impl Stages {
         purpose: Purpose,
     ) -> Result<Vec<Plan>, Failure> {
         let (mut plans, mut problems) = (Vec::new(), Vec::new());
+        let mut verifiers = BTreeMap::new();
         for (stage, config) in self.configs.iter().enumerate() {
-            match checked(&over(Sources::file(config)), registry, purpose) {
-                Ok(plan) => plans.push(plan),
-                Err(Failure(error)) => problems.push(format!("{}: {error}", self.heading(stage))),
+            let sources = Sources { verifiers: verifiers.clone(), ..over(Sources::file(config)) };
+            let planned =
+                checked(&sources, registry, purpose).and_then(|plan| Ok((questions(&plan)?, plan)));
+            match planned {
+                Ok((questions, plan)) => {
+                    verifiers.extend(questions.map(|its| (self.name(stage), its)));
+                    plans.push(plan);
+                }
+                Err(Failure(error)) => {
+                    problems.push(format!("{}: {error}", self.heading(stage)));
+                    // A later stage may name its verifier, which is no problem of that stage.
+                    verifiers.insert(self.name(stage), BTreeSet::new());
+                }
             }
         }
         if problems.is_empty() { Ok(plans) } else { Err(Failure(problems.join("\n"))) }
     }
 
-    /// Returns what the models of each stage start from.
+    /// Returns what the models and the verifiers of each stage are from.
     fn origins(&self, plans: &[Plan]) -> Result<Vec<Origins>, Failure> {
-        let all: Vec<_> =
-            plans.iter().enumerate().map(|(i, plan)| origins(plan, &plans[..i])).collect();
-        match all.iter().skip(1).position(BTreeMap::is_empty) {
+        let of_stage = |(stage, plan): (usize, &Plan)| Origins {
+            models: models(plan, &plans[..stage]),
+            verifiers: self.verifiers(plan, &plans[..stage]),
+        };
+        let all: Vec<_> = plans.iter().enumerate().map(of_stage).collect();
+        match all.iter().skip(1).position(Origins::is_empty) {
             Some(before) => Err(self.unconnected(before + 1, plans)),
             None => Ok(all),
         }
+    }
+
+    /// Returns the latest of the earlier stages that trains the verifier of a part of the reward, for each part.
+    fn verifiers(&self, plan: &Plan, earlier: &[Plan]) -> BTreeMap<String, usize> {
+        let origin = |name: &str| {
+            earlier
+                .iter()
+                .enumerate()
+                .rposition(|(stage, plan)| trains_verifier(plan) && self.name(stage) == name)
+        };
+        let of_part = |reward: &RewardPlan| {
+            let RewardSource::Verifier(verifier) = &reward.source else { return None };
+            Some((reward.name.clone(), origin(verifier.path.strip_prefix(STAGE)?)?))
+        };
+        plan.rewards.iter().filter_map(of_part).collect()
     }
 
     /// Returns the error of a stage that starts from nothing that was trained before.
@@ -106,8 +157,8 @@ impl Stages {
         let models = quoted(plans[stage].config.models.keys().map(String::as_str).collect());
         let policies = quoted(plans[..stage].iter().flat_map(trained).collect());
         Failure(format!(
-            "{}: no model starts from a policy of the stages before; models: {models}; policies: {policies}; a model \
-             starts from the policy that has its name: rename a model",
+            "{}: no model starts from a policy of the stages before, and no reward has a verifier of theirs; models: {models}; \
+             policies: {policies}; a model starts from the policy that has its name: rename a model",
             self.heading(stage)
         ))
     }
@@ -149,10 +200,17 @@ impl Stages {
         for (stage, origins) in all.iter().enumerate() {
             let mut over = Vec::new();
             let mut told = vec![self.heading(stage)];
-            for (model, &origin) in origins {
+            for (model, &origin) in &origins.models {
                 let policy = self.policy(&dir, origin, model)?;
                 told.push(format!("`{model}` starts from `{}`", policy.display()));
                 over.push(start(model, &policy)?);
+            }
+            for (reward, &origin) in &origins.verifiers {
+                let limit = Duration::from_secs_f64(plans[stage].config.dist.join_s);
+                let verifier = self.verifier(&dir, origin, (leads, limit))?;
+                told.push(format!("reward `{reward}` has the verifier `{}`", verifier.display()));
+                let path = toml::Value::from(absolute(&verifier)?.display().to_string());
+                over.push(format!("rewards.{}.verifier.path={path}", Key::new(reward)));
             }
             if leads {
                 told.iter().for_each(tell);
@@ -191,15 +249,55 @@ impl Stages {
     fn policy(&self, dir: &Path, stage: usize, policy: &str) -> Result<PathBuf, Failure> {
         Ok(Checkpoints::of(&self.run(dir, stage)).open(Which::Last)?.policy(policy)?)
     }
+
+    /// Returns the directory of the verifier in the last checkpoint of a stage. The rank that `leads` exports it; other ranks
+    /// wait until it is there.
+    fn verifier(
+        &self,
+        dir: &Path,
+        stage: usize,
+        (leads, limit): (bool, Duration),
+    ) -> Result<PathBuf, Failure> {
+        let run = self.run(dir, stage);
+        let step = Checkpoints::of(&run).open(Which::Last)?.state.step;
+        let out = run.join(format!("verifier-{step:06}"));
+        if leads && !out.is_dir() {
+            tell(export_verifier(&run, &out)?);
+        }
+        let began = Instant::now();
+        while !out.is_dir() {
+            if began.elapsed() > limit {
+                let (out, seconds) = (out.display(), limit.as_secs());
+                return Err(Failure(format!(
+                    "{out}: rank 0 has not written the verifier within {seconds} s, which is `dist.join_s`"
+                )));
+            }
+            std::thread::sleep(PAUSE);
+        }
+        Ok(out)
+    }
 }
 
-/// Returns the names of the policies that a plan trains.
+/// Returns true if a plan trains a verifier.
+fn trains_verifier(plan: &Plan) -> bool {
+    plan.config.algorithm.name == Preset::Verifier
+}
+
+/// Returns the keys of the questions that a stage trains a verifier on, if it trains one.
+fn questions(plan: &Plan) -> Result<Option<BTreeSet<String>>, Failure> {
+    Ok(trains_verifier(plan).then(|| verifier_tasks(plan)).transpose()?)
+}
+
+/// Returns the names of the policies that a plan trains. A verifier is none of them: its trunk has the name of a policy, which
+/// stays as it is.
 fn trained(plan: &Plan) -> impl Iterator<Item = &str> {
-    plan.policies.iter().filter(|policy| policy.trained).map(|policy| policy.name.as_str())
+    let learns = !trains_verifier(plan);
+    let trained = plan.policies.iter().filter(move |policy| policy.trained && learns);
+    trained.map(|policy| policy.name.as_str())
 }
 
 /// Returns the latest of the earlier stages that trains a policy with the name of a model, for each model.
-fn origins(plan: &Plan, earlier: &[Plan]) -> Origins {
+fn models(plan: &Plan, earlier: &[Plan]) -> BTreeMap<String, usize> {
     let models = plan.config.models.keys();
     let origin = |model: &String| {
         earlier.iter().rposition(|plan| trained(plan).any(|policy| policy == model))

@@ -53,6 +53,7 @@ pub use model::{
 pub use preset::Preset;
 #[cfg(feature = "serve")]
 pub(crate) use reward::ITEMS;
+pub(crate) use reward::STAGE;
 pub use reward::{
     OnRewardError, RewardConfig, RewardProtocol, RewardServerConfig, RewardUnit,
     RewardVerifierConfig,

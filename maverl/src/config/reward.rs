@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::tables::MANY;
 use crate::settings::Settings;
 
+/// Beginning of the path of a verifier that an earlier stage trains; the name of the stage follows.
+pub(crate) const STAGE: &str = "stage:";
 /// Maximum number of items of a request to a server of rewards.
 #[cfg(feature = "serve")]
 pub(crate) const ITEMS: usize = 256;
@@ -77,7 +79,8 @@ pub struct RewardServerConfig {
 #[serde(default, deny_unknown_fields)]
 #[settings(level = "team")]
 pub struct RewardVerifierConfig {
-    /// Directory that `maverl export --verifier` wrote.
+    /// Directory that `maverl export --verifier` wrote; `stage:NAME` is the verifier of the earlier stage `NAME.toml` of a file of
+    /// stages.
     #[setting(default = "verifier")]
     pub path: String,
     /// Unit that gets a value: each turn, or the answer of the episode.

@@ -68,6 +68,7 @@ pub(crate) use state::{VERIFIER, VerifierRecord};
 pub use summary::{Evaluation, Report, RunSummary, SplitScore};
 #[doc(hidden)]
 pub use unscored::report;
+pub(crate) use verifier::verifier_tasks;
 
 use std::path::PathBuf;
 use std::sync::Arc;

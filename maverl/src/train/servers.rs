@@ -1,29 +1,28 @@
 //! Inference servers of a run: they are given the weights of each version, and their log-probs are compared with the
 //! trainer's before the first episode.
 
+mod compare;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use serde::{Deserialize, Serialize};
-
 use crate::config::CorrectionPlan;
 use crate::metrics::Metrics;
-use crate::model::{HfConfig, ModelFiles};
+use crate::model::{HfConfig, Model, ModelError, ModelFiles, ModelSource};
 use crate::plan::Plan;
 use crate::rollout::{Probe, RemotePolicy, RolloutError, ServerUsage};
-use crate::runtime::{Policy, Row};
+use crate::runtime::{Policy, Row, Scores, score};
 use crate::train::error::TrainError;
 use crate::train::progress::Progress;
 use crate::train::ranks::Peers;
+use compare::{Difference, Perturbed, Sent, differences, problems};
 
 /// Number of directories of weights of a policy that are kept.
 const KEPT: u64 = 2;
-/// Least mean change of log-probs under perturbed weights, beside a multiple of the difference without.
-const MOVED: f64 = 0.02;
-/// Multiple of the largest difference without perturbed weights that they must exceed.
-const CLEARLY: f64 = 2.0;
+/// Temperature of probes. Log-probs before and after the temperature differ clearly.
+const TEMPERATURE: f32 = 0.6;
 
 /// Policies that servers sample for.
 pub(super) struct Servers {
@@ -38,6 +37,8 @@ struct Remote {
     remote: Arc<RemotePolicy>,
     /// Directory of weights; `None` for the base as the servers started with it.
     weights_dir: Option<PathBuf>,
+    /// Base of an adapter; `None` if all weights are published.
+    base: Option<ModelSource>,
     max_mismatch: f64,
     /// True if its log-probs are used without a correction.
     uncorrected: bool,
@@ -55,24 +56,6 @@ struct State {
     version: Option<u64>,
     /// True after the comparison with the trainer.
     qualified: bool,
-}
-
-/// Completions of a fixed prompt by a server, on their way to other ranks.
-#[derive(Serialize, Deserialize)]
-struct Sent {
-    url: String,
-    prompt: Vec<u32>,
-    completion: Vec<u32>,
-    logprobs: Vec<f32>,
-    temperature: f32,
-}
-
-/// Difference between the log-probs of a server and of the trainer.
-#[derive(Debug, Clone, PartialEq)]
-struct Difference {
-    url: String,
-    mean: f64,
-    most: f64,
 }
 
 impl Servers {
@@ -110,6 +93,7 @@ impl Servers {
                 policy: policy.clone(),
                 remote,
                 weights_dir: dir.filter(|_| its.trained || adapter),
+                base: adapter.then(|| worker.source.clone()),
                 max_mismatch: config.max_mismatch,
                 uncorrected: seats.any(|seat| seat.loss.correction == CorrectionPlan::None),
                 state: Mutex::default(),
@@ -180,32 +164,34 @@ impl Remote {
             let name = peers.leads().then(name_of_run);
             self.state().run = peers.broadcast(name).await?;
         }
-        let moved = match before.qualified || self.weights_dir.is_none() {
-            true => None,
+        let perturbed = match before.qualified || self.weights_dir.is_none() {
+            true => Vec::new(),
             false => {
-                self.publish(Written::Perturbed, version, peers).await?;
-                Some(self.compare(peers).await?)
+                let dir = self.publish(Written::Perturbed, version, peers).await?;
+                self.perturbed(&dir, peers).await?
             }
         };
         self.publish(Written::Current, version, peers).await?;
         self.state().version = Some(version);
         if !before.qualified {
-            let found = self.compare(peers).await?;
-            self.qualify(&found, moved.as_deref(), progress)?;
+            let sent = self.probe(TEMPERATURE, peers).await?;
+            let found = differences(&sent, &self.score(&sent).await?);
+            self.qualify(&found, &perturbed, progress)?;
             self.state().qualified = true;
         }
         Ok(())
     }
 
-    /// Writes weights, and gives them to the servers. Rank 0 does both.
+    /// Writes weights, and gives them to the servers. Rank 0 does both, and returns their directory.
     async fn publish(
         &self,
         written: Written,
         version: u64,
         peers: &Peers,
-    ) -> Result<(), TrainError> {
+    ) -> Result<PathBuf, TrainError> {
         let Some(root) = &self.weights_dir else {
-            return self.remote.publish("", "", version).await.map_err(|e| self.failed(e));
+            let done = self.remote.publish("", "", version).await;
+            return done.map(|()| PathBuf::new()).map_err(|problem| self.failed(problem));
         };
         let (run, number) = {
             let mut state = self.state();
@@ -237,15 +223,16 @@ impl Remote {
             drop(fs::remove_dir_all(root.join(&run).join(format!("{name}-{old}"))));
         }
         // Other ranks sample after the servers have the weights.
-        peers.broadcast(peers.leads().then_some(number)).await.map(drop)
+        peers.broadcast(peers.leads().then_some(number)).await?;
+        Ok(text.into())
     }
 
-    /// Compares log-probs of the servers with the trainer's. Rank 0 asks the servers, and all ranks score.
-    async fn compare(&self, peers: &Peers) -> Result<Vec<Difference>, TrainError> {
+    /// Returns completions of the servers on all ranks. Rank 0 asks for them.
+    async fn probe(&self, temperature: f32, peers: &Peers) -> Result<Vec<Sent>, TrainError> {
         let mut own = None;
         if peers.leads() {
             let (mut sent, mut problems) = (Vec::new(), Vec::new());
-            for (url, probes) in self.remote.probe().await {
+            for (url, probes) in self.remote.probe(temperature).await {
                 let of = |probe: Probe| {
                     let Probe { prompt, completion, logprobs, temperature } = probe;
                     Sent { url: url.clone(), prompt, completion, logprobs, temperature }
@@ -260,43 +247,58 @@ impl Remote {
             }
             own = Some(sent);
         }
-        let sent: Vec<Sent> = peers.broadcast(own).await?;
+        peers.broadcast(own).await
+    }
+
+    /// Returns the trainer's log-probs of completions.
+    async fn score(&self, sent: &[Sent]) -> Result<Vec<Vec<f32>>, TrainError> {
         let row = |sent: &Sent| Row {
             prompt: sent.prompt.clone(),
             completion: sent.completion.clone(),
             temperature: sent.temperature,
             ..Row::default()
         };
-        let scored = self.policy.logprobs(sent.iter().map(row).collect()).await?;
-        let mut found: Vec<(Difference, usize)> = Vec::new();
-        for (sent, scored) in sent.iter().zip(&scored) {
-            if found.last().is_none_or(|(difference, _)| difference.url != sent.url) {
-                found.push((Difference { url: sent.url.clone(), mean: 0.0, most: 0.0 }, 0));
-            }
-            let Some((difference, tokens)) = found.last_mut() else { continue };
-            for (theirs, ours) in sent.logprobs.iter().zip(scored) {
-                let apart = f64::from((theirs - ours).abs());
-                difference.mean += apart;
-                difference.most = difference.most.max(apart);
-                *tokens += 1;
-            }
-        }
-        let mean = |(mut difference, tokens): (Difference, usize)| {
-            difference.mean /= tokens.max(1) as f64;
-            difference
+        Ok(self.policy.logprobs(sent.iter().map(row).collect()).await?)
+    }
+
+    /// Compares log-probs of the servers, which have the perturbed weights in a directory, with those of these weights. Rank 0
+    /// loads them.
+    async fn perturbed(&self, dir: &Path, peers: &Peers) -> Result<Vec<Perturbed>, TrainError> {
+        let sent = self.probe(1.0, peers).await?;
+        let own = peers.leads().then(|| self.score_in(dir, &sent)).transpose();
+        let own = own.map_err(|error| self.failed(error.to_string()))?;
+        let scored: Vec<Vec<f32>> = peers.broadcast(own).await?;
+        let found = differences(&sent, &scored);
+        let trainer = self.score(&sent).await?;
+        let of_trainer = |(sent, logprobs): (Sent, Vec<f32>)| Sent { logprobs, ..sent };
+        let sent: Vec<Sent> = sent.into_iter().zip(trainer).map(of_trainer).collect();
+        let changes = differences(&sent, &scored).into_iter().map(|change| change.mean);
+        let of_server = |(difference, change)| Perturbed { difference, change };
+        Ok(found.into_iter().zip(changes).map(of_server).collect())
+    }
+
+    /// Returns log-probs of completions at temperature 1 under the weights in a directory.
+    fn score_in(&self, dir: &Path, sent: &[Sent]) -> Result<Vec<Vec<f32>>, ModelError> {
+        let model = match &self.base {
+            Some(base) => Model::load(&ModelFiles::new(base))?.load_adapter(dir)?,
+            None => Model::load(&ModelFiles::new(&ModelSource::Directory(dir.to_owned())))?,
         };
-        Ok(found.into_iter().map(mean).collect())
+        let row = |sent: &Sent| [&sent.prompt[..], &sent.completion].concat();
+        let scores = score(&model, &sent.iter().map(row).collect::<Vec<_>>())?;
+        let completion = |(scores, sent): (&Scores, &Sent)| {
+            scores.logprobs[sent.prompt.len().saturating_sub(1)..].to_vec()
+        };
+        Ok(scores.iter().zip(sent).map(completion).collect())
     }
 
     /// Fails if a server samples from other weights than the trainer scores with, or does not use those that it was given.
-    /// `moved` are the differences under perturbed weights.
     fn qualify(
         &self,
         found: &[Difference],
-        moved: Option<&[Difference]>,
+        perturbed: &[Perturbed],
         progress: &dyn Progress,
     ) -> Result<(), TrainError> {
-        let problems = problems(found, moved, self.max_mismatch);
+        let problems = problems(found, perturbed, self.max_mismatch);
         if !problems.is_empty() {
             return Err(self.failed(problems.join("; ")));
         }
@@ -328,55 +330,8 @@ enum Written {
     Perturbed,
 }
 
-/// Returns the reasons why servers cannot sample for the trainer.
-fn problems(found: &[Difference], moved: Option<&[Difference]>, allowed: f64) -> Vec<String> {
-    let mut problems = Vec::new();
-    for Difference { url, mean, .. } in found {
-        // A mean that is no number is none that agrees.
-        let agrees = *mean <= allowed;
-        if !agrees {
-            problems.push(format!(
-                "{url}: its log-probs differ from the trainer's by {mean:.3} on average, and `max_mismatch` is {allowed}; it has \
-                 another model, or gives log-probs before the temperature (vLLM: `--logprobs-mode processed_logprobs`)"
-            ));
-        }
-    }
-    for Difference { url, mean: moved, .. } in moved.into_iter().flatten() {
-        let at_rest = found.iter().find(|its| its.url == *url).map_or(0.0, |its| its.mean);
-        let uses = *moved > CLEARLY * at_rest + MOVED;
-        if !uses {
-            problems.push(format!(
-                "{url}: under clearly different weights its log-probs changed by {moved:.3} on average: it does not use the \
-                 weights that it is given"
-            ));
-        }
-    }
-    problems
-}
-
 /// Returns a name that no other run has.
 fn name_of_run() -> String {
     let now = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos() as u64);
     format!("{:012x}", (now ^ (u64::from(std::process::id()) << 32)) & 0xffff_ffff_ffff)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn apart(mean: f64) -> Vec<Difference> {
-        vec![Difference { url: "http://a".to_owned(), mean, most: mean }]
-    }
-
-    #[test]
-    fn servers_must_agree_with_the_trainer_and_use_the_weights_they_are_given() {
-        assert!(problems(&apart(0.01), Some(&apart(0.5)), 0.1).is_empty());
-        assert!(problems(&apart(0.01), None, 0.1).is_empty());
-        let wrong = problems(&apart(0.7), Some(&apart(2.0)), 0.1);
-        assert!(wrong[0].starts_with("http://a: its log-probs differ from the trainer's by 0.700"));
-        assert_eq!(wrong.len(), 1);
-        let stale = problems(&apart(0.03), Some(&apart(0.03)), 0.1);
-        assert!(stale[0].ends_with("it does not use the weights that it is given"), "{stale:?}");
-        assert_eq!(problems(&apart(f64::NAN), Some(&apart(f64::NAN)), 0.1).len(), 2);
-    }
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use crate::algo::lr;
 use crate::config::{VerifierHead, VerifierLabels, VerifierLoss};
-use crate::data::{self, Bounds, LabeledReply};
+use crate::data::{self, Bounds, DataError, LabeledReply};
 use crate::metrics::Metrics;
 use crate::model::reply_odds;
 use crate::plan::Plan;
@@ -49,11 +49,8 @@ pub(super) struct VerifierData {
 impl VerifierData {
     /// Reads the rows of a plan, and refuses held-out tasks that are trained on.
     pub(super) fn read(plan: &Plan) -> Result<Self, TrainError> {
-        let bounds = Bounds::from(&plan.task);
-        let read = |path: &str| data::labeled(&plan.base.join(path), bounds);
-        let all = read(&plan.task.data)?;
-        let test = plan.eval.data.as_deref().map_or(Ok(Vec::new()), read)?;
-        let (validation, train) = divided(all, plan);
+        let test = plan.eval.data.as_deref().map_or(Ok(Vec::new()), |path| rows(path, plan))?;
+        let (validation, train) = divided(rows(&plan.task.data, plan)?, plan);
         let units = units(&train, plan.algorithm.verifier.loss);
         let mut data = Self { train, units, validation, test, warning: None };
         data.warning = data.check(plan)?;
@@ -121,6 +118,17 @@ impl VerifierData {
             ))),
         }
     }
+}
+
+/// Reads the rows of a file of a plan.
+fn rows(path: &str, plan: &Plan) -> Result<Vec<LabeledReply>, DataError> {
+    data::labeled(&plan.base.join(path), Bounds::from(&plan.task))
+}
+
+/// Returns the keys of the questions that the verifier of a plan is trained on.
+pub(crate) fn verifier_tasks(plan: &Plan) -> Result<BTreeSet<String>, DataError> {
+    let (_, train) = divided(rows(&plan.task.data, plan)?, plan);
+    Ok(train.into_iter().map(|row| row.task).collect())
 }
 
 /// Returns the validation rows and those that are trained on: by the splits that rows name, or else by a draw of tasks. All rows

@@ -16,8 +16,8 @@ use serde_json::Value;
 
 use stand_ins::Fixture;
 
-/// The recipe that has other recipes as its stages.
-const STAGES: &str = "mrlm/09-hybrid.toml";
+/// The recipes that have other recipes as their stages.
+const STAGES: [&str; 2] = ["maporl/gsm8k-pipeline.toml", "mrlm/09-hybrid.toml"];
 
 /// A recipe of one run.
 struct Recipe {
@@ -50,7 +50,7 @@ fn recipes(dir: &Path) -> Vec<Recipe> {
         let table = text.parse().unwrap_or_else(|error| panic!("{name}: {error}"));
         Recipe { name, text, table }
     };
-    found.remove(STAGES);
+    STAGES.iter().for_each(|stages| drop(found.remove(*stages)));
     found.into_iter().map(recipe).collect()
 }
 
@@ -66,6 +66,12 @@ impl Recipe {
     /// True if programs are run in the sandbox.
     fn runs_programs(&self) -> bool {
         self.text.contains("name = \"code\"")
+    }
+
+    /// Returns the assignment that a stage needs as a run of its own, if its reward has the verifier of another stage.
+    fn alone(&self) -> Option<String> {
+        let path = "rewards.verified.verifier.path=\"runs/maporl/gsm8k-verifier-model\"";
+        self.text.contains("\npath = \"stage:").then(|| path.to_owned())
     }
 
     /// Returns the files and directories that the recipe reads and a hub has.
@@ -284,7 +290,7 @@ fn every_recipe_trains_two_steps() {
         let start = std::time::Instant::now();
         let (path, out) =
             (fixture.path(recipe).display().to_string(), recipe.name.replace('/', "-"));
-        let small = recipe.small();
+        let small: Vec<String> = recipe.small().into_iter().chain(recipe.alone()).collect();
         let mut args = vec!["train", &path, "--out", &out];
         args.extend(small.iter().flat_map(|set| ["--set", set]));
         fixture.lab.run(&args).succeeded();
@@ -314,14 +320,14 @@ fn every_recipe_trains_two_steps() {
 #[test]
 fn the_stages_of_a_recipe_are_trained_in_one_command() {
     let fixture = Fixture::new();
-    let stages = format!("recipes/{STAGES}");
-    fixture.lab.run(&["check", &stages]).succeeded();
+    let stages = "recipes/mrlm/09-hybrid.toml";
+    fixture.lab.run(&["check", stages]).succeeded();
     let second = fixture
         .recipes
         .iter()
         .find(|recipe| recipe.name.ends_with("09-hybrid-2-ppo.toml"))
         .unwrap();
-    let mut args = vec!["train", &stages, "--out", "hybrid"];
+    let mut args = vec!["train", stages, "--out", "hybrid"];
     let small = second.small();
     args.extend(small.iter().flat_map(|set| ["--set", set]));
     fixture.lab.run(&args).succeeded().says(&["`qwen` starts from `hybrid/1-09-hybrid-1-sft/"]);
@@ -332,14 +338,36 @@ fn the_stages_of_a_recipe_are_trained_in_one_command() {
 }
 
 #[test]
+fn the_verifier_and_the_debates_of_a_recipe_are_trained_in_one_command() {
+    let fixture = Fixture::new();
+    let stages = "recipes/maporl/gsm8k-pipeline.toml";
+    fixture.lab.run(&["check", stages]).succeeded();
+    let first = fixture.recipes.iter().find(|recipe| recipe.name.ends_with("gsm8k-verifier.toml"));
+    let first = first.unwrap();
+    // Settings of the command line hold for both stages, and this one is of the first alone.
+    let (near, small): (Vec<_>, Vec<_>) =
+        first.small().into_iter().partition(|set| set.contains("allow_near"));
+    assert_eq!(near.len(), 1);
+    let head = "\nhead = \"linear\"";
+    let text = first.text.replace(head, &format!("{head}\nallow_near = true"));
+    fixture.write(&format!("recipes/{}", first.name), &text);
+    let mut args = vec!["train", stages, "--out", "pipeline"];
+    args.extend(small.iter().flat_map(|set| ["--set", set]));
+    let told = fixture.lab.run(&args).succeeded();
+    told.says(&["reward `verified` has the verifier `pipeline/1-gsm8k-verifier/verifier-000002`"]);
+    let debates = Run(fixture.lab.path("pipeline/2-gsm8k-2-agents-3-turns-verifier"));
+    assert_eq!(debates.json("summary.json")["complete"], true);
+    assert!(debates.steps()[0]["rollout/reward/verified"].as_f64() > Some(0.0));
+}
+
+#[test]
 fn the_table_of_recipes_has_each_of_them_and_no_other() {
     let table = fs::read_to_string(root().join("recipes/README.md")).unwrap();
     let rows = table.lines().filter_map(|line| line.strip_prefix("| [")?.split("](").nth(1));
     let mut named: Vec<&str> = rows.filter_map(|rest| rest.split(')').next()).collect();
     named.sort_unstable();
     let all = recipes(&root().join("recipes"));
-    let mut all: Vec<&str> =
-        all.iter().map(|recipe| recipe.name.as_str()).chain([STAGES]).collect();
+    let mut all: Vec<&str> = all.iter().map(|recipe| recipe.name.as_str()).chain(STAGES).collect();
     all.sort_unstable();
     assert_eq!(named, all);
 }

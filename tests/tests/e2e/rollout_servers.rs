@@ -156,7 +156,13 @@ fn servers_with_another_model_or_that_ignore_weights_are_refused_before_the_firs
             Manner { ignores_weights: true, ..Manner::default() },
             "it does not use the weights that it is given",
         ),
+        (
+            "part",
+            Manner { keeps_embedding: true, ..Manner::default() },
+            "it does not use the weights that it is given, or not all of them",
+        ),
         ("plain", Manner { plain: true, ..Manner::default() }, "`VLLM_SERVER_DEV_MODE=1`"),
+        ("closed", Manner { closed: true, ..Manner::default() }, "`--enable-scale-out`"),
     ] {
         let server = serve(&lab, Protocol::Vllm, manner);
         let set = over("vllm", &[&server]);

@@ -55,3 +55,29 @@ fn parts_of_the_reward_that_cannot_be_are_reported() {
     let found = problems(&named, &everything());
     assert!(found.contains("`brevity` is the name of a declared reward function"), "{found}");
 }
+
+#[test]
+fn a_verifier_of_a_stage_is_one_that_an_earlier_stage_trains() {
+    let named = |name: &str| text(&format!("rewards.style.verifier.path = \"stage:{name}\""));
+    let verifiers = |task: &str| {
+        let tasks = std::collections::BTreeSet::from([task.to_owned()]);
+        std::collections::BTreeMap::from([("judge".to_owned(), tasks)])
+    };
+    let plan = plan_of(&Sources { verifiers: verifiers("another task"), ..named("judge") });
+    let RewardSource::Verifier(verifier) = &plan.rewards[0].source else { panic!("{plan:?}") };
+    assert_eq!(verifier.path, "stage:judge");
+    let found = |sources: Sources| {
+        let found = problems(&sources, &search());
+        found.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let wrong = found(Sources { verifiers: verifiers("another task"), ..named("jugde") });
+    assert!(wrong.contains("no earlier stage `jugde` trains a verifier"), "{wrong}");
+    assert!(wrong.contains("did you mean `judge`?"), "{wrong}");
+    let alone = found(named("judge"));
+    assert!(alone.contains("no earlier stage `judge` trains a verifier"), "{alone}");
+    assert!(alone.contains("write the directory that `maverl export --verifier` wrote"), "{alone}");
+    let question = &crate::data::load(&plan.task, "train", &plan.base).unwrap()[0].question;
+    let key = crate::task::question_key(question);
+    let seen = found(Sources { verifiers: verifiers(&key), ..named("judge") });
+    assert!(seen.contains("the verifier was trained on 1 of the tasks"), "{seen}");
+}

@@ -98,6 +98,7 @@ fn sources_that_cannot_be_read_are_all_reported() {
         file: Some(File::Path("/nowhere/run.toml".into())),
         env: vec![("MAVERL_SAMPLING__STOP".into(), "[1".into())],
         set: vec!["steps".into()],
+        ..Sources::default()
     };
     let expected = r#"
   x there is no file /nowhere/run.toml

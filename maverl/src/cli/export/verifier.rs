@@ -1,20 +1,19 @@
 //! `maverl export --verifier`: the head and trunk of a verifier as a reward model.
 
 use std::path::Path;
-use std::process::ExitCode;
 
 use serde_json::json;
 
 use super::{CARD, ExportArgs, Kind, Origin, policy, whole};
-use crate::cli::{Failure, models, print};
+use crate::cli::{Failure, models};
 use crate::data::SEEN;
 use crate::model::lora::is_adapter;
 use crate::model::{HeadKind, RewardHead, RewardModel, SaveOptions, StoredDtype, ValueHead};
 use crate::run_dir::disk::name;
 use crate::train::{VERIFIER, VerifierRecord};
 
-/// Exports the verifier of a run.
-pub(super) fn export(args: &ExportArgs, run: &Path) -> Result<ExitCode, Failure> {
+/// Exports the verifier of a run, and returns what was written.
+pub(super) fn export(args: &ExportArgs, run: &Path) -> Result<String, Failure> {
     let (dir, step) = policy(run, args.checkpoint, args.policy.as_deref())?;
     let critic = dir.join("critic");
     let record = record(&dir)?;
@@ -46,7 +45,7 @@ pub(super) fn export(args: &ExportArgs, run: &Path) -> Result<ExitCode, Failure>
         write(SEEN, &format!("{:#}\n", json!({"tasks": record.tasks})))?;
         Ok(model.save(dir, &options)?)
     })?;
-    print(&format!(
+    Ok(format!(
         "wrote {}: a reward model of step {step} in {}, temperature {:.3}, offset {:.3}, trained on {} questions",
         args.out.display(),
         dtype.name(),

@@ -114,10 +114,7 @@ impl Servers {
                 // An attempt without an answer may have succeeded.
                 Err(Failure::Refused(_, reason)) if reason.contains("already") => return Ok(()),
                 Err(Failure::Refused(404, reason)) if vllm_whole::COMMANDS.contains(&path) => {
-                    let text = format!(
-                        "{path}: {reason}; full weights need vLLM 0.32 or newer, started with `VLLM_SERVER_DEV_MODE=1`"
-                    );
-                    (Problem::Wrong(text), false)
+                    (vllm_whole::not_open(path, &reason), false)
                 }
                 Err(Failure::Refused(404, reason)) => {
                     (Problem::Wrong(format!("{path}: {reason}")), true)

@@ -256,6 +256,9 @@ impl Servers {
             Err(Failure::Refused(status, reason)) if self.lacks(asked, status, &reason) => {
                 return Err(Problem::Missing(reason));
             }
+            Err(Failure::Refused(403, reason)) if whole && self.kind == ServerKind::Vllm => {
+                return Err(vllm_whole::not_open(vllm_whole::GENERATE, &reason));
+            }
             Err(failure) => return Err(failure.into()),
         };
         // A cut answer is a failure of the connection.

@@ -17,8 +17,6 @@ const PROBE: &str = "The quick brown fox jumps over the lazy dog. Then it";
 const SEEDS: [u64; 4] = [2, 4, 6, 8];
 /// Maximum number of tokens of a completion of a probe.
 const PROBE_TOKENS: usize = 16;
-/// Temperature of a probe. Log-probs before and after the temperature differ clearly.
-const PROBE_TEMPERATURE: f32 = 0.6;
 
 /// A policy whose replies servers sample.
 pub struct RemotePolicy {
@@ -118,13 +116,9 @@ impl RemotePolicy {
         Ok(())
     }
 
-    /// Returns completions of a fixed prompt by each server, by its URL, or the reason why there are none.
-    pub async fn probe(&self) -> Vec<(String, Result<Vec<Probe>, String>)> {
-        let sampling = Sampling {
-            temperature: PROBE_TEMPERATURE,
-            max_tokens: PROBE_TOKENS,
-            ..Sampling::default()
-        };
+    /// Returns completions of a fixed prompt at a temperature by each server, by its URL, or the reason why there are none.
+    pub async fn probe(&self, temperature: f32) -> Vec<(String, Result<Vec<Probe>, String>)> {
+        let sampling = Sampling { temperature, max_tokens: PROBE_TOKENS, ..Sampling::default() };
         let prompt = self.tokenizer.encode_plain(PROBE).unwrap_or_default();
         let prompt = if prompt.is_empty() { vec![0] } else { prompt };
         let room = self.context.saturating_sub(PROBE_TOKENS).max(1);
@@ -144,7 +138,7 @@ impl RemotePolicy {
                             prompt: prompt.clone(),
                             completion: ids,
                             logprobs,
-                            temperature: PROBE_TEMPERATURE,
+                            temperature,
                         }),
                         Err(problem) => return (server.url.clone(), Err(problem.to_string())),
                     }

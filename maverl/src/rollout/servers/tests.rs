@@ -52,7 +52,7 @@ fn recorded((kind, adapter): (ServerKind, bool)) -> Value {
     let stop = tokenizer().stop_ids()[0];
     let text = match kind {
         ServerKind::Vllm if !adapter => {
-            r#"{"request_id":"7d","created":1760000000,"model":"base","choices":[{"index":0,"finish_reason":"stop","stop_reason":null,"token_ids":[40,41,STOP],"routed_experts":null,"sampling_mask":null,"weight_versions":[{"version":"p-run-1","start":0,"end":3}],"logprobs":{"content":[{"token_id":40,"logprob":-0.5,"rank":1,"top_logprobs":[{"token_id":40,"logprob":-0.5,"rank":1}]},{"token_id":41,"logprob":-1.25,"rank":2,"top_logprobs":[{"token_id":41,"logprob":-1.25,"rank":2}]},{"token_id":STOP,"logprob":-0.0078125,"rank":1,"top_logprobs":[{"token_id":STOP,"logprob":-0.0078125,"rank":1}]}]}}],"usage":{"prompt_tokens":3,"total_tokens":6,"completion_tokens":3,"prompt_tokens_details":null},"prompt_logprobs":null,"prompt_token_ids":[5,6,7],"kv_transfer_params":null}"#
+            r#"{"request_id":"generate-tokens-8a495ce22756d6c7","model":"base","created":1795700551,"usage":{"prompt_tokens":3,"total_tokens":6,"completion_tokens":3,"prompt_tokens_details":null,"completion_tokens_details":null},"prompt_logprobs":null,"prompt_token_id_logprobs":null,"prompt_token_ids":[5,6,7],"mm_placeholders":null,"metrics":null,"kv_transfer_params":null,"ec_transfer_params":null,"output_mode":"tokens","choices":[{"index":0,"finish_reason":"stop","stop_reason":null,"token_ids":[40,41,STOP],"routed_experts":null,"sampling_mask":null,"weight_versions":[{"version":"p-run-1","start":0,"end":3}],"logprobs":{"content":[{"token_id":40,"logprob":-0.5,"rank":1,"top_logprobs":[{"token_id":40,"logprob":-0.5,"rank":1}]},{"token_id":41,"logprob":-1.25,"rank":2,"top_logprobs":[{"token_id":41,"logprob":-1.25,"rank":2}]},{"token_id":STOP,"logprob":-0.0078125,"rank":1,"top_logprobs":[{"token_id":STOP,"logprob":-0.0078125,"rank":1}]}]}}]}"#
         }
         ServerKind::Sglang => {
             r#"{"text":" a b","output_ids":[40,41,STOP],"meta_info":{"id":"5e1d3f","finish_reason":{"type":"stop","matched":STOP},"prompt_tokens":3,"weight_version":"p-run-1","num_retractions":0,"input_token_logprobs":[],"output_token_logprobs":[[-0.5,40,null],[-1.25,41,null],[-0.0078125,STOP,null]],"completion_tokens":3,"cached_tokens":0,"e2e_latency":0.031}}"#
@@ -454,6 +454,21 @@ async fn statuses_that_stay_are_not_tried_again() {
 }
 
 #[tokio::test]
+async fn a_vllm_server_without_the_routes_of_full_weights_is_an_error_that_says_how_to_start_it() {
+    let closed = r#"{"error":{"message":"Scale-out endpoints are disabled. Restart vllm serve with --enable-scale-out to enable them.","type":"PermissionDeniedError","param":null,"code":403}}"#;
+    let (done, url, received) = ask(KINDS[3], 3, |_| http(403, closed)).await;
+    let error = done.unwrap_err();
+    for part in [
+        &*url,
+        "/inference/v1/generate: status 403",
+        "`VLLM_SERVER_DEV_MODE=1` and `--enable-scale-out`",
+    ] {
+        assert!(error.contains(part), "{error}");
+    }
+    assert_eq!(received.lock().unwrap().len(), 5);
+}
+
+#[tokio::test]
 async fn a_server_that_does_not_answer_is_left_after_the_time_limit() {
     let (url, _) = serve(|_, received| {
         loads(received).unwrap_or_else(|| {
@@ -492,7 +507,7 @@ async fn a_lost_server_costs_nothing_while_another_one_answers() {
     assert_eq!((usage.requests, usage.tokens), (4, 12));
     // The lost one is asked once, not for every request.
     assert_eq!(usage.failures, 1);
-    let probes = remote.probe().await;
+    let probes = remote.probe(0.6).await;
     assert_eq!(probes[0].0, gone);
     assert!(probes[0].1.is_err());
     // The recorded answer is one to another prompt than that of a probe.
@@ -587,13 +602,16 @@ async fn weights_that_no_server_loads_are_an_error_with_the_reason() {
             ServerKind::Vllm,
             false,
             http(404, r#"{"detail":"Not Found"}"#),
-            "vLLM 0.32 or newer, started with `VLLM_SERVER_DEV_MODE=1`",
+            "vLLM 0.32 or newer, started with `VLLM_SERVER_DEV_MODE=1` and `--enable-scale-out`",
         ),
         (
             ServerKind::Vllm,
             false,
-            http(500, r#"{"error":{"message":"Cannot find any model weights"}}"#),
-            "Cannot find any model weights",
+            http(
+                500,
+                r#"{"error":{"message":"Call to collective_rpc method failed: Worker failed with error 'Repo id must use alphanumeric chars, '-', '_' or '.'. The name cannot start or end with '-' or '.' and the maximum length is 96: '/w'.', please check the stack trace above for the root cause","type":"InternalServerError","param":null,"code":500}}"#,
+            ),
+            "Call to collective_rpc method failed: Worker failed",
         ),
         (
             ServerKind::Vllm,

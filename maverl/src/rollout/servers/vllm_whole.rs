@@ -30,6 +30,13 @@ pub(super) fn load(weights: &Weights) -> Vec<(&'static str, Value)> {
     ]
 }
 
+/// Returns the problem of a server that answers a route with status 403 or 404, as it was started without it.
+pub(super) fn not_open(route: &str, reason: &str) -> Problem {
+    Problem::Wrong(format!(
+        "{route}: {reason}; full weights need vLLM 0.32 or newer, started with `VLLM_SERVER_DEV_MODE=1` and `--enable-scale-out`"
+    ))
+}
+
 /// Returns the body of a request.
 pub(super) fn body(asked: &Asked<'_>) -> Value {
     let mut body = json!({

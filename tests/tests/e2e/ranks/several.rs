@@ -52,6 +52,18 @@ fn stages_on_two_ranks_are_the_runs_of_two_ranks_one_after_the_other() {
 }
 
 #[test]
+fn the_verifier_of_a_stage_is_written_by_rank_0_and_rewards_the_next_stage_of_both() {
+    let lab = lab();
+    lab.judged();
+    let told = run(&lab, &args(&["train", "judged.toml", "--out", "both"], &[]));
+    told.says(&["reward `verified` has the verifier `both/1-judge/verifier-000002`"]);
+    let rl = Run(lab.path("both/2-rl"));
+    assert_eq!(rl.json("provenance.json")["ranks"], 2);
+    assert!(rl.steps()[0]["rollout/reward/verified"].as_f64() > Some(0.0));
+    assert!(Run(lab.path("both/1-judge")).is_tidy());
+}
+
+#[test]
 fn a_stage_that_fails_on_one_rank_ends_all_with_one_message_and_the_command_goes_on_from_there() {
     let lab = lab();
     lab.hybrid();

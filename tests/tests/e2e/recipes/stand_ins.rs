@@ -149,10 +149,10 @@ impl Fixture {
         for recipe in &fixture.recipes {
             fixture.write(&format!("recipes/{}", recipe.name), &recipe.text);
         }
-        fixture.write(
-            &format!("recipes/{STAGES}"),
-            &fs::read_to_string(root().join("recipes").join(STAGES)).unwrap(),
-        );
+        for stages in STAGES {
+            let text = fs::read_to_string(root().join("recipes").join(stages)).unwrap();
+            fixture.write(&format!("recipes/{stages}"), &text);
+        }
         fixture
     }
 
@@ -173,9 +173,11 @@ impl Fixture {
             .into_iter()
             .filter(|task| task.data["level"] == 1)
             .map(|task| (task.question, task.data["answers"][0].as_str().unwrap().to_owned()))
-            .take(24)
+            .take(48)
             .collect();
-        assert_eq!(sums.len(), 24);
+        assert_eq!(sums.len(), 48);
+        // A verifier is trained on other questions than those whose replies it scores.
+        let (sums, of_verifier) = sums.split_at(24);
         let all = |row: &dyn Fn(usize, &str, &str) -> Value| -> Vec<Value> {
             sums.iter().enumerate().map(|(i, (q, a))| row(i, q, a)).collect()
         };
@@ -225,7 +227,7 @@ impl Fixture {
         let name = "data/ultrafeedback_binarized/data/train-00000-of-00001.parquet";
         self.rows(name, pairs.into_iter());
         self.rows("data/Capybara/data/train-00000-of-00001.parquet", talks.into_iter());
-        self.verifier(&sums);
+        self.verifier(of_verifier);
     }
 
     /// Writes what the commands of `maporl/gsm8k-verifier.toml` write: labeled replies, and a verifier.
@@ -256,7 +258,9 @@ impl Fixture {
     }
 
     pub(super) fn planned(&self, recipe: &Recipe, registry: &Registry) -> Result<Plan, String> {
-        check(&Sources::file(self.path(recipe)), registry, Purpose::Plan)
+        let sources =
+            recipe.alone().into_iter().fold(Sources::file(self.path(recipe)), Sources::with);
+        check(&sources, registry, Purpose::Plan)
             .map_err(|all| all.iter().map(|one| format!("{}: {one}\n", recipe.name)).collect())
     }
 }

@@ -1,0 +1,112 @@
+//! Comparison of the log-probs of servers with those of the trainer.
+
+use serde::{Deserialize, Serialize};
+
+/// Share of the change of log-probs by perturbed weights that a server's may miss: precision differs most under such weights.
+const MISSED: f64 = 0.25;
+
+/// Completions of a fixed prompt by a server, on their way to other ranks.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Sent {
+    pub(super) url: String,
+    pub(super) prompt: Vec<u32>,
+    pub(super) completion: Vec<u32>,
+    pub(super) logprobs: Vec<f32>,
+    pub(super) temperature: f32,
+}
+
+/// Difference between the log-probs of a server and of the trainer.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Difference {
+    pub(super) url: String,
+    pub(super) mean: f64,
+    pub(super) most: f64,
+}
+
+/// Log-probs of a server under perturbed weights.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Perturbed {
+    /// Difference to those of the trainer under these weights.
+    pub(super) difference: Difference,
+    /// Mean change of the trainer's log-probs by the perturbation.
+    pub(super) change: f64,
+}
+
+/// Returns the difference between the log-probs that each server gave and those that were computed.
+pub(super) fn differences(sent: &[Sent], scored: &[Vec<f32>]) -> Vec<Difference> {
+    let mut found: Vec<(Difference, usize)> = Vec::new();
+    for (sent, scored) in sent.iter().zip(scored) {
+        if found.last().is_none_or(|(difference, _)| difference.url != sent.url) {
+            found.push((Difference { url: sent.url.clone(), mean: 0.0, most: 0.0 }, 0));
+        }
+        let Some((difference, tokens)) = found.last_mut() else { continue };
+        for (theirs, ours) in sent.logprobs.iter().zip(scored) {
+            let apart = f64::from((theirs - ours).abs());
+            difference.mean += apart;
+            difference.most = difference.most.max(apart);
+            *tokens += 1;
+        }
+    }
+    let mean = |(mut difference, tokens): (Difference, usize)| {
+        difference.mean /= tokens.max(1) as f64;
+        difference
+    };
+    found.into_iter().map(mean).collect()
+}
+
+/// Returns the reasons why servers cannot sample for the trainer.
+pub(super) fn problems(found: &[Difference], perturbed: &[Perturbed], allowed: f64) -> Vec<String> {
+    let mut problems = Vec::new();
+    for Difference { url, mean, .. } in found {
+        // A mean that is no number is none that agrees.
+        let agrees = *mean <= allowed;
+        if !agrees {
+            problems.push(format!(
+                "{url}: its log-probs differ from the trainer's by {mean:.3} on average, and `max_mismatch` is {allowed}; it has \
+                 another model, or gives log-probs before the temperature (vLLM: `--logprobs-mode processed_logprobs`)"
+            ));
+        }
+    }
+    for Perturbed { difference: Difference { url, mean, .. }, change } in perturbed {
+        let uses = *mean <= allowed + MISSED * change;
+        if !uses {
+            problems.push(format!(
+                "{url}: under weights that change log-probs by {change:.3} on average, its log-probs differ from those of these \
+                 weights by {mean:.3}: it does not use the weights that it is given, or not all of them (vLLM on a CPU: the \
+                 head of a model with `tie_word_embeddings`)"
+            ));
+        }
+    }
+    problems
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn apart(mean: f64) -> Vec<Difference> {
+        vec![Difference { url: "http://a".to_owned(), mean, most: mean }]
+    }
+
+    fn perturbed(mean: f64, change: f64) -> Vec<Perturbed> {
+        apart(mean).into_iter().map(|difference| Perturbed { difference, change }).collect()
+    }
+
+    #[test]
+    fn servers_must_agree_with_the_trainer_and_use_all_of_the_weights_they_are_given() {
+        assert!(problems(&apart(0.01), &perturbed(0.02, 3.0), 0.1).is_empty());
+        assert!(problems(&apart(0.01), &[], 0.1).is_empty());
+        // Half precision differs more under such weights.
+        assert!(problems(&apart(0.03), &perturbed(0.5, 3.0), 0.1).is_empty());
+        let wrong = problems(&apart(0.7), &perturbed(0.02, 3.0), 0.1);
+        assert!(wrong[0].starts_with("http://a: its log-probs differ from the trainer's by 0.700"));
+        assert_eq!(wrong.len(), 1);
+        // All weights are those before, or those of the head alone.
+        for mean in [3.0, 1.2] {
+            let stale = problems(&apart(0.0), &perturbed(mean, 3.0), 0.1);
+            assert!(stale[0].contains("it does not use the weights that it is given, or not all"));
+            assert_eq!(stale.len(), 1);
+        }
+        assert_eq!(problems(&apart(f64::NAN), &perturbed(f64::NAN, 3.0), 0.1).len(), 2);
+    }
+}
