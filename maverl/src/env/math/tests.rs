@@ -12,15 +12,17 @@ use crate::rng::SplitMix64;
 /// Returns the CPU time of this thread in milliseconds, as Linux counts it. Time of other processes is excluded. 0 on
 /// other systems.
 fn milliseconds() -> f64 {
+    // The count is of the last time that the scheduler ran.
+    std::thread::yield_now();
     let counted = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     counted.split(' ').next().and_then(|ns| ns.parse::<f64>().ok()).unwrap_or(0.0) / 1e6
 }
 
 /// Upper bound on the cost of a comparison, in units of [`Cost`].
-const MOST: f64 = 100.0;
+const MOST: f64 = 50.0;
 
-/// Costs of comparisons, in units of the CPU time of 10^5 draws of `SplitMix64`. The quotient is that of the code: a slow or a
-/// busy machine takes longer for both.
+/// Costs of comparisons, in units of the CPU time of 10^5 draws of `SplitMix64`, which take a millisecond. The quotient is that of
+/// the code: a slow or a busy machine takes longer for both.
 struct Cost {
     /// The unit in milliseconds.
     unit: f64,
