@@ -73,7 +73,7 @@ pub(super) fn problems(found: &[Difference], perturbed: &[Perturbed], allowed: f
     }
     for Perturbed { difference: Difference { url, mean, .. }, change } in perturbed {
         let own = found.iter().find(|its| its.url == *url).map_or(f64::INFINITY, |its| its.mean);
-        let limit = f64::min(allowed + MISSED * change, WORSE * own.max(PRECISION));
+        let limit = f64::min(MISSED * change, WORSE * own.max(PRECISION));
         let uses = *mean <= limit;
         if !uses {
             problems.push(format!(
@@ -102,6 +102,8 @@ mod tests {
     fn servers_must_agree_with_the_trainer_and_use_all_of_the_weights_they_are_given() {
         assert!(problems(&apart(0.01), &perturbed(0.02, 3.0), 0.1).is_empty());
         assert!(problems(&apart(0.01), &[], 0.1).is_empty());
+        // A server that uses none of weights that change little, however imprecise it is.
+        assert_eq!(problems(&apart(0.01), &perturbed(0.1, 0.1), 0.1).len(), 1);
         // Half precision differs more under such weights.
         assert!(problems(&apart(0.03), &perturbed(0.5, 3.0), 0.1).is_empty());
         // A server that is as precise as the trainer and misses a part of the weights.
