@@ -17,7 +17,7 @@ use crate::serve::{Health, Structured, base};
 
 /// Name of the model in requests.
 const MODEL: &str = "bench";
-/// The forms: JSON Schemas whose values have bounded lengths.
+/// The forms: JSON Schemas whose texts and arrays have bounded lengths.
 const FORMS: &str = include_str!("forms.json");
 /// Maximum number of tokens of a reply. Nearly all end before: a number may have any number of decimals.
 const LONGEST: u64 = 600;
