@@ -85,6 +85,13 @@ impl<S: Simd, const N: usize> Lanes<S, N> {
     /// at least sixteen registers here.
     const ORDERED: bool = cfg!(target_arch = "x86_64") && S::REGISTER_COUNT >= 16;
 
+    /// Runs a part of an operation as a function of its own, which all callers share. A function that holds everything
+    /// that it calls takes the compiler far longer than its parts do.
+    #[inline(always)]
+    pub(crate) fn call<K: Kernel>(self, part: K) -> K::Output {
+        self.simd.vectorize(OnLanes(part))
+    }
+
     #[inline(always)]
     pub(crate) fn splat(self, x: f32) -> Sixteen<S, N> {
         [self.simd.splat_f32s(x); N]

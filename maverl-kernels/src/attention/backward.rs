@@ -216,8 +216,10 @@ impl Block<'_> {
         }
         self.scores(lanes, dout, p, ds, pitch);
         self.queries(lanes, ds, pitch, grads);
-        weighted::accumulate(lanes.simd, (ds, pitch), self.end, (q, wide), &mut grads.dk);
-        weighted::accumulate(lanes.simd, (p, pitch), self.end, (dout, wide), &mut grads.dv);
+        for (weights, x, acc) in [(&*ds, q, &mut grads.dk), (&*p, dout, &mut grads.dv)] {
+            let acc = &mut acc[..self.end * wide];
+            lanes.call(weighted::Accumulate { weights, pitch, x, width: wide, acc });
+        }
     }
 
     /// Returns the index of a query of this group member in arrays of queries.
@@ -254,7 +256,7 @@ impl Block<'_> {
         for (i, keys) in keys.chunks_exact(dim * LANES).take(pitch / LANES).enumerate() {
             // Earlier queries attend to none of these keys.
             let first = (i * LANES).saturating_sub(self.start);
-            vector::products(lanes, x, first, keys, to, (pitch, i * LANES));
+            vector::Products { x, first, keys, out: to, pitch, at: i * LANES }.run(lanes);
         }
     }
 
@@ -273,7 +275,8 @@ impl Block<'_> {
         let douts = dout.chunks_exact(vector::padded(heads.dim));
         for (i, ((p, ds), dout)) in (self.start..self.end).zip(rows.zip(douts)) {
             let seen = vector::padded(i + 1);
-            let inverse = lanes.splat(vector::softmax(lanes, &mut p[..seen], i + 1));
+            let softmax = vector::Softmax { scores: &mut p[..seen], keys: i + 1 };
+            let inverse = lanes.splat(lanes.call(softmax));
             let out = &row.out[self.at(i)..][..heads.dim];
             let pull = lanes.splat(lanes.dot(&dout[..heads.dim], out));
             lanes.each(
@@ -314,6 +317,6 @@ impl Block<'_> {
             dim,
         };
         let dq = &mut grads.dq[(self.start - self.first) * members + self.member * dim..];
-        weighted.run(lanes.simd, dq, members);
+        weighted.run(lanes, dq, members);
     }
 }

@@ -144,16 +144,18 @@ impl Group<'_> {
             }
             // Earlier queries attend to none of these keys.
             let from = (i * LANES).saturating_sub(first) * group;
-            vector::products(lanes, x, from, self.keys(i), scores, (pitch, i * LANES));
+            let (keys, at) = (self.keys(i), i * LANES);
+            vector::Products { x, first: from, keys, out: scores, pitch, at }.run(lanes);
         }
         scales.clear();
         for (scores, &keys) in scores.chunks_exact_mut(pitch).zip(&*counts) {
-            scales.push(vector::softmax(lanes, &mut scores[..vector::padded(keys)], keys));
+            let scores = &mut scores[..vector::padded(keys)];
+            scales.push(lanes.call(vector::Softmax { scores, keys }));
         }
         found.resize((rows * dim).max(found.len()), 0.0);
         let weighted =
             Weighted { weights: scores, pitch, counts, scales, x: v, width: kvw, at, dim };
-        weighted.run(lanes.simd, &mut found[..rows * dim], dim);
+        weighted.run(lanes, &mut found[..rows * dim], dim);
         for (out, found) in out.chunks_exact_mut(qw).zip(found.chunks_exact(group * dim)) {
             out[members.clone()].copy_from_slice(found);
         }

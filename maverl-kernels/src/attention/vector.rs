@@ -3,7 +3,7 @@
 
 use pulp::Simd;
 
-use crate::lanes::{LANES, Lanes, Sixteen};
+use crate::lanes::{Kernel, LANES, Lanes, Sixteen};
 
 /// Returns `dim` rounded up to whole groups of lanes. The padding is zero.
 pub(super) fn padded(dim: usize) -> usize {
@@ -53,76 +53,83 @@ pub(super) const fn is_scalar<S: Simd>() -> bool {
     S::REGISTER_COUNT <= 8
 }
 
-/// Overwrites columns `at..at + 16` of the rows of `out` (of `pitch`, from `first` on) by the products of as many
-/// vectors with the sixteen keys of a group, `keys [dim, 16]`. Each product is summed in lane order, with the bits of
-/// [`Lanes::dot`].
-#[inline(always)]
-pub(super) fn products<S: Simd, const N: usize>(
-    lanes: Lanes<S, N>,
-    x: Vectors<'_>,
-    first: usize,
-    keys: &[f32],
-    out: &mut [f32],
-    (pitch, at): (usize, usize),
-) {
-    let rows = out.len() / pitch;
-    // As many rows at once as registers can hold partial sums for.
-    let most = match N {
-        _ if is_scalar::<S>() => 1,
-        1 => 4,
-        2 => 2,
-        _ => 1,
-    };
-    let mut row = first;
-    while most >= 4 && row + 4 <= rows {
-        some_products::<S, N, 4>(lanes, x, row, keys, out, (pitch, at));
-        row += 4;
-    }
-    while most >= 2 && row + 2 <= rows {
-        some_products::<S, N, 2>(lanes, x, row, keys, out, (pitch, at));
-        row += 2;
-    }
-    while row < rows {
-        some_products::<S, N, 1>(lanes, x, row, keys, out, (pitch, at));
-        row += 1;
+/// Products of rows with the sixteen keys of a group.
+pub(super) struct Products<'a> {
+    pub(super) x: Vectors<'a>,
+    /// Index of the first row.
+    pub(super) first: usize,
+    /// Keys `[dim, 16]`.
+    pub(super) keys: &'a [f32],
+    /// Rows of `pitch`, one for each row of `x`. Columns `at..at + 16` are overwritten.
+    pub(super) out: &'a mut [f32],
+    pub(super) pitch: usize,
+    pub(super) at: usize,
+}
+
+impl Products<'_> {
+    /// Computes the products. Each is summed in lane order, with the bits of [`Lanes::dot`].
+    #[inline(always)]
+    pub(super) fn run<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) {
+        // The usual head sizes are constants, so that the compiler unrolls the loops.
+        match self.x.dim {
+            _ if is_scalar::<S>() => lanes.call(OfSize::<0>(self)),
+            32 => lanes.call(OfSize::<32>(self)),
+            64 => lanes.call(OfSize::<64>(self)),
+            128 => lanes.call(OfSize::<128>(self)),
+            _ => lanes.call(OfSize::<0>(self)),
+        }
     }
 }
 
-/// Computes [`products`] of `M` rows.
-#[inline(always)]
-fn some_products<S: Simd, const N: usize, const M: usize>(
-    lanes: Lanes<S, N>,
-    x: Vectors<'_>,
-    row: usize,
-    keys: &[f32],
-    out: &mut [f32],
-    (pitch, at): (usize, usize),
-) {
-    let mut q = [<&[f32]>::default(); M];
-    for (m, q) in q.iter_mut().enumerate() {
-        *q = x.row(row + m);
-    }
-    // The usual head sizes are constants, so that the compiler unrolls the loops.
-    let products = match x.dim {
-        _ if is_scalar::<S>() => tree(lanes, q, keys),
-        32 => tree(lanes, cut::<M, 32>(q), keys),
-        64 => tree(lanes, cut::<M, 64>(q), keys),
-        128 => tree(lanes, cut::<M, 128>(q), keys),
-        _ => tree(lanes, q, keys),
-    };
-    for (m, products) in products.into_iter().enumerate() {
-        let out = &mut out[(row + m) * pitch + at..][..LANES];
-        S::as_mut_simd_f32s(out).0.copy_from_slice(&products);
+/// Products of rows of `D` elements, or of any number if `D` is zero.
+struct OfSize<'a, const D: usize>(Products<'a>);
+
+impl<const D: usize> Kernel for OfSize<'_, D> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd, const N: usize>(mut self, lanes: Lanes<S, N>) {
+        let rows = self.0.out.len() / self.0.pitch;
+        // As many rows at once as registers can hold partial sums for.
+        let most = match N {
+            _ if is_scalar::<S>() => 1,
+            1 => 4,
+            2 => 2,
+            _ => 1,
+        };
+        let mut row = self.0.first;
+        while most >= 4 && row + 4 <= rows {
+            self.rows::<S, N, 4>(lanes, row);
+            row += 4;
+        }
+        while most >= 2 && row + 2 <= rows {
+            self.rows::<S, N, 2>(lanes, row);
+            row += 2;
+        }
+        while row < rows {
+            self.rows::<S, N, 1>(lanes, row);
+            row += 1;
+        }
     }
 }
 
-/// Shortens each row to its first `D` elements.
-#[inline(always)]
-fn cut<const M: usize, const D: usize>(mut q: [&[f32]; M]) -> [&[f32]; M] {
-    for q in &mut q {
-        *q = &q[..D];
+impl<const D: usize> OfSize<'_, D> {
+    /// Computes the products of `M` rows from `row` on.
+    #[inline(always)]
+    fn rows<S: Simd, const N: usize, const M: usize>(&mut self, lanes: Lanes<S, N>, row: usize) {
+        let Products { x, keys, ref mut out, pitch, at, .. } = self.0;
+        let mut q = [<&[f32]>::default(); M];
+        for (m, q) in q.iter_mut().enumerate() {
+            *q = x.row(row + m);
+            if D > 0 {
+                *q = &q[..D];
+            }
+        }
+        for (m, products) in tree(lanes, q, keys).into_iter().enumerate() {
+            let out = &mut out[(row + m) * pitch + at..][..LANES];
+            S::as_mut_simd_f32s(out).0.copy_from_slice(&products);
+        }
     }
-    q
 }
 
 /// Sums of `M` rows for sixteen keys.
@@ -191,21 +198,28 @@ fn add<S: Simd, const N: usize, const M: usize>(
     a
 }
 
-/// Replaces `scores [keys]` by `exp(s − max)` and returns the inverse of their sum. `scores` has the length of
-/// [`padded`]; the padding is set to zero.
-#[inline(always)]
-pub(super) fn softmax<S: Simd, const N: usize>(
-    lanes: Lanes<S, N>,
-    scores: &mut [f32],
-    keys: usize,
-) -> f32 {
-    scores[keys..].fill(f32::NEG_INFINITY);
-    let max = lanes.splat(lanes.max(scores));
-    let mut sums = lanes.splat(0.0);
-    for scores in scores.as_chunks_mut::<LANES>().0 {
-        let e = lanes.exp(lanes.sub(lanes.load(scores), max));
-        lanes.store(e, scores);
-        sums = lanes.add(sums, e);
+/// Scores of the keys that one query attends to.
+pub(super) struct Softmax<'a> {
+    /// Scores of [`padded`] length. The padding is set to zero.
+    pub(super) scores: &'a mut [f32],
+    pub(super) keys: usize,
+}
+
+impl Kernel for Softmax<'_> {
+    type Output = f32;
+
+    /// Replaces the scores by `exp(s − max)` and returns the inverse of their sum.
+    #[inline(always)]
+    fn run<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) -> f32 {
+        let Self { scores, keys } = self;
+        scores[keys..].fill(f32::NEG_INFINITY);
+        let max = lanes.splat(lanes.max(scores));
+        let mut sums = lanes.splat(0.0);
+        for scores in scores.as_chunks_mut::<LANES>().0 {
+            let e = lanes.exp(lanes.sub(lanes.load(scores), max));
+            lanes.store(e, scores);
+            sums = lanes.add(sums, e);
+        }
+        1.0 / lanes.sum(sums)
     }
-    1.0 / lanes.sum(sums)
 }

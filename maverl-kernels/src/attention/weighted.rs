@@ -7,6 +7,7 @@ use pulp::{Scalar, Simd};
 
 use super::rows::Rows;
 use super::vector::is_scalar;
+use crate::lanes::{Kernel, Lanes};
 
 /// Rows of weights, and the rows that they multiply.
 #[derive(Clone, Copy)]
@@ -29,45 +30,30 @@ impl Weighted<'_> {
     /// Overwrites the first `dim` elements of each row of `out` (of `pitch`) by `scales[m] Σⱼ weights[m][j] x[j]`, as
     /// four sums of every fourth `j` each.
     #[inline(always)]
-    pub(super) fn run<S: Simd>(&self, simd: S, out: &mut [f32], pitch: usize) {
-        let (dim, lanes) = (self.dim, S::F32_LANES);
+    pub(super) fn run<S: Simd, const N: usize>(
+        &self,
+        lanes: Lanes<S, N>,
+        out: &mut [f32],
+        pitch: usize,
+    ) {
+        let (dim, size) = (self.dim, S::F32_LANES);
         let mut col = 0;
         // As many columns at once as registers can hold sums for.
         let most = if has_many_registers::<S>() || self.counts.len() < 4 { 4 } else { 2 };
-        while !is_scalar::<S>() && most >= 4 && col + 4 * lanes <= dim {
-            self.columns::<S, 4>(simd, col, out, pitch);
-            col += 4 * lanes;
+        while !is_scalar::<S>() && most >= 4 && col + 4 * size <= dim {
+            lanes.call(Columns::<4> { sums: self, col, out, pitch });
+            col += 4 * size;
         }
-        while !is_scalar::<S>() && col + 2 * lanes <= dim {
-            self.columns::<S, 2>(simd, col, out, pitch);
-            col += 2 * lanes;
+        while !is_scalar::<S>() && col + 2 * size <= dim {
+            lanes.call(Columns::<2> { sums: self, col, out, pitch });
+            col += 2 * size;
         }
-        while col + lanes <= dim {
-            self.columns::<S, 1>(simd, col, out, pitch);
-            col += lanes;
+        while col + size <= dim {
+            lanes.call(Columns::<1> { sums: self, col, out, pitch });
+            col += size;
         }
         for col in col..dim {
-            self.columns::<Scalar, 1>(Scalar::new(), col, out, pitch);
-        }
-    }
-
-    /// Computes `V` vectors of columns from `col` on, for all rows. The part of `x` that they read stays in the L1
-    /// cache.
-    #[inline(always)]
-    fn columns<S: Simd, const V: usize>(&self, simd: S, col: usize, out: &mut [f32], pitch: usize) {
-        let rows = self.counts.len();
-        let mut row = 0;
-        while !is_scalar::<S>() && (V < 4 || has_many_registers::<S>()) && row + 4 <= rows {
-            self.tile::<S, V, 4>(simd, col, row, &mut out[row * pitch..], pitch);
-            row += 4;
-        }
-        while !is_scalar::<S>() && row + 2 <= rows {
-            self.tile::<S, V, 2>(simd, col, row, &mut out[row * pitch..], pitch);
-            row += 2;
-        }
-        while row < rows {
-            self.tile::<S, V, 1>(simd, col, row, &mut out[row * pitch..], pitch);
-            row += 1;
+            Columns::<1> { sums: self, col, out, pitch }.all_rows(Scalar::new());
         }
     }
 
@@ -167,88 +153,125 @@ impl Weighted<'_> {
     }
 }
 
+/// `V` vectors of columns from `col` on, for all rows of `out` (of `pitch`).
+struct Columns<'a, const V: usize> {
+    sums: &'a Weighted<'a>,
+    col: usize,
+    out: &'a mut [f32],
+    pitch: usize,
+}
+
+impl<const V: usize> Kernel for Columns<'_, V> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) {
+        self.all_rows(lanes.simd);
+    }
+}
+
+impl<const V: usize> Columns<'_, V> {
+    /// Computes the columns of all rows. The part of `x` that they read stays in the L1 cache.
+    #[inline(always)]
+    fn all_rows<S: Simd>(self, simd: S) {
+        let Self { sums, col, out, pitch } = self;
+        let rows = sums.counts.len();
+        let mut row = 0;
+        while !is_scalar::<S>() && (V < 4 || has_many_registers::<S>()) && row + 4 <= rows {
+            sums.tile::<S, V, 4>(simd, col, row, &mut out[row * pitch..], pitch);
+            row += 4;
+        }
+        while !is_scalar::<S>() && row + 2 <= rows {
+            sums.tile::<S, V, 2>(simd, col, row, &mut out[row * pitch..], pitch);
+            row += 2;
+        }
+        while row < rows {
+            sums.tile::<S, V, 1>(simd, col, row, &mut out[row * pitch..], pitch);
+            row += 1;
+        }
+    }
+}
+
 /// Returns true if registers remain for operands beside sixteen sums.
 const fn has_many_registers<S: Simd>() -> bool {
     S::REGISTER_COUNT >= 32
 }
 
-/// Adds `Σᵢ weights[i][j] x[i]` to the rows `j` of `acc`. There are `keys` of them, each of `width` elements (whole
-/// groups of lanes). `weights` has rows of `pitch`. Queries are added in ascending order.
-#[inline(always)]
-pub(super) fn accumulate<S: Simd>(
-    simd: S,
-    (weights, pitch): (&[f32], usize),
-    keys: usize,
-    (x, width): (&[f32], usize),
-    acc: &mut [f32],
-) {
-    let lanes = S::F32_LANES;
-    let acc = &mut acc[..keys * width];
-    let mut col = 0;
-    while has_many_registers::<S>() && col + 4 * lanes <= width {
-        accumulate_columns::<S, 4>(simd, (weights, pitch), (x, width), col, acc);
-        col += 4 * lanes;
-    }
-    while col + 2 * lanes <= width {
-        accumulate_columns::<S, 2>(simd, (weights, pitch), (x, width), col, acc);
-        col += 2 * lanes;
-    }
-    while col < width {
-        accumulate_columns::<S, 1>(simd, (weights, pitch), (x, width), col, acc);
-        col += lanes;
-    }
+/// Adds `Σᵢ weights[i][j] x[i]` to the rows `j` of `acc`. Queries are added in ascending order.
+pub(super) struct Accumulate<'a> {
+    /// Weights, rows of `pitch`.
+    pub(super) weights: &'a [f32],
+    pub(super) pitch: usize,
+    /// Rows of `width`, whole groups of lanes.
+    pub(super) x: &'a [f32],
+    pub(super) width: usize,
+    /// Sums `[keys, width]`.
+    pub(super) acc: &'a mut [f32],
 }
 
-/// Runs [`accumulate`] for `V` vectors of columns from `col` on.
-#[inline(always)]
-fn accumulate_columns<S: Simd, const V: usize>(
-    simd: S,
-    weights: (&[f32], usize),
-    (x, width): (&[f32], usize),
-    col: usize,
-    acc: &mut [f32],
-) {
-    let keys = acc.len() / width;
-    let mut key = 0;
-    while has_many_registers::<S>() && V < 4 && key + 8 <= keys {
-        accumulate_tile::<S, V, 8>(simd, weights, (x, width), (key, col), acc);
-        key += 8;
-    }
-    while !is_scalar::<S>() && key + 4 <= keys {
-        accumulate_tile::<S, V, 4>(simd, weights, (x, width), (key, col), acc);
-        key += 4;
-    }
-    while key < keys {
-        accumulate_tile::<S, V, 1>(simd, weights, (x, width), (key, col), acc);
-        key += 1;
-    }
-}
+impl Kernel for Accumulate<'_> {
+    type Output = ();
 
-/// Runs [`accumulate_columns`] for `K` keys from `key` on.
-#[inline(always)]
-fn accumulate_tile<S: Simd, const V: usize, const K: usize>(
-    simd: S,
-    (weights, pitch): (&[f32], usize),
-    (x, width): (&[f32], usize),
-    (key, col): (usize, usize),
-    acc: &mut [f32],
-) {
-    let size = V * S::F32_LANES;
-    let mut sums = [[simd.splat_f32s(0.0); V]; K];
-    for (k, sums) in sums.iter_mut().enumerate() {
-        sums.copy_from_slice(S::as_simd_f32s(&acc[(key + k) * width + col..][..size]).0);
-    }
-    for (weights, x) in weights.chunks_exact(pitch).zip(x.chunks_exact(width)) {
-        let (weights, x) = (&weights[key..key + K], S::as_simd_f32s(&x[col..col + size]).0);
-        for k in 0..K {
-            let weight = simd.splat_f32s(weights[k]);
-            for v in 0..V {
-                sums[k][v] = simd.mul_add_f32s(weight, x[v], sums[k][v]);
-            }
+    #[inline(always)]
+    fn run<S: Simd, const N: usize>(mut self, lanes: Lanes<S, N>) {
+        let (simd, size) = (lanes.simd, S::F32_LANES);
+        let mut col = 0;
+        while has_many_registers::<S>() && col + 4 * size <= self.width {
+            self.columns::<S, 4>(simd, col);
+            col += 4 * size;
+        }
+        while col + 2 * size <= self.width {
+            self.columns::<S, 2>(simd, col);
+            col += 2 * size;
+        }
+        while col < self.width {
+            self.columns::<S, 1>(simd, col);
+            col += size;
         }
     }
-    for (k, sums) in sums.iter().enumerate() {
-        let acc = &mut acc[(key + k) * width + col..][..size];
-        S::as_mut_simd_f32s(acc).0.copy_from_slice(sums);
+}
+
+impl Accumulate<'_> {
+    /// Adds to `V` vectors of columns from `col` on.
+    #[inline(always)]
+    fn columns<S: Simd, const V: usize>(&mut self, simd: S, col: usize) {
+        let keys = self.acc.len() / self.width;
+        let mut key = 0;
+        while has_many_registers::<S>() && V < 4 && key + 8 <= keys {
+            self.tile::<S, V, 8>(simd, key, col);
+            key += 8;
+        }
+        while !is_scalar::<S>() && key + 4 <= keys {
+            self.tile::<S, V, 4>(simd, key, col);
+            key += 4;
+        }
+        while key < keys {
+            self.tile::<S, V, 1>(simd, key, col);
+            key += 1;
+        }
+    }
+
+    /// Adds to `K` keys from `key` on.
+    #[inline(always)]
+    fn tile<S: Simd, const V: usize, const K: usize>(&mut self, simd: S, key: usize, col: usize) {
+        let Self { weights, pitch, x, width, ref mut acc } = *self;
+        let size = V * S::F32_LANES;
+        let mut sums = [[simd.splat_f32s(0.0); V]; K];
+        for (k, sums) in sums.iter_mut().enumerate() {
+            sums.copy_from_slice(S::as_simd_f32s(&acc[(key + k) * width + col..][..size]).0);
+        }
+        for (weights, x) in weights.chunks_exact(pitch).zip(x.chunks_exact(width)) {
+            let (weights, x) = (&weights[key..key + K], S::as_simd_f32s(&x[col..col + size]).0);
+            for k in 0..K {
+                let weight = simd.splat_f32s(weights[k]);
+                for v in 0..V {
+                    sums[k][v] = simd.mul_add_f32s(weight, x[v], sums[k][v]);
+                }
+            }
+        }
+        for (k, sums) in sums.iter().enumerate() {
+            let acc = &mut acc[(key + k) * width + col..][..size];
+            S::as_mut_simd_f32s(acc).0.copy_from_slice(sums);
+        }
     }
 }
