@@ -5,11 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
+use ureq::unversioned::transport::DefaultConnector;
 
 use maverl_engine::retry;
 
+mod resolver;
 #[cfg(test)]
 pub(crate) mod testing;
+
+use resolver::Resolver;
 
 /// Maximum time of an attempt, to avoid overflow of the clock.
 const MAX_TIMEOUT: Duration = Duration::from_secs(1 << 30);
@@ -63,14 +67,16 @@ impl Client {
         retries: u32,
         connections: usize,
     ) -> Self {
-        let agent = ureq::Agent::config_builder()
+        let config = ureq::Agent::config_builder()
             .timeout_global(Some(timeout.min(MAX_TIMEOUT)))
             .http_status_as_error(false)
             .max_redirects(0)
             .max_idle_connections(connections)
             .max_idle_connections_per_host(connections)
             .build();
-        Self { url, key, retries, timeout, agent: agent.into() }
+        let agent =
+            ureq::Agent::with_parts(config, DefaultConnector::default(), Resolver::default());
+        Self { url, key, retries, timeout, agent }
     }
 
     /// Returns the address for messages: without user, password and query, which may be secrets.
