@@ -297,7 +297,9 @@ fn parse(
     settings: &Settings,
 ) -> Result<(tokenizers::Tokenizer, Specials), TokenizerError> {
     let failed = |e: tokenizers::Error| TokenizerError::Files(e.to_string());
-    let mut tokenizer = tokenizers::Tokenizer::from_bytes(json).map_err(failed)?;
+    let json = std::str::from_utf8(json).map_err(|e| TokenizerError::Files(e.to_string()))?;
+    // Not by `from_bytes`, of which every crate that calls it gets a copy.
+    let mut tokenizer: tokenizers::Tokenizer = json.parse().map_err(failed)?;
     tokenizer.with_padding(None).with_truncation(None).map_err(failed)?;
     if let ModelWrapper::BPE(bpe) = tokenizer.get_model()
         && bpe.dropout.is_some()
