@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
 
 use super::{Failure, checked};
+use crate::IntoMap;
 use crate::check::{Purpose, Sources};
+use crate::config::table::text_of;
 use crate::config::{AgentConfig, AlgorithmConfig, Config, Named, WorkerGroupConfig};
 use crate::eval::{Comparison, EvalSpec, System};
 use crate::model::{HfConfig, ModelFiles};
@@ -64,7 +66,7 @@ fn plan(config: &Config, beside: &Plan, registry: &Registry) -> Result<Plan, Fai
     let name = "the single agent of the comparison";
     // `beside.base` already is where its paths start from.
     let config = Config { base: None, ..config.clone() };
-    let sources = Sources::default().text(name, toml::to_string(&config)?, &beside.base);
+    let sources = Sources::default().text(name, text_of(&config)?, &beside.base);
     checked(&sources, registry, Purpose::Eval)
 }
 
@@ -148,7 +150,7 @@ fn device_of(team: &Plan, model: &str) -> BTreeMap<String, WorkerGroupConfig> {
     let first = team.workers.iter().find(|worker| worker.model == model);
     let device = first.and_then(|worker| worker.device);
     let settings = |device| (model.to_owned(), WorkerGroupConfig { device: Some(device) });
-    device.map(settings).into_iter().collect()
+    device.map(settings).into_iter().into_map()
 }
 
 /// Evaluates all systems on the same tasks. The trained team's tokens are the budget of the single agent and of the
