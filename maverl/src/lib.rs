@@ -71,6 +71,7 @@ pub mod credit;
 pub mod data;
 pub mod env;
 pub mod eval;
+mod map;
 #[doc(hidden)]
 pub mod metrics;
 pub mod orchestra;
@@ -96,6 +97,7 @@ mod verifier;
 #[doc(hidden)]
 pub mod view;
 
+pub(crate) use map::{IntoMap, TryIntoMap};
 pub(crate) use maverl_engine::dist;
 pub use maverl_engine::{loss, model, runtime};
 

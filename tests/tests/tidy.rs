@@ -35,6 +35,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("trajectory", &["message", "task"]),
     ("rng", &[]),
     ("table", &[]),
+    ("map", &[]),
     // Declared settings: keys, ranges, levels.
     ("settings", &[]),
     // The resolved algorithm holds the declared estimator and surrogate; the device is the engine's type.

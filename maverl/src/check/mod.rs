@@ -59,6 +59,7 @@ pub(crate) use unlinked::lacking;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use crate::IntoMap;
 use crate::config::{AlgorithmConfig, Config, ModelConfig, OptimConfig, SamplingConfig};
 use crate::plan::{AlgorithmPlan, Chosen, OptimPlan, Plan, PolicyPlan, Sampling, SeatPlan};
 use crate::registry::Registry;
@@ -252,7 +253,7 @@ fn write_out(
     models::pin(config, models);
     config.orchestra = choice::written(orchestra);
     let written = |(name, its): (&String, &Chosen)| (name.clone(), choice::written(its));
-    config.environments = beside.iter().map(written).collect();
+    config.environments = beside.iter().map(written).into_map();
     config.sampling = SamplingConfig::from(&Sampling::from(&config.sampling));
     config.algorithm = AlgorithmConfig::from(algorithm);
     for model in config.models.values_mut() {
