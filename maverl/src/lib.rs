@@ -20,7 +20,7 @@
 //! # }
 //! ```
 //!
-//! [`main!`] turns this into a command line. A team crate needs only [`prelude`].
+//! [`main!`] turns this into a command line, which is in the crate `maverl-cli`. A team crate needs only [`prelude`].
 //!
 //! # Modules, in reading order
 //!
@@ -61,7 +61,8 @@ pub mod check;
 pub mod checkpoint;
 #[doc(hidden)]
 pub mod cli;
-mod client;
+#[doc(hidden)]
+pub mod client;
 #[doc(hidden)]
 pub mod collect;
 #[doc(hidden)]
@@ -86,7 +87,8 @@ pub mod run_dir;
 #[doc(hidden)]
 pub mod serve;
 pub mod settings;
-pub(crate) mod table;
+#[doc(hidden)]
+pub mod table;
 pub mod task;
 pub mod testing;
 pub mod tools;
@@ -157,7 +159,8 @@ pub mod prelude {
 /// maverl::main!(my_team, orchestras);
 /// ```
 ///
-/// A dependency that is never named registers nothing: the compiler drops it with its declarations.
+/// The command line is in the crate `maverl-cli`, a dependency of the binary beside `maverl`. A dependency that is never named
+/// registers nothing: the compiler drops it with its declarations.
 #[macro_export]
 macro_rules! main {
     ($($team:ident),* $(,)?) => {
@@ -165,7 +168,7 @@ macro_rules! main {
         $(use $team as _;)*
 
         fn main() -> ::std::process::ExitCode {
-            $crate::cli::main()
+            ::maverl_cli::main()
         }
     };
     ($($other:tt)*) => {

@@ -39,3 +39,21 @@ pub(crate) trait TryIntoMap<K: Ord, V, E>:
 }
 
 impl<K: Ord, V, E, I: Iterator<Item = Result<(K, V), E>>> TryIntoMap<K, V, E> for I {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_equal_keys_the_last_value_stays_as_with_collect() {
+        let items = [("b", 1), ("a", 2), ("b", 3)];
+        assert_eq!(items.into_iter().into_map(), items.into_iter().collect());
+    }
+
+    #[test]
+    fn the_first_error_of_an_item_is_returned() {
+        let items = [Ok(("a", 1)), Err("no b"), Err("no c")];
+        assert_eq!(items.into_iter().try_into_map(), Err("no b"));
+        assert_eq!(items[..1].iter().copied().try_into_map(), Ok(BTreeMap::from([("a", 1)])));
+    }
+}

@@ -56,7 +56,7 @@ fn missing(problems: &mut Problems<'_>, table: &[String], field: &str) {
 }
 
 /// The type of a key in a user's terms; `None` if no configuration has the key.
-pub(crate) fn type_of(path: &[String]) -> Option<String> {
+pub fn type_of(path: &[String]) -> Option<String> {
     // A text that is no value of any key but those that take every text.
     let nested = |path: &[String]| {
         let keys = path.iter().rev();
@@ -75,7 +75,7 @@ pub(crate) fn type_of(path: &[String]) -> Option<String> {
 }
 
 /// The type of a setting of a declaration in a user's terms. `build` makes the declared value from settings.
-pub(crate) fn type_of_option(
+pub fn type_of_option(
     build: impl Fn(&serde_json::Value) -> Result<(), String>,
     name: &str,
 ) -> String {

@@ -16,7 +16,7 @@ impl Config {
     /// # Errors
     ///
     /// If a key is unknown, or a value has a type that its key does not take: the key, and what it takes.
-    pub(crate) fn of_table(table: &impl Serialize) -> Result<Self, String> {
+    pub fn of_table(table: &impl Serialize) -> Result<Self, String> {
         let value = Value::serialize(table).map_err(|error| error.to_string())?;
         read(&value).map_err(|error| error.to_string())
     }
@@ -27,7 +27,7 @@ impl Config {
 /// # Errors
 ///
 /// If a value has no form in TOML.
-pub(crate) fn text_of(part: &impl Serialize) -> Result<String, toml::ser::Error> {
+pub fn text_of(part: &impl Serialize) -> Result<String, toml::ser::Error> {
     let mut value = serde_json::to_value(part).map_err(serde::ser::Error::custom)?;
     remove_nulls(&mut value);
     toml::to_string_pretty(&value)
@@ -38,7 +38,7 @@ pub(crate) fn text_of(part: &impl Serialize) -> Result<String, toml::ser::Error>
 /// # Errors
 ///
 /// If a value has no form in TOML.
-pub(crate) fn table_of(part: &impl Serialize) -> Result<toml::Table, toml::ser::Error> {
+pub fn table_of(part: &impl Serialize) -> Result<toml::Table, toml::ser::Error> {
     text_of(part)?.parse().map_err(serde::ser::Error::custom)
 }
 

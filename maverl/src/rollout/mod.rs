@@ -272,7 +272,8 @@ fn start(plan: &Plan, registry: &Registry, Chosen { name, options }: &Chosen) ->
 }
 
 /// Starts the environment of a plan, or those of its components.
-pub(crate) fn environment(plan: &Plan, registry: &Registry) -> Started {
+#[doc(hidden)]
+pub fn environment(plan: &Plan, registry: &Registry) -> Started {
     if plan.mixture.is_empty() {
         return start(plan, registry, &plan.environment);
     }

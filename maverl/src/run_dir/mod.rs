@@ -29,7 +29,8 @@
 
 mod append;
 mod clock;
-pub(crate) mod disk;
+#[doc(hidden)]
+pub mod disk;
 pub(crate) mod error;
 mod evaluations;
 mod events;
