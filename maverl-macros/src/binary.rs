@@ -3,9 +3,16 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use proc_macro2::{Ident, TokenStream, TokenTree};
+use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 
 use crate::errors::{Errors, did_you_mean};
+
+/// The crate whose command line the macro runs.
+const COMMAND_LINE: &str = "maverl_cli";
+
+/// The message if it is missing.
+const NO_COMMAND_LINE: &str = "`maverl::main!` runs the command line of the crate `maverl-cli`, which `Cargo.toml` does not \
+                               have; add it to `[dependencies]`, beside `maverl`";
 
 /// Emits an error for each name that is neither a crate of the manifest nor a module of the file.
 pub(crate) fn crates(names: TokenStream) -> TokenStream {
@@ -13,8 +20,12 @@ pub(crate) fn crates(names: TokenStream) -> TokenStream {
         return TokenStream::new();
     };
     let manifest = fs::read_to_string(dir.join("Cargo.toml")).unwrap_or_default();
-    let known = crates_of(&manifest, dir.join("src/lib.rs").is_file());
+    let mut known = crates_of(&manifest, dir.join("src/lib.rs").is_file());
     let mut errors = Errors::default();
+    if lacks_command_line(&known) {
+        errors.at_span(Span::call_site(), NO_COMMAND_LINE);
+    }
+    known.retain(|name| name != COMMAND_LINE);
     for token in names {
         let TokenTree::Ident(name) = token else { continue };
         let written = name.to_string();
@@ -23,6 +34,11 @@ pub(crate) fn crates(names: TokenStream) -> TokenStream {
         }
     }
     errors.finish(Some(())).map_or_else(|error| error.to_compile_error(), |()| TokenStream::new())
+}
+
+/// Returns true for a manifest with dependencies, but without the command line.
+fn lacks_command_line(known: &[String]) -> bool {
+    !known.is_empty() && !known.iter().any(|name| name == COMMAND_LINE)
 }
 
 fn unknown(name: &str, known: &[String]) -> String {
@@ -104,6 +120,14 @@ tempfile = "3"
         assert_eq!(crates, ["my_team", "serde_json", "quoted_name", "other_team", "tempfile"]);
         assert_eq!(crates_of("[lib]\nname = \"duo\"\n[package]\nname = \"a\"\n", true), ["duo"]);
         assert_eq!(crates_of("[package]\nname = \"a\"\n", false), [""; 0]);
+    }
+
+    #[test]
+    fn a_manifest_without_the_command_line_is_found() {
+        assert!(lacks_command_line(&crates_of(MANIFEST, true)));
+        let with = format!("{MANIFEST}\n[dependencies]\nmaverl-cli = \"1\"\n");
+        assert!(!lacks_command_line(&crates_of(&with, true)));
+        assert!(!lacks_command_line(&crates_of("", false)));
     }
 
     #[test]

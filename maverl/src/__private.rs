@@ -315,7 +315,7 @@ pub fn from_options<T: DeserializeOwned>(options: &Value) -> Result<T, String> {
         // All keys have defaults, so each can be validated alone.
         let alone = table.iter().filter_map(|(key, value)| {
             let option = Map::from_iter([(key.clone(), value.clone())]);
-            let error = T::deserialize(Value::Object(option)).err()?.to_string();
+            let error = T::deserialize(&Value::Object(option)).err()?.to_string();
             let named = error.contains(&format!("`{key}`"));
             Some(if named { error } else { format!("`{key}`: {error}") })
         });

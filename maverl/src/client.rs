@@ -22,16 +22,16 @@ const MOST_BYTES: u64 = 32 << 20;
 /// Longest pause that a server can ask for.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(30);
 /// Address of an environment's server, if its options name none.
-pub(crate) const DEFAULT_URL: &str = "http://127.0.0.1:8000";
+pub const DEFAULT_URL: &str = "http://127.0.0.1:8000";
 /// Timeout of such a server in seconds, if its options name none.
-pub(crate) const DEFAULT_TIMEOUT_S: f64 = 60.0;
+pub const DEFAULT_TIMEOUT_S: f64 = 60.0;
 /// Number of characters of an answer that messages show.
 const SHOWN: usize = 80;
 
 /// A client of one address that accepts `POST` with a JSON body.
 ///
 /// Redirects are not followed, because the request and the key are meant for the configured server only.
-pub(crate) struct Client {
+pub struct Client {
     url: String,
     key: Option<String>,
     retries: u32,
@@ -40,16 +40,16 @@ pub(crate) struct Client {
 }
 
 /// Result of a request over all attempts.
-pub(crate) struct Answered {
+pub struct Answered {
     /// Number of failed attempts.
-    pub(crate) failures: u32,
+    pub failures: u32,
     /// The body of the answer with status 200, or the address and the reason for the failure.
-    pub(crate) body: Result<String, String>,
+    pub body: Result<String, String>,
 }
 
 /// Failure of one attempt, with its reason.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub enum Failure {
     /// A failure that is tried again, not before the time that the server asked for.
     Transient(String, Duration),
     /// A status that another attempt would have too.
@@ -60,7 +60,7 @@ pub(crate) enum Failure {
 
 impl Client {
     /// Creates a client with up to `connections` idle connections. The key is sent as a bearer token.
-    pub(crate) fn new(
+    pub fn new(
         url: String,
         key: Option<String>,
         timeout: Duration,
@@ -80,7 +80,7 @@ impl Client {
     }
 
     /// Returns the address for messages: without user, password and query, which may be secrets.
-    pub(crate) fn address(&self) -> String {
+    pub fn address(&self) -> String {
         let (scheme, rest) = self.url.split_once("://").unwrap_or(("http", &self.url));
         let rest = rest.split(['?', '#']).next().unwrap_or_default();
         let (host, path) = match rest.find('/') {
@@ -93,7 +93,7 @@ impl Client {
 
     /// Sends a body until it is answered with status 200, within the number of retries. A server that is busy, failing
     /// or unreachable is retried.
-    pub(crate) async fn post(self: &Arc<Self>, body: &Arc<Value>) -> Answered {
+    pub async fn post(self: &Arc<Self>, body: &Arc<Value>) -> Answered {
         let (mut pauses, mut failures) = (retry::pauses(self.retries), 0);
         loop {
             let failure = match self.post_once(body).await {
@@ -117,7 +117,7 @@ impl Client {
     }
 
     /// Sends a body once. Returns the body of the answer with status 200.
-    pub(crate) async fn post_once(self: &Arc<Self>, body: &Arc<Value>) -> Result<String, Failure> {
+    pub async fn post_once(self: &Arc<Self>, body: &Arc<Value>) -> Result<String, Failure> {
         let (client, body) = (Arc::clone(self), Arc::clone(body));
         let done = tokio::task::spawn_blocking(move || client.attempt(&body)).await;
         done.unwrap_or_else(|error| Err(Failure::Final(error.to_string())))
@@ -132,12 +132,12 @@ impl Client {
     }
 
     /// Sends a body once, and returns the answer with status 200. Blocks the thread.
-    pub(crate) fn ask(&self, body: &Value) -> Result<String, String> {
+    pub fn ask(&self, body: &Value) -> Result<String, String> {
         self.attempt(body).map_err(|failure| format!("{}: {}", self.address(), failure.reason()))
     }
 
     /// Returns the answer to `GET` with status 200. Blocks the thread; a failure is not tried again.
-    pub(crate) fn get(&self) -> Result<String, String> {
+    pub fn get(&self) -> Result<String, String> {
         let mut request = self.agent.get(&self.url);
         if let Some(key) = &self.key {
             request = request.header("Authorization", format!("Bearer {key}"));
@@ -196,7 +196,7 @@ impl Client {
 
 impl Failure {
     /// Returns the reason.
-    pub(crate) fn reason(&self) -> &str {
+    pub fn reason(&self) -> &str {
         let (Self::Transient(reason, _) | Self::Refused(_, reason) | Self::Final(reason)) = self;
         reason
     }
@@ -207,7 +207,7 @@ const NO_HTTPS: &str = concat!("begins with https://; ", lacks_feature!("https")
 
 /// Returns the reason why this program cannot ask an address, to follow its name: it begins with https://, and the feature
 /// `https` is not built.
-pub(crate) fn lacks_https(url: &str) -> Option<&'static str> {
+pub fn lacks_https(url: &str) -> Option<&'static str> {
     no_https(url, cfg!(feature = "https"))
 }
 
@@ -217,7 +217,7 @@ fn no_https(url: &str, built: bool) -> Option<&'static str> {
 }
 
 /// Returns the addresses of HTTP and of WebSockets of a server.
-pub(crate) fn addresses(url: &str) -> Result<(String, String), String> {
+pub fn addresses(url: &str) -> Result<(String, String), String> {
     let schemes = [("http", "ws"), ("https", "wss")];
     let found = schemes.into_iter().find_map(|(http, ws)| {
         let rest = [http, ws].into_iter().find_map(|scheme| {
@@ -231,7 +231,7 @@ pub(crate) fn addresses(url: &str) -> Result<(String, String), String> {
 }
 
 /// Returns the key in the variable that `key_env` names, if it names one.
-pub(crate) fn key(key_env: &str) -> Result<Option<String>, String> {
+pub fn key(key_env: &str) -> Result<Option<String>, String> {
     if key_env.is_empty() {
         return Ok(None);
     }
@@ -250,7 +250,7 @@ fn lossy(bytes: &[u8]) -> String {
 }
 
 /// Returns the beginning of a server's answer, for messages.
-pub(crate) fn start(text: &str) -> String {
+pub fn start(text: &str) -> String {
     format!("{:?}", text.chars().take(SHOWN).collect::<String>())
 }
 

@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::IntoMap;
 use crate::config::EvalConfig;
 use crate::metrics::{Metrics, SeatSummary, by_seat, unscored};
 use crate::table::{Table, paragraphs};
@@ -160,11 +161,11 @@ impl EvalReport {
             sources: sources
                 .iter()
                 .filter_map(|(name, counts)| Some((name.clone(), of(counts)?)))
-                .collect(),
+                .into_map(),
             agents: by_seat(episodes)
                 .iter()
                 .map(|(seat, totals)| (seat.clone(), totals.summary()))
-                .collect(),
+                .into_map(),
             tasks,
         })
     }
@@ -262,7 +263,7 @@ impl Solved {
             tasks: counts.len() as u64,
             episodes,
             avg: share(&avg, episodes)?,
-            pass: powers_up_to(samples).filter_map(pass).collect(),
+            pass: powers_up_to(samples).filter_map(pass).into_map(),
             score_mean: score / counts.len() as f64,
         })
     }

@@ -20,7 +20,7 @@
 //! # }
 //! ```
 //!
-//! [`main!`] turns this into a command line. A team crate needs only [`prelude`].
+//! [`main!`] turns this into a command line, which is in the crate `maverl-cli`. A team crate needs only [`prelude`].
 //!
 //! # Modules, in reading order
 //!
@@ -61,7 +61,8 @@ pub mod check;
 pub mod checkpoint;
 #[doc(hidden)]
 pub mod cli;
-mod client;
+#[doc(hidden)]
+pub mod client;
 #[doc(hidden)]
 pub mod collect;
 #[doc(hidden)]
@@ -71,6 +72,7 @@ pub mod credit;
 pub mod data;
 pub mod env;
 pub mod eval;
+mod map;
 #[doc(hidden)]
 pub mod metrics;
 pub mod orchestra;
@@ -85,7 +87,8 @@ pub mod run_dir;
 #[doc(hidden)]
 pub mod serve;
 pub mod settings;
-pub(crate) mod table;
+#[doc(hidden)]
+pub mod table;
 pub mod task;
 pub mod testing;
 pub mod tools;
@@ -96,6 +99,7 @@ mod verifier;
 #[doc(hidden)]
 pub mod view;
 
+pub(crate) use map::{IntoMap, TryIntoMap};
 pub(crate) use maverl_engine::dist;
 pub use maverl_engine::{loss, model, runtime};
 
@@ -155,7 +159,8 @@ pub mod prelude {
 /// maverl::main!(my_team, orchestras);
 /// ```
 ///
-/// A dependency that is never named registers nothing: the compiler drops it with its declarations.
+/// The command line is in the crate `maverl-cli`, a dependency of the binary beside `maverl`. A dependency that is never named
+/// registers nothing: the compiler drops it with its declarations.
 #[macro_export]
 macro_rules! main {
     ($($team:ident),* $(,)?) => {
@@ -163,7 +168,7 @@ macro_rules! main {
         $(use $team as _;)*
 
         fn main() -> ::std::process::ExitCode {
-            $crate::cli::main()
+            ::maverl_cli::main()
         }
     };
     ($($other:tt)*) => {

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::IntoMap;
 use crate::trajectory::{Episode, FaultKind, Outcome, Seat, Turn};
 
 /// All kinds of faults. Each has a column, so that all rows of a run have the same columns.
@@ -82,7 +83,7 @@ impl Metrics {
 
 impl<N: Into<String>> FromIterator<(N, f64)> for Metrics {
     fn from_iter<I: IntoIterator<Item = (N, f64)>>(values: I) -> Self {
-        Self(values.into_iter().map(|(name, value)| (name.into(), value)).collect())
+        Self(values.into_iter().map(|(name, value)| (name.into(), value)).into_map())
     }
 }
 
@@ -274,7 +275,7 @@ fn shortened(text: &str) -> String {
 
 /// Returns the number of unscored episodes by kind, with every kind listed.
 pub fn unscored(episodes: &[Episode]) -> BTreeMap<FaultKind, u64> {
-    let mut kinds: BTreeMap<FaultKind, u64> = KINDS.into_iter().map(|kind| (kind, 0)).collect();
+    let mut kinds: BTreeMap<FaultKind, u64> = KINDS.into_iter().map(|kind| (kind, 0)).into_map();
     for episode in episodes {
         if let Outcome::Unscored(fault) = &episode.outcome {
             *kinds.entry(fault.kind).or_default() += 1;

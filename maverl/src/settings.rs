@@ -1,5 +1,6 @@
 //! Settings that are declared once, by `#[derive(Settings)]`: what is generated for them, and what it uses.
 
+mod read;
 mod tagged;
 
 use std::fmt::{Debug, Display};
@@ -9,6 +10,7 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 pub use maverl_macros::Settings;
+pub(crate) use read::read;
 pub use tagged::{NoKeys, OpenKind, TableKind, Tagged, TaggedConfig};
 
 #[doc(hidden)]

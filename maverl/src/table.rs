@@ -22,7 +22,7 @@ enum Frame {
 
 /// Rows under a header.
 #[derive(Debug, Clone)]
-pub(crate) struct Table {
+pub struct Table {
     frame: Frame,
     header: Vec<String>,
     rows: Vec<Vec<String>>,
@@ -33,7 +33,7 @@ pub(crate) struct Table {
 
 impl Table {
     /// Creates a table with a border.
-    pub(crate) fn framed<T: Into<String>>(header: impl IntoIterator<Item = T>) -> Self {
+    pub fn framed<T: Into<String>>(header: impl IntoIterator<Item = T>) -> Self {
         Self {
             frame: Frame::Box,
             header: header.into_iter().map(Into::into).collect(),
@@ -45,45 +45,45 @@ impl Table {
     }
 
     /// Creates a table without a border. A header of empty texts is not drawn.
-    pub(crate) fn plain<T: Into<String>>(header: impl IntoIterator<Item = T>) -> Self {
+    pub fn plain<T: Into<String>>(header: impl IntoIterator<Item = T>) -> Self {
         Self { frame: Frame::None, ..Self::framed(header) }
     }
 
     /// Marks columns that are wrapped if the table is too wide.
     #[must_use]
-    pub(crate) fn prose(mut self, columns: &[usize]) -> Self {
+    pub fn prose(mut self, columns: &[usize]) -> Self {
         self.prose = columns.to_vec();
         self
     }
 
     /// Marks columns that are aligned to the right.
     #[must_use]
-    pub(crate) fn right(mut self, columns: &[usize]) -> Self {
+    pub fn right(mut self, columns: &[usize]) -> Self {
         self.right = columns.to_vec();
         self
     }
 
     /// Sets the number of leading columns that are the title of a row in a list; 1 by default.
     #[must_use]
-    pub(crate) fn title(mut self, columns: usize) -> Self {
+    pub fn title(mut self, columns: usize) -> Self {
         self.title = columns;
         self
     }
 
     /// Adds a row; a cell may have several lines.
-    pub(crate) fn row<T: Into<String>>(&mut self, cells: impl IntoIterator<Item = T>) {
+    pub fn row<T: Into<String>>(&mut self, cells: impl IntoIterator<Item = T>) {
         let mut row: Vec<String> = cells.into_iter().map(Into::into).collect();
         row.resize(self.header.len(), String::new());
         self.rows.push(row);
     }
 
     /// Returns true if the table has no row.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
     /// Renders the table in lines of at most `width` columns, without a line end after the last.
-    pub(crate) fn draw(&self, width: usize) -> String {
+    pub fn draw(&self, width: usize) -> String {
         match self.widths(width) {
             Some(widths) => self.grid(&widths),
             None => self.list(width),
@@ -217,7 +217,7 @@ impl Table {
 
 /// Wraps the lines of a text at words. Continuation lines are indented by two more than their line. Words that are too
 /// long, such as paths, stay whole.
-pub(crate) fn paragraphs(text: &str, width: usize) -> String {
+pub fn paragraphs(text: &str, width: usize) -> String {
     let width = width.min(LONGEST_LINE);
     let mut lines = Vec::new();
     for line in text.split('\n') {
@@ -233,7 +233,7 @@ pub(crate) fn paragraphs(text: &str, width: usize) -> String {
 }
 
 /// Wraps a line into lines of at most `width` columns; words that are too long stay whole.
-pub(crate) fn lines(line: &str, width: usize) -> Vec<String> {
+pub fn lines(line: &str, width: usize) -> Vec<String> {
     fill(line, width, width, Long::Whole)
 }
 
@@ -246,7 +246,7 @@ fn widest_word(text: &str) -> usize {
 }
 
 /// Non-breaking space. It is printed as a common one.
-pub(crate) const NO_BREAK: char = '\u{a0}';
+pub const NO_BREAK: char = '\u{a0}';
 
 /// Wraps a text at words; a word that is too long is broken.
 fn wrap(text: &str, width: usize) -> Vec<String> {

@@ -18,7 +18,8 @@ const SUMMARIES: [&str; 3] =
 
 #[test]
 fn every_mistake_has_its_message_and_its_line() {
-    let (compiler, maverl, record) = (compiler(), library(), env::var_os("MAVERL_RECORD"));
+    let (compiler, record) = (compiler(), env::var_os("MAVERL_RECORD"));
+    let libraries = ["maverl", "maverl_cli"].map(|name| (name, library(name)));
     let exact = compiler == RECORDED.trim();
     if !exact {
         println!(
@@ -34,7 +35,7 @@ fn every_mistake_has_its_message_and_its_line() {
             continue;
         }
         cases += 1;
-        let found = normalized(&compile(&case, &maverl, out.path()));
+        let found = normalized(&compile(&case, &libraries, out.path()));
         if record.is_some() {
             fs::write(case.with_extension("stderr"), &found).unwrap();
         }
@@ -98,18 +99,17 @@ fn unindented(text: &str) -> Vec<&str> {
     text.lines().map(str::trim_start).collect()
 }
 
-/// Returns the compiler's text about a case, with the library that this test is linked with.
-fn compile(case: &Path, maverl: &Path, out: &Path) -> String {
+/// Returns the compiler's text about a case, with the libraries that this test is linked with.
+fn compile(case: &Path, libraries: &[(&str, PathBuf)], out: &Path) -> String {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let output = Command::new(rustc())
         .current_dir(workspace)
         .env("CARGO_PKG_NAME", "maverl-macros-tests")
         .args(["--edition", "2024", "--emit", "metadata", "--out-dir"])
         .arg(out)
-        .arg("--extern")
-        .arg(format!("maverl={}", maverl.display()))
+        .args(libraries.iter().map(|(name, path)| format!("--extern={name}={}", path.display())))
         .arg("-L")
-        .arg(format!("dependency={}", maverl.parent().unwrap().display()))
+        .arg(format!("dependency={}", libraries[0].1.parent().unwrap().display()))
         .arg(case.strip_prefix(workspace).unwrap())
         .output()
         .unwrap();
@@ -117,16 +117,17 @@ fn compile(case: &Path, maverl: &Path, out: &Path) -> String {
     String::from_utf8(output.stderr).unwrap()
 }
 
-/// Returns the newest `libmaverl` beside this test.
-fn library() -> PathBuf {
+/// Returns the newest library of a name beside this test.
+fn library(library: &str) -> PathBuf {
+    let start = format!("lib{library}-");
     let directory = env::current_exe().unwrap().parent().unwrap().to_owned();
     let files = fs::read_dir(&directory).unwrap().map(|file| file.unwrap().path());
     let is_library = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        name.starts_with("libmaverl-") && name.ends_with(".rlib")
+        name.starts_with(&start) && name.ends_with(".rlib")
     };
     let modified = |path: &PathBuf| fs::metadata(path).and_then(|file| file.modified()).unwrap();
-    files.filter(is_library).max_by_key(modified).expect("this test is linked with maverl")
+    files.filter(is_library).max_by_key(modified).expect("this test is linked with it")
 }
 
 fn rustc() -> String {

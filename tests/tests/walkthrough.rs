@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use maverl::cli::new_team;
+use maverl_cli::new_team;
 use serde_json::Value;
 
 fn workspace() -> &'static Path {

@@ -71,7 +71,7 @@ fn find(name: &str) -> Option<Alias> {
 
 /// Returns help for a name that other trainers use for a key. `model` is the name of the run's model, if it has only
 /// one.
-pub(crate) fn help(name: &str, model: Option<&str>) -> Option<String> {
+pub fn help(name: &str, model: Option<&str>) -> Option<String> {
     let Alias { here, note, .. } = find(name)?;
     let keys: Vec<String> = here.iter().map(|key| format!("`{}`", settled(key, model))).collect();
     let note = if note.is_empty() { String::new() } else { format!("; {note}") };
@@ -82,7 +82,7 @@ pub(crate) fn help(name: &str, model: Option<&str>) -> Option<String> {
 }
 
 /// Returns the first key that has this name elsewhere.
-pub(crate) fn key(name: &str, model: Option<&str>) -> Option<String> {
+pub fn key(name: &str, model: Option<&str>) -> Option<String> {
     let first = find(name)?.here.first().filter(|key| !key.starts_with('-')).copied()?;
     Some(settled(first, model))
 }
@@ -96,7 +96,7 @@ fn settled(key: &str, model: Option<&str>) -> String {
 }
 
 /// Converts a name to the spelling of keys: `learningRate` and `Learning-Rate` become `learning_rate`.
-pub(crate) fn snake(name: &str) -> String {
+pub fn snake(name: &str) -> String {
     let mut snake = String::new();
     let mut after_lower = false;
     for c in name.chars() {

@@ -9,6 +9,7 @@ use super::data::Loaded;
 use super::diagnostic::{Problems, did_you_mean, key, list, path, within};
 use super::wrong::{self, plain};
 use super::{counts, look, unlinked};
+use crate::IntoMap;
 use crate::config::{Config, Named};
 use crate::plan::Chosen;
 use crate::registry::{ANY, Declaration, EnvironmentEntry, Registry};
@@ -104,7 +105,7 @@ fn environment(
         .iter()
         .filter(|(_, entry)| fits(entry))
         .map(|(name, entry)| (*name, *entry))
-        .collect();
+        .into_map();
     let entries = match (&named.name, fitting.len()) {
         (None, 1) => &fitting,
         _ => &registry.environments,

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::choice;
 use super::diagnostic::{Problems, did_you_mean, key, list, path, within};
+use crate::IntoMap;
 use crate::config::{AdvantagePlan, Config, CriticPlan, KlIn, LossConfig, SurrogatePlan};
 use crate::plan::{AlgorithmPlan, Chosen, Instance, RewardPlan, SeatPlan};
 use crate::registry::{Declaration, Registry};
@@ -46,7 +48,7 @@ pub(super) fn settle(
 /// Reports a setting `critic` of a declared estimator that describes no critic: none would be trained for it.
 fn critic(at: &[String], chosen: &Chosen, problems: &mut Problems<'_>) {
     let Some(given) = chosen.options.get("critic").filter(|given| !given.is_null()) else { return };
-    if let Err(error) = serde_json::from_value::<CriticPlan>(given.clone()) {
+    if let Err(error) = CriticPlan::deserialize(given) {
         let message =
             format!("the setting `critic` of `{}` is not that of a critic: {error}", chosen.name);
         let help =
@@ -174,7 +176,7 @@ fn entries<'r, E, T: ?Sized>(
     all: &'r BTreeMap<&'static str, E>,
     of: impl Fn(&'r E) -> (&'r Declaration, Constructor<T>),
 ) -> Entries<'r, T> {
-    all.iter().map(|(name, entry)| (*name, of(entry))).collect()
+    all.iter().map(|(name, entry)| (*name, of(entry))).into_map()
 }
 
 /// Returns the declared instance of a table. A kind that does not exist is reported elsewhere.

@@ -118,10 +118,7 @@ pub(super) fn within(path: &[String], part: &str) -> Vec<String> {
 
 /// Returns the known name closest to `found`, if it is close: few letters differ, the case differs, or `found` is its
 /// last part.
-pub(crate) fn did_you_mean<'a>(
-    found: &str,
-    known: impl IntoIterator<Item = &'a str>,
-) -> Option<&'a str> {
+pub fn did_you_mean<'a>(found: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let plain = snake(found);
     let limit = (1 + found.len() / 4).min(found.len() / 2);
     known

@@ -7,12 +7,12 @@ use super::diagnostic::{Problems, key, within};
 use super::{tagged, wrong};
 use crate::config::{Config, tables};
 use crate::data::is_served;
+use crate::settings::read;
 
 /// The configuration of the merged layers. What is wrong is reported, taken out, and so has its default.
 pub(super) fn config(problems: &mut Problems<'_>) -> Config {
     let mut value = problems.layers().merged().clone();
-    let read = |value: &Value| value.deserialize::<Config>().map_err(Box::new);
-    let mut config = repaired(&mut value, &[], read, problems).unwrap_or_default();
+    let mut config: Config = repaired(&mut value, &[], read, problems).unwrap_or_default();
     let held_out = config.eval.data.as_deref().unwrap_or_default();
     if [config.task.data.as_str(), held_out].into_iter().any(is_served) {
         config.task.environment = config.environment.clone();
@@ -24,7 +24,7 @@ pub(super) fn config(problems: &mut Problems<'_>) -> Config {
 pub(super) fn repaired<T>(
     value: &mut Value,
     table: &[String],
-    read: impl Fn(&Value) -> Result<T, Box<Error>>,
+    read: fn(&Value) -> Result<T, Box<Error>>,
     problems: &mut Problems<'_>,
 ) -> Option<T> {
     loop {
@@ -56,7 +56,7 @@ fn missing(problems: &mut Problems<'_>, table: &[String], field: &str) {
 }
 
 /// The type of a key in a user's terms; `None` if no configuration has the key.
-pub(crate) fn type_of(path: &[String]) -> Option<String> {
+pub fn type_of(path: &[String]) -> Option<String> {
     // A text that is no value of any key but those that take every text.
     let nested = |path: &[String]| {
         let keys = path.iter().rev();
@@ -71,11 +71,11 @@ pub(crate) fn type_of(path: &[String]) -> Option<String> {
         let declared = if table.open { ", the name of a declared one" } else { "" };
         return Some(format!("one of {}{declared}, or a table with `kind`", names.join(", ")));
     }
-    type_in(nested(path).deserialize::<Config>().map_err(Box::new).err())
+    type_in(read::<Config>(&nested(path)).err())
 }
 
 /// The type of a setting of a declaration in a user's terms. `build` makes the declared value from settings.
-pub(crate) fn type_of_option(
+pub fn type_of_option(
     build: impl Fn(&serde_json::Value) -> Result<(), String>,
     name: &str,
 ) -> String {

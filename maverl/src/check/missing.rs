@@ -6,7 +6,7 @@ use super::diagnostic::did_you_mean;
 
 /// Kind of entry that a path should name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wanted {
+pub enum Wanted {
     /// A file of any name.
     File,
     /// A file with this extension.
@@ -16,7 +16,7 @@ pub(crate) enum Wanted {
 }
 
 /// Returns the message for a path that does not exist: the path as written, and the absolute path.
-pub(crate) fn message(given: &Path, base: &Path, wanted: Wanted) -> String {
+pub fn message(given: &Path, base: &Path, wanted: Wanted) -> String {
     let noun = if wanted == Wanted::Directory { "directory" } else { "file" };
     let place = absolute(&base.join(given));
     match given.is_absolute() {
@@ -32,7 +32,7 @@ pub(crate) fn message(given: &Path, base: &Path, wanted: Wanted) -> String {
 }
 
 /// Returns help for a path that does not exist: a similar name in its directory, or the directory that is missing.
-pub(crate) fn help(given: &Path, base: &Path, wanted: Wanted) -> Option<String> {
+pub fn help(given: &Path, base: &Path, wanted: Wanted) -> Option<String> {
     if let Some(help) = unexpanded(given) {
         return Some(help);
     }
@@ -70,11 +70,7 @@ const FOLDERS: [&str; 8] =
 
 /// Returns help for the path of a missing model that looks like the name of one on the hub: `ORG/NAME`, where neither is a
 /// usual name of a folder and no directory has the name of the first. `written` shows the name as the reader writes it.
-pub(crate) fn on_hub(
-    given: &Path,
-    base: &Path,
-    written: impl Fn(&str) -> String,
-) -> Option<String> {
+pub fn on_hub(given: &Path, base: &Path, written: impl Fn(&str) -> String) -> Option<String> {
     let given = given.to_str()?;
     let (org, repo) = given.split_once('/')?;
     let name = |part: &str| !part.is_empty() && !part.starts_with(['.', '~', '$']);
@@ -91,7 +87,7 @@ pub(crate) fn on_hub(
 }
 
 /// Returns help for `~` and variables, which only a shell expands.
-pub(crate) fn unexpanded(given: &Path) -> Option<String> {
+pub fn unexpanded(given: &Path) -> Option<String> {
     let text = given.to_string_lossy();
     if let Some(rest) = text.strip_prefix('~') {
         let home = std::env::var("HOME").unwrap_or_else(|_| "/home/me".to_owned());

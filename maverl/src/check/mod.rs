@@ -11,7 +11,7 @@
 
 mod adapter;
 mod algorithm;
-pub(crate) mod alias;
+pub mod alias;
 mod choice;
 mod counts;
 mod credit;
@@ -27,7 +27,7 @@ mod load;
 mod look;
 mod machine;
 mod memory;
-pub(crate) mod missing;
+pub mod missing;
 mod models;
 mod policy;
 mod prompts;
@@ -48,17 +48,18 @@ mod worker;
 mod wrong;
 
 pub use diagnostic::Diagnostic;
-pub(crate) use diagnostic::did_you_mean;
-pub(crate) use load::{type_of, type_of_option};
+pub use diagnostic::did_you_mean;
+pub use load::{type_of, type_of_option};
 pub use prompts::{Questions, Survey, survey};
 pub use render::{render, render_within};
 pub use schema::schema;
 pub use sources::{File, Sources};
-pub(crate) use unlinked::lacking;
+pub use unlinked::lacking;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use crate::IntoMap;
 use crate::config::{AlgorithmConfig, Config, ModelConfig, OptimConfig, SamplingConfig};
 use crate::plan::{AlgorithmPlan, Chosen, OptimPlan, Plan, PolicyPlan, Sampling, SeatPlan};
 use crate::registry::Registry;
@@ -252,7 +253,7 @@ fn write_out(
     models::pin(config, models);
     config.orchestra = choice::written(orchestra);
     let written = |(name, its): (&String, &Chosen)| (name.clone(), choice::written(its));
-    config.environments = beside.iter().map(written).collect();
+    config.environments = beside.iter().map(written).into_map();
     config.sampling = SamplingConfig::from(&Sampling::from(&config.sampling));
     config.algorithm = AlgorithmConfig::from(algorithm);
     for model in config.models.values_mut() {

@@ -14,6 +14,7 @@ use figment::{Figment, Metadata, Profile, Provider};
 use toml_edit::{ImDocument, Item, TableLike};
 
 use super::{file, tagged};
+use crate::IntoMap;
 use assignment::{is_key, read_assignment, read_variable};
 
 /// Sources of a configuration. Later fields override earlier ones.
@@ -282,7 +283,7 @@ fn nested(path: &[String], value: Value) -> Dict {
 }
 
 fn table_value(table: &dyn TableLike) -> Dict {
-    table.iter().map(|(key, item)| (key.to_owned(), item_value(item))).collect()
+    table.iter().map(|(key, item)| (key.to_owned(), item_value(item))).into_map()
 }
 
 fn item_value(item: &Item) -> Value {

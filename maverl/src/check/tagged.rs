@@ -8,7 +8,7 @@ use super::{alias, load, sources};
 use crate::config::tables::{self, TaggedTable};
 use crate::config::{AlgorithmConfig, Config, LossConfig};
 use crate::registry::{Declaration, Registry};
-use crate::settings::TaggedConfig;
+use crate::settings::{TaggedConfig, read};
 
 /// Reports kinds that do not exist, and keys and values that are not those of their kind. They are taken out.
 pub(super) fn check(config: &mut Config, registry: &Registry, problems: &mut Problems<'_>) {
@@ -112,7 +112,7 @@ impl Tables<'_, '_> {
         for wrong in load::repaired(&mut value, at, kind.read, self.problems).unwrap_or_default() {
             out_of_range(&wrong, at, self.problems);
         }
-        written.settings = value.deserialize().unwrap_or_default();
+        written.settings = read(&value).unwrap_or_default();
     }
 
     /// Names of the registered kinds.

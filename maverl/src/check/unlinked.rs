@@ -12,7 +12,7 @@ const WITH_FEATURES: [(&str, &str, bool); 4] = [
 
 /// Returns the orchestras and environments that a program lacks because it was built without their feature, with the
 /// feature.
-pub(crate) fn lacking() -> Vec<(&'static str, &'static str)> {
+pub fn lacking() -> Vec<(&'static str, &'static str)> {
     let lacking = WITH_FEATURES.iter().filter(|(_, _, there)| !there);
     lacking.map(|(name, feature, _)| (*name, *feature)).collect()
 }

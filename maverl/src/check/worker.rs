@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::diagnostic::{Problems, did_you_mean, list, path};
 use super::models::{Models, Opened};
 use super::policy::Group;
+use crate::IntoMap;
 use crate::config::{Config, Device};
 use crate::plan::{WorkerPlan, packed_bytes};
 
@@ -17,7 +18,7 @@ pub(super) fn plan(
     problems: &mut Problems<'_>,
 ) -> Option<Vec<WorkerPlan>> {
     let names: BTreeMap<&str, &str> =
-        groups.values().map(|group| (group.worker.as_str(), group.model.as_str())).collect();
+        groups.values().map(|group| (group.worker.as_str(), group.model.as_str())).into_map();
     strangers(config, &names.keys().copied().collect::<Vec<_>>(), problems);
     let plan = |(name, model): (&str, &str)| {
         let Opened { source, parameters, shape, .. } = models.get(model)?;

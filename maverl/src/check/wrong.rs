@@ -19,12 +19,6 @@ pub(super) fn report(
 ) {
     let (path, item) = path.split_at(depth);
     let name = item.iter().fold(key(path), |name, index| format!("{name}[{index}]"));
-    // serde reads a list as the fields of a struct in their order.
-    if !item.is_empty() && has_tables(value) {
-        let message = format!("`{}` is a list of tables; expected a table", key(path));
-        problems.value(path, message, table(path, &Actual::Seq));
-        return;
-    }
     match kind {
         Kind::UnknownField(field, known) => {
             let help = unknown(problems, path, field, (known, value));
@@ -38,6 +32,12 @@ pub(super) fn report(
         }
         Kind::InvalidType(Actual::Str(text), expected) if too_large(text, expected) => {
             problems.value(path, format!("`{name}` is {text}; the largest is {}", i64::MAX), None);
+        }
+        Kind::InvalidType(Actual::Seq, expected)
+            if expected.starts_with("struct ") && has_tables(value) =>
+        {
+            let message = format!("`{name}` is a list of tables; expected a table");
+            problems.value(path, message, table(path, &Actual::Seq));
         }
         Kind::InvalidType(found, expected) | Kind::InvalidValue(found, expected) => {
             let written = problems.written(path).filter(|_| item.is_empty()).map(str::to_owned);

@@ -17,7 +17,7 @@ use crate::train::own;
 
 /// Ranks that a plan is computed for.
 #[derive(Args, Debug, Clone, Default)]
-pub(super) struct Simulated {
+pub struct Simulated {
     /// Print memory, tokens and communication of the plan on so many ranks.
     #[arg(long, value_name = "N", value_parser = number::from_1)]
     ranks: Option<NonZeroUsize>,
@@ -35,7 +35,7 @@ impl Simulated {
     }
 
     /// Formats a plan, on the ranks if some are given, for readers or as JSON.
-    pub(super) fn answer(&self, plan: &Plan, json: bool) -> Result<String, Failure> {
+    pub fn answer(&self, plan: &Plan, json: bool) -> Result<String, Failure> {
         if self.asked() { self.described(plan, json) } else { described(plan, json) }
     }
 
@@ -62,7 +62,7 @@ fn bandwidth(text: &str) -> Result<f64, String> {
 }
 
 /// `maverl check`: prints the plan with its warnings. With JSON, problems are printed too.
-pub(super) fn command(
+pub fn command(
     given: &ConfigArgs,
     registry: &Registry,
     simulated: &Simulated,
@@ -99,11 +99,7 @@ fn described(plan: &Plan, json: bool) -> Result<String, Failure> {
 }
 
 /// Returns the plan, or every problem as one message. Prints the plan's warnings.
-pub(super) fn planned(
-    sources: &Sources,
-    registry: &Registry,
-    purpose: Purpose,
-) -> Result<Plan, Failure> {
+pub fn planned(sources: &Sources, registry: &Registry, purpose: Purpose) -> Result<Plan, Failure> {
     let plan = checked(sources, registry, purpose)?;
     for warning in &plan.warnings {
         tell(format_args!("warning: {warning}"));
@@ -112,16 +108,12 @@ pub(super) fn planned(
 }
 
 /// Returns the plan, or every problem as one message.
-pub(super) fn checked(
-    sources: &Sources,
-    registry: &Registry,
-    purpose: Purpose,
-) -> Result<Plan, Failure> {
+pub fn checked(sources: &Sources, registry: &Registry, purpose: Purpose) -> Result<Plan, Failure> {
     check(sources, registry, purpose).map_err(|problems| failure(&problems))
 }
 
 /// Returns the settings of a command that needs no team, or every problem as one message.
-pub(super) fn configured(sources: &Sources) -> Result<Config, Failure> {
+pub fn configured(sources: &Sources) -> Result<Config, Failure> {
     settings(sources).map_err(|problems| failure(&problems))
 }
 

@@ -6,7 +6,7 @@ use super::terminal;
 use crate::train::renamed;
 
 /// Example calls by command; a test verifies that each is accepted.
-pub(super) const EXAMPLES: [(&str, &[&str]); 29] = [
+pub const EXAMPLES: [(&str, &[&str]); 29] = [
     ("new", &["maverl new my_team", "maverl new my_team --maverl ~/src/maverl"]),
     ("list", &["maverl list"]),
     (
@@ -160,12 +160,12 @@ pub(super) const EXAMPLES: [(&str, &[&str]); 29] = [
 ];
 
 /// Returns the examples of a command, by the words that call it.
-pub(super) fn of(words: &str) -> &'static [&'static str] {
+pub fn of(words: &str) -> &'static [&'static str] {
     EXAMPLES.iter().find(|(command, _)| *command == words).map_or(&[], |(_, examples)| *examples)
 }
 
 /// Adds the examples to the long help of each command, as calls of this program.
-pub(super) fn shown(command: Command, program: &str) -> Command {
+pub fn shown(command: Command, program: &str) -> Command {
     let names: Vec<String> =
         command.get_subcommands().map(|inner| inner.get_name().to_owned()).collect();
     names.iter().fold(command, |command, name| {

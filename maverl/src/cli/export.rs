@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::{ArgGroup, Args, ValueEnum};
 
 use super::card::{Card, Kind};
-use super::{Failure, inspect, models, paths, print};
+use super::{Failure, models, paths, print};
 use crate::checkpoint::{Checkpoints, Which};
 use crate::model::lora::is_adapter;
 use crate::model::{
@@ -23,7 +23,7 @@ const TOLERANCE: f32 = 1e-4;
 
 #[derive(Args)]
 #[command(group = ArgGroup::new("source").required(true).multiple(true))]
-pub(super) struct ExportArgs {
+pub struct ExportArgs {
     /// Model: a Hugging Face directory, `hf:ORG/NAME` or `hf:ORG/NAME@REVISION` on the hub, or `builtin:tiny`.
     ///
     /// With `--run`: the base of a policy that is an adapter, if the base has been moved since.
@@ -39,7 +39,7 @@ pub(super) struct ExportArgs {
     #[arg(long, value_name = "NAME", requires = "run")]
     policy: Option<String>,
     /// Checkpoint: `last`, `best` (by validation), or the number of a step.
-    #[arg(long, value_name = "WHICH", default_value = "last", requires = "run", value_parser = super::eval::which)]
+    #[arg(long, value_name = "WHICH", default_value = "last", requires = "run", value_parser = which)]
     checkpoint: Which,
     /// Merge the adapter into its base, and write one model; without it, the adapter alone is written.
     #[arg(long)]
@@ -69,7 +69,7 @@ pub(super) struct ExportArgs {
 
 /// Number type of stored weights.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-pub(super) enum Dtype {
+pub enum Dtype {
     /// 32 bits, as trained.
     F32,
     /// The upper half of f32.
@@ -88,8 +88,20 @@ impl From<Dtype> for StoredDtype {
     }
 }
 
+/// Parses a checkpoint.
+pub fn which(text: &str) -> Result<Which, String> {
+    match text {
+        "last" => Ok(Which::Last),
+        "latest" => Err("the newest checkpoint is `last`".to_owned()),
+        "best" => Ok(Which::Best),
+        step => {
+            step.parse().map(Which::Step).map_err(|_| "write `last`, `best` or a step".to_owned())
+        }
+    }
+}
+
 /// Exports the verifier in the last checkpoint of a run, and returns what was written.
-pub(super) fn export_verifier(run: &Path, out: &Path) -> Result<String, Failure> {
+pub fn export_verifier(run: &Path, out: &Path) -> Result<String, Failure> {
     let args = ExportArgs {
         model: None,
         adapter: None,
@@ -108,7 +120,7 @@ pub(super) fn export_verifier(run: &Path, out: &Path) -> Result<String, Failure>
 }
 
 /// Exports the model, adapter or policy of the arguments.
-pub(super) fn export(args: &ExportArgs) -> Result<ExitCode, Failure> {
+pub fn export(args: &ExportArgs) -> Result<ExitCode, Failure> {
     writable(&args.out)?;
     if let (true, Some(run)) = (args.verifier, &args.run) {
         return print(&verifier::export(args, run)?);
@@ -255,7 +267,7 @@ impl ExportArgs {
             return Ok(model.clone());
         }
         let place = dir.display();
-        match inspect::base(dir)? {
+        match models::base(dir)? {
             None => Err(Failure(format!("{place} does not name its base; give it as `--model`"))),
             Some(base) if !base.contains(':') && !Path::new(&base).is_dir() => Err(Failure(
                 format!("{place} has the base {base}, which is not there; give it as `--model`"),
@@ -323,7 +335,7 @@ fn logits(model: &Model) -> Result<Vec<f32>, Failure> {
 }
 
 /// Fails for a directory that is not empty.
-pub(super) fn writable(out: &Path) -> Result<(), Failure> {
+pub fn writable(out: &Path) -> Result<(), Failure> {
     if out.exists() && (!out.is_dir() || !entries(out)?.is_empty()) {
         return Err(Failure(format!("{} is not empty; give another `--out`", out.display())));
     }
@@ -331,10 +343,7 @@ pub(super) fn writable(out: &Path) -> Result<(), Failure> {
 }
 
 /// Writes a directory that appears under its name only when it is complete.
-pub(super) fn whole<T>(
-    out: &Path,
-    write: impl FnOnce(&Path) -> Result<T, Failure>,
-) -> Result<T, Failure> {
+pub fn whole<T>(out: &Path, write: impl FnOnce(&Path) -> Result<T, Failure>) -> Result<T, Failure> {
     let staged = temporary(out);
     remove(&staged)?;
     let made = std::fs::create_dir_all(&staged)

@@ -12,7 +12,7 @@ use crate::model::{ChatInput, Model, ModelFiles, ModelSource, Tokenizer};
 
 /// Location of a model.
 #[derive(Args, Debug, Clone)]
-pub(super) struct ModelArgs {
+pub struct ModelArgs {
     /// Model: a Hugging Face directory, `hf:ORG/NAME` or `hf:ORG/NAME@REVISION` on the hub, or `builtin:tiny`.
     #[arg(long, value_name = "MODEL")]
     model: String,
@@ -21,12 +21,12 @@ pub(super) struct ModelArgs {
     adapter: Option<PathBuf>,
     /// Additional variables of the chat template, a JSON object: `{"enable_thinking": false}`.
     #[arg(long, value_name = "JSON", value_parser = kwargs)]
-    pub(super) chat_template_kwargs: Option<Map<String, Value>>,
+    pub chat_template_kwargs: Option<Map<String, Value>>,
 }
 
 impl ModelArgs {
     /// Loads the model, under the adapter if there is one, and its tokenizer.
-    pub(super) fn open(&self) -> Result<(Model, Arc<Tokenizer>), Failure> {
+    pub fn open(&self) -> Result<(Model, Arc<Tokenizer>), Failure> {
         let files = files(&self.model)?;
         let told = self.chat_template_kwargs.clone().unwrap_or_default();
         let tokenizer = Arc::new(Tokenizer::load(&files)?.with_template_kwargs(&told));
@@ -43,7 +43,7 @@ impl ModelArgs {
 }
 
 /// Parses variables of a chat template, except those that a conversation sets.
-pub(super) fn kwargs(text: &str) -> Result<Map<String, Value>, String> {
+pub fn kwargs(text: &str) -> Result<Map<String, Value>, String> {
     let kwargs: Map<String, Value> =
         serde_json::from_str(text).map_err(|error| format!("no JSON object: {error}"))?;
     match kwargs.keys().find(|name| ChatInput::VARIABLES.contains(&name.as_str())) {
@@ -53,7 +53,7 @@ pub(super) fn kwargs(text: &str) -> Result<Map<String, Value>, String> {
 }
 
 /// Returns the files of a model, all present locally.
-pub(super) fn files(path: &str) -> Result<ModelFiles, Failure> {
+pub fn files(path: &str) -> Result<ModelFiles, Failure> {
     let source = ModelSource::parse(path)?;
     paths::model(&source)?;
     source.fetch()?;
@@ -68,7 +68,7 @@ pub(super) fn files(path: &str) -> Result<ModelFiles, Failure> {
 }
 
 /// Loads a model, with an adapter if one is given.
-pub(super) fn load(files: &ModelFiles, adapter: Option<&Path>) -> Result<Model, Failure> {
+pub fn load(files: &ModelFiles, adapter: Option<&Path>) -> Result<Model, Failure> {
     let model = Model::load(files)?;
     if let Some(warning) = model.config.warning() {
         tell(format_args!("warning: {}: {warning}", files.describe()));
@@ -76,4 +76,17 @@ pub(super) fn load(files: &ModelFiles, adapter: Option<&Path>) -> Result<Model, 
     let Some(dir) = adapter else { return Ok(model) };
     paths::adapter(dir)?;
     Ok(model.load_adapter(dir)?)
+}
+
+/// Returns the name of the base model in an adapter's configuration.
+pub fn base(dir: &Path) -> Result<Option<String>, Failure> {
+    let path = dir.join(crate::model::lora::CONFIG_FILE);
+    let failed = |error: &dyn std::fmt::Display| Failure(format!("{}: {error}", path.display()));
+    let text = std::fs::read(&path).map_err(|e| failed(&e))?;
+    let json: Value = serde_json::from_slice(&text).map_err(|e| failed(&e))?;
+    let (base, revision) = (json["base_model_name_or_path"].as_str(), json["revision"].as_str());
+    Ok(base.map(|base| match revision {
+        None => base.to_owned(),
+        Some(revision) => format!("hf:{base}@{revision}"),
+    }))
 }

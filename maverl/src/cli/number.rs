@@ -3,54 +3,54 @@
 use std::num::NonZeroUsize;
 
 /// Parses a number of `[0, 2^63)`, the range of a configuration.
-pub(super) fn seed(text: &str) -> Result<u64, String> {
+pub fn seed(text: &str) -> Result<u64, String> {
     whole(text, 0, i64::MAX as u64)
 }
 
 /// Parses a whole number from 0.
-pub(super) fn from_0(text: &str) -> Result<usize, String> {
+pub fn from_0(text: &str) -> Result<usize, String> {
     whole(text, 0, usize::MAX as u64).map(|number| number as usize)
 }
 
 /// Parses a whole number from 0 to 4294967295.
-pub(super) fn small(text: &str) -> Result<u32, String> {
+pub fn small(text: &str) -> Result<u32, String> {
     whole(text, 0, u64::from(u32::MAX)).map(|number| number as u32)
 }
 
 /// Parses the number of a port; 0 is a free one.
-pub(super) fn port(text: &str) -> Result<u16, String> {
+pub fn port(text: &str) -> Result<u16, String> {
     whole(text, 0, u64::from(u16::MAX)).map(|number| number as u16)
 }
 
 /// Parses a whole number from 1.
-pub(super) fn from_1(text: &str) -> Result<NonZeroUsize, String> {
+pub fn from_1(text: &str) -> Result<NonZeroUsize, String> {
     let number = whole(text, 1, usize::MAX as u64)?;
     NonZeroUsize::new(number as usize).ok_or_else(|| "expected a whole number from 1".to_owned())
 }
 
 /// Parses a finite number from 0.
-pub(super) fn decimal(text: &str) -> Result<f32, String> {
+pub fn decimal(text: &str) -> Result<f32, String> {
     real(text, "a finite number from 0", |x| x.is_finite() && x >= 0.0)
 }
 
 /// Parses a number from 0 to 1.
-pub(super) fn share(text: &str) -> Result<f32, String> {
+pub fn share(text: &str) -> Result<f32, String> {
     real(text, "a number from 0 to 1", |x| (0.0..=1.0).contains(&x))
 }
 
 /// Parses a number above 0 and at most 1.
-pub(super) fn positive_share(text: &str) -> Result<f32, String> {
+pub fn positive_share(text: &str) -> Result<f32, String> {
     real(text, "a number above 0 and at most 1", |x| x > 0.0 && x <= 1.0)
 }
 
 /// Parses a finite number.
-pub(super) fn finite(text: &str) -> Result<f64, String> {
+pub fn finite(text: &str) -> Result<f64, String> {
     let number = text.parse().ok().filter(|x: &f64| x.is_finite());
     number.ok_or_else(|| "expected a finite number".to_owned())
 }
 
 /// Parses seconds, or another finite number above 0.
-pub(super) fn seconds(text: &str) -> Result<f64, String> {
+pub fn seconds(text: &str) -> Result<f64, String> {
     let number = text.parse().ok().filter(|x: &f64| x.is_finite() && *x > 0.0);
     number.ok_or_else(|| "expected a finite number above 0".to_owned())
 }
@@ -83,7 +83,7 @@ fn real(text: &str, expected: &str, holds: fn(f32) -> bool) -> Result<f32, Strin
 const MOST: usize = 10_000;
 
 /// Parses different numbers, as `0..5`, `0..=4` or `1,2,7`.
-pub(super) fn ranges(text: &str, what: &str) -> Result<Vec<u64>, String> {
+pub fn ranges(text: &str, what: &str) -> Result<Vec<u64>, String> {
     let wrong = || format!("{text:?} are no {what}; write a range as `0..5`, or a list as `1,2,7`");
     let number = |text: &str| {
         let number = text.trim().parse::<u64>().ok();

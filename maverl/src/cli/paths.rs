@@ -16,7 +16,7 @@ use crate::run_dir::{MANIFEST, RESOLVED, RunDir};
 const NAMED: usize = 5;
 
 /// Opens a run directory.
-pub(super) fn run(dir: &Path) -> Result<RunDir, Failure> {
+pub fn run(dir: &Path) -> Result<RunDir, Failure> {
     if let Some((run, step)) = checkpoint(dir) {
         let (dir, run) = (dir.display(), run.display());
         return Err(Failure(format!(
@@ -47,7 +47,7 @@ pub(super) fn run(dir: &Path) -> Result<RunDir, Failure> {
 
 /// Opens the run of a command whose next argument names a part of it. Arguments in the wrong order are answered with the
 /// right one.
-pub(super) fn run_of(dir: &Path, part: &str, command: &str) -> Result<RunDir, Failure> {
+pub fn run_of(dir: &Path, part: &str, command: &str) -> Result<RunDir, Failure> {
     if !dir.exists() && Path::new(part).join(MANIFEST).is_file() {
         let dir = dir.display();
         return Err(Failure(format!(
@@ -65,7 +65,7 @@ fn checkpoint(dir: &Path) -> Option<(&Path, u64)> {
 }
 
 /// Lists the last runs in a directory.
-pub(super) fn runs(dir: &Path) -> Option<String> {
+pub fn runs(dir: &Path) -> Option<String> {
     let entries = std::fs::read_dir(dir).ok()?.flatten();
     let mut names: Vec<String> = entries
         .filter(|entry| entry.path().join(MANIFEST).is_file())
@@ -76,7 +76,7 @@ pub(super) fn runs(dir: &Path) -> Option<String> {
 }
 
 /// Returns the directory of runs that a command was given; without one, `runs` in the working directory, and says so.
-pub(super) fn of_runs(given: Option<&Path>, command: &str) -> Result<PathBuf, Failure> {
+pub fn of_runs(given: Option<&Path>, command: &str) -> Result<PathBuf, Failure> {
     match given {
         Some(dir) if dir.exists() => Ok(dir.to_owned()),
         Some(dir) => Err(nothing(dir, Wanted::Directory)),
@@ -103,7 +103,7 @@ fn usual(here: &Path, command: &str) -> Result<PathBuf, Failure> {
 }
 
 /// Checks that the directory of a model exists.
-pub(super) fn model(source: &ModelSource) -> Result<(), Failure> {
+pub fn model(source: &ModelSource) -> Result<(), Failure> {
     let ModelSource::Directory(dir) = source else { return Ok(()) };
     if dir.join(RESOLVED).is_file() && dir.join(MANIFEST).is_file() {
         let run = dir.display();
@@ -127,12 +127,12 @@ pub(super) fn model(source: &ModelSource) -> Result<(), Failure> {
 
 /// Checks that a directory exists.
 #[cfg(feature = "serve")]
-pub(super) fn directory(dir: &Path) -> Result<(), Failure> {
+pub fn directory(dir: &Path) -> Result<(), Failure> {
     if dir.exists() { Ok(()) } else { Err(nothing(dir, Wanted::Directory)) }
 }
 
 /// Checks that the directory of an adapter exists and has one.
-pub(super) fn adapter(dir: &Path) -> Result<(), Failure> {
+pub fn adapter(dir: &Path) -> Result<(), Failure> {
     if is_adapter(dir) {
         return Ok(());
     }
@@ -146,7 +146,7 @@ pub(super) fn adapter(dir: &Path) -> Result<(), Failure> {
 }
 
 /// Returns the error about an unreadable file.
-pub(super) fn unreadable(path: &Path, error: &Error) -> Failure {
+pub fn unreadable(path: &Path, error: &Error) -> Failure {
     if path.is_dir() {
         return Failure(format!("{} is a directory; a file of rows is needed", path.display()));
     }
@@ -168,7 +168,7 @@ fn nothing(path: &Path, wanted: Wanted) -> Failure {
 }
 
 /// Returns the sources of a run's own configuration, and its text as given.
-pub(super) fn of_run(dir: &Path) -> Result<(Sources, String), Failure> {
+pub fn of_run(dir: &Path) -> Result<(Sources, String), Failure> {
     let opened = run(dir)?;
     let name = opened.resolved().display().to_string();
     let resolved = std::fs::read_to_string(opened.resolved())?;
@@ -177,7 +177,7 @@ pub(super) fn of_run(dir: &Path) -> Result<(Sources, String), Failure> {
 
 /// Returns the parser of a path that is written. A leading `~` or `$` is an error: the shell has not expanded it, and a
 /// directory of that name would be made.
-pub(super) fn to_write() -> impl TypedValueParser<Value = PathBuf> {
+pub fn to_write() -> impl TypedValueParser<Value = PathBuf> {
     PathBufValueParser::new().try_map(|path| {
         let first = path.to_string_lossy().chars().next();
         match missing::unexpanded(&path).filter(|_| matches!(first, Some('~' | '$'))) {

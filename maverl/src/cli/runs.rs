@@ -178,7 +178,7 @@ impl State {
 }
 
 /// Prints the content of a run directory, its results, and all changed files; fails if any file has changed.
-pub(super) fn info(dir: &Path, json: bool) -> Result<ExitCode, Failure> {
+pub fn info(dir: &Path, json: bool) -> Result<ExitCode, Failure> {
     let opened = paths::run(dir)?;
     let mut run = Run::read(dir, dir.display().to_string())?;
     let checkpoints = Checkpoints::of(dir);
@@ -268,7 +268,7 @@ impl Info {
 }
 
 /// Prints the runs in a directory.
-pub(super) fn runs(dir: &Path, json: bool) -> Result<ExitCode, Failure> {
+pub fn runs(dir: &Path, json: bool) -> Result<ExitCode, Failure> {
     let mut found = Vec::new();
     find(dir, DEPTH, &mut found)?;
     if found.is_empty() {

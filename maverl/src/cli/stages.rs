@@ -11,6 +11,7 @@ use super::check_config::{Simulated, checked};
 use super::export::export_verifier;
 use super::training::{carry_out, follows, go_on, ready};
 use super::{ConfigArgs, Failure, RunArgs, print, tell, terminal};
+use crate::IntoMap;
 use crate::check::{Purpose, Sources};
 use crate::checkpoint::{Checkpoints, Which};
 use crate::config::{Preset, STAGE};
@@ -146,7 +147,7 @@ impl Stages {
             let RewardSource::Verifier(verifier) = &reward.source else { return None };
             Some((reward.name.clone(), origin(verifier.path.strip_prefix(STAGE)?)?))
         };
-        plan.rewards.iter().filter_map(of_part).collect()
+        plan.rewards.iter().filter_map(of_part).into_map()
     }
 
     /// Returns the error of a stage that starts from nothing that was trained before.
@@ -302,7 +303,7 @@ fn models(plan: &Plan, earlier: &[Plan]) -> BTreeMap<String, usize> {
     let origin = |model: &String| {
         earlier.iter().rposition(|plan| trained(plan).any(|policy| policy == model))
     };
-    models.filter_map(|model| Some((model.clone(), origin(model)?))).collect()
+    models.filter_map(|model| Some((model.clone(), origin(model)?))).into_map()
 }
 
 /// Returns the assignment that starts a model from the directory of a policy: a whole model, or an adapter.

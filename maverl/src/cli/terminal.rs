@@ -15,7 +15,7 @@ const USUAL: usize = 80;
 const FEWEST: usize = 40;
 
 /// Returns the number of columns: `COLUMNS`, else the terminal's, else 80.
-pub(super) fn width() -> usize {
+pub fn width() -> usize {
     let given = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
     let terminal = || terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
     given.filter(|columns| *columns > 0).or_else(terminal).unwrap_or(USUAL).max(FEWEST)
@@ -23,7 +23,7 @@ pub(super) fn width() -> usize {
 
 /// Formats a message: commands have the name of this program, and lines are wrapped at `width` columns. What follows an empty
 /// line is laid out already, such as the report on a configuration, which shows lines of the file.
-pub(super) fn message(text: &str, width: usize) -> String {
+pub fn message(text: &str, width: usize) -> String {
     let text = own(text);
     match text.split_once("\n\n") {
         Some((text, report)) => format!("{}\n\n{report}", paragraphs(text, width)),
@@ -32,12 +32,12 @@ pub(super) fn message(text: &str, width: usize) -> String {
 }
 
 /// Prints a message on standard error.
-pub(super) fn tell(text: impl Display) {
+pub fn tell(text: impl Display) {
     crate::train::tell(message(&text.to_string(), width()));
 }
 
 /// Writes to standard output; a closed reader (`| head`) is not an error.
-pub(super) fn print(text: &str) -> Result<ExitCode, Failure> {
+pub fn print(text: &str) -> Result<ExitCode, Failure> {
     match writeln!(std::io::stdout(), "{}", text.trim_end()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(ExitCode::SUCCESS),

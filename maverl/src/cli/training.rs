@@ -32,10 +32,7 @@ impl RunArgs {
 }
 
 /// `maverl train`, and the `main` of examples.
-pub(super) fn train(
-    args: &RunArgs,
-    given: Option<&BuiltinConfig<'_>>,
-) -> Result<ExitCode, Failure> {
+pub fn train(args: &RunArgs, given: Option<&BuiltinConfig<'_>>) -> Result<ExitCode, Failure> {
     let launch = launch()?;
     let name = |Failure(message)| match &launch {
         Some(launch) => Failure(format!("rank {}: {message}", launch.rank)),

@@ -42,7 +42,7 @@ const COMMANDS: [(&str, &str); 24] = [
 ];
 
 /// Parses the arguments of the process. Exits on errors, or after printing help.
-pub(super) fn parse<C: Parser>() -> C {
+pub fn parse<C: Parser>() -> C {
     let args: Vec<OsString> = std::env::args_os().collect();
     parse_from(&args, &program()).unwrap_or_else(|error| {
         if !error.use_stderr() {
@@ -54,13 +54,13 @@ pub(super) fn parse<C: Parser>() -> C {
 }
 
 /// Formats an error about arguments in lines of at most `width` columns, with the name of the program in its tips.
-pub(super) fn told(error: &Error, program: &str, width: usize) -> String {
+pub fn told(error: &Error, program: &str, width: usize) -> String {
     let text = renamed(&error.render().to_string(), program);
     paragraphs(text.trim_end(), width)
 }
 
 /// Parses arguments, of which the first is the name of the program, for a program of this name.
-pub(super) fn parse_from<C: Parser>(args: &[OsString], program: &str) -> Result<C, Error> {
+pub fn parse_from<C: Parser>(args: &[OsString], program: &str) -> Result<C, Error> {
     let command = named(examples::shown(C::command(), program), program);
     let mut command = prepared(command.term_width(terminal::width()));
     let matches = command.try_get_matches_from_mut(args).map_err(|error| helped(error, args))?;
@@ -68,7 +68,7 @@ pub(super) fn parse_from<C: Parser>(args: &[OsString], program: &str) -> Result<
 }
 
 /// Writes the name of the program into the help of a command, of its arguments and of those below it.
-pub(super) fn named(command: Command, program: &str) -> Command {
+pub fn named(command: Command, program: &str) -> Command {
     let own = |text: Option<&StyledStr>| text.map(|text| renamed(&text.to_string(), program));
     let (about, long) = (own(command.get_about()), own(command.get_long_about()));
     let command = about.into_iter().fold(command, Command::about);
@@ -218,7 +218,7 @@ fn missing(what: &str, words: &[String]) -> Option<String> {
 }
 
 /// Returns help for an unknown name on the command line.
-pub(super) fn none_called<'a>(
+pub fn none_called<'a>(
     kind: &str,
     found: &str,
     known: impl IntoIterator<Item = &'a str> + Clone,

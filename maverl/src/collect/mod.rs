@@ -18,6 +18,7 @@ pub use example::Collected;
 pub use filter::{Filters, Pattern};
 pub use write::{Source, write};
 
+use crate::IntoMap;
 use std::collections::BTreeMap;
 
 use serde_json::Value;
@@ -166,7 +167,7 @@ pub fn collect(mut episodes: Vec<Collected>, options: &CollectOptions) -> Collec
     let unscored = all - episodes.len() as u64;
     let examples = examples(&episodes);
     let sets = options.kinds.iter().map(|&kind| (kind, set(kind, &examples, options)));
-    Collection { sets: sets.collect(), episodes: all, unscored }
+    Collection { sets: sets.into_map(), episodes: all, unscored }
 }
 
 fn set(kind: Kind, examples: &[Example<'_>], options: &CollectOptions) -> DataSet {

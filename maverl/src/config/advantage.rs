@@ -37,7 +37,7 @@ impl AdvantagePlan {
             Self::Mixer(mixer) => Some(mixer.critic()),
             Self::Declared(declared) => {
                 let critic = declared.chosen.options.get("critic")?;
-                serde_json::from_value(critic.clone()).ok()
+                CriticPlan::deserialize(critic).ok()
             }
             _ => None,
         }

@@ -149,6 +149,7 @@ mod seats {
     use serde::{Deserialize, Deserializer, Serializer};
 
     use super::AgentConfig;
+    use crate::IntoMap;
 
     #[derive(PartialEq, Eq, PartialOrd, Ord)]
     struct Number(u32);
@@ -176,6 +177,6 @@ mod seats {
         deserializer: D,
     ) -> Result<BTreeMap<u32, AgentConfig>, D::Error> {
         let seats = BTreeMap::<Number, AgentConfig>::deserialize(deserializer)?;
-        Ok(seats.into_iter().map(|(number, seat)| (number.0, seat)).collect())
+        Ok(seats.into_iter().map(|(number, seat)| (number.0, seat)).into_map())
     }
 }

@@ -13,12 +13,12 @@ mod instance;
 mod loss;
 mod model;
 mod preset;
-pub(crate) mod reference;
+pub mod reference;
 mod reward;
 mod rollout_server;
 pub(crate) mod schema;
-pub(crate) mod table;
-pub(crate) mod tables;
+pub mod table;
+pub mod tables;
 #[cfg(test)]
 mod tests;
 mod verifier;

@@ -1,33 +1,33 @@
 //! The commented reference of every key, read from the text that `docs/src/config.md` shows.
 
 /// The block of the page; a test holds the two together.
-pub(crate) const TEXT: &str = include_str!("reference.toml");
+pub const TEXT: &str = include_str!("reference.toml");
 
 /// A table or a key of the reference.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Item {
+pub struct Item {
     /// The parts of its name; those that a user chooses are `NAME`, `TEAM/ROLE` and `N`.
-    pub(crate) path: Vec<String>,
+    pub path: Vec<String>,
     /// The comment beside it.
-    pub(crate) meaning: String,
+    pub meaning: String,
     /// The value and the level of a key; `None` for a table.
-    pub(crate) entry: Option<Entry>,
+    pub entry: Option<Entry>,
 }
 
 /// Value and level of a key in the reference.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub struct Entry {
     /// The value, as TOML.
-    pub(crate) value: String,
+    pub value: String,
     /// The value is an example: the key has no default, or its table is there only where it is written.
-    pub(crate) example: bool,
+    pub example: bool,
     /// `agent`, `policy`, `team` or `run`.
-    pub(crate) level: String,
+    pub level: String,
 }
 
 impl Item {
     /// Its name in a configuration.
-    pub(crate) fn name(&self) -> String {
+    pub fn name(&self) -> String {
         let quoted = |part: &String| match part.contains('/') {
             true => format!("{part:?}"),
             false => part.clone(),
@@ -58,7 +58,7 @@ const SAME: [(&str, &[&str]); 4] = [
 ];
 
 /// Every table and key, in the order of the page.
-pub(crate) fn items() -> Vec<Item> {
+pub fn items() -> Vec<Item> {
     let mut table = Vec::new();
     TEXT.lines().filter_map(|line| item(line, &mut table)).collect()
 }
@@ -81,7 +81,7 @@ fn item(line: &str, table: &mut Vec<String>) -> Option<Item> {
 }
 
 /// The parts of a key: what dots divide, unless they are quoted.
-pub(crate) fn parts(key: &str) -> Vec<String> {
+pub fn parts(key: &str) -> Vec<String> {
     let (mut parts, mut quote) = (vec![String::new()], None);
     for c in key.trim().chars() {
         let last = parts.last_mut();
@@ -96,7 +96,7 @@ pub(crate) fn parts(key: &str) -> Vec<String> {
 }
 
 /// A path in which names that a user chooses are replaced.
-pub(crate) fn generic(path: &[String]) -> Vec<String> {
+pub fn generic(path: &[String]) -> Vec<String> {
     let mut generic = path.to_vec();
     for i in 1..path.len() {
         if let Some((_, name)) = NAMED.iter().find(|(table, _)| *table == path[i - 1]) {
@@ -107,7 +107,7 @@ pub(crate) fn generic(path: &[String]) -> Vec<String> {
 }
 
 /// Path under which a key is described: those of agents, seats and critics are described with the run's and the model's.
-pub(crate) fn described(path: &[String]) -> Vec<String> {
+pub fn described(path: &[String]) -> Vec<String> {
     let mut path = generic(path);
     if path.len() > 4 && path[0] == "agents" && path[2] == "seats" {
         path.drain(2..4);
@@ -126,7 +126,7 @@ pub(crate) fn described(path: &[String]) -> Vec<String> {
 }
 
 /// The tables that a key can be written in, as their headers.
-pub(crate) fn written_in(item: &Item) -> Vec<String> {
+pub fn written_in(item: &Item) -> Vec<String> {
     let header = |path: &[String]| {
         let table = Item { path: path.to_vec(), meaning: String::new(), entry: None };
         format!("[{}]", table.name())
@@ -151,13 +151,13 @@ pub(crate) fn written_in(item: &Item) -> Vec<String> {
 }
 
 /// The table or key of a whole name, whatever its models, agents and so on are called.
-pub(crate) fn find(key: &str) -> Option<Item> {
+pub fn find(key: &str) -> Option<Item> {
     let path = described(&parts(key));
     items().into_iter().find(|item| item.path == path)
 }
 
 /// The tables and keys whose names end so: `lr` and `optim.lr` are enough.
-pub(crate) fn ending(key: &str) -> Vec<Item> {
+pub fn ending(key: &str) -> Vec<Item> {
     let end = described(&parts(key));
     let mut found: Vec<Item> = Vec::new();
     for item in items().into_iter().filter(|item| item.path.ends_with(&end)) {

@@ -8,6 +8,7 @@ use figment::value::Value;
 use serde::Serialize;
 
 use super::Config;
+use crate::settings::read;
 
 impl Config {
     /// Reads a configuration from a table of TOML or an object of JSON.
@@ -15,10 +16,21 @@ impl Config {
     /// # Errors
     ///
     /// If a key is unknown, or a value has a type that its key does not take: the key, and what it takes.
-    pub(crate) fn of_table(table: &impl Serialize) -> Result<Self, String> {
+    pub fn of_table(table: &impl Serialize) -> Result<Self, String> {
         let value = Value::serialize(table).map_err(|error| error.to_string())?;
-        value.deserialize().map_err(|error| error.to_string())
+        read(&value).map_err(|error| error.to_string())
     }
+}
+
+/// Returns a part of a configuration as TOML.
+///
+/// # Errors
+///
+/// If a value has no form in TOML.
+pub fn text_of(part: &impl Serialize) -> Result<String, toml::ser::Error> {
+    let mut value = serde_json::to_value(part).map_err(serde::ser::Error::custom)?;
+    remove_nulls(&mut value);
+    toml::to_string_pretty(&value)
 }
 
 /// Returns the keys that a part of a configuration writes.
@@ -26,7 +38,13 @@ impl Config {
 /// # Errors
 ///
 /// If a value has no form in TOML.
-pub(crate) fn table_of(part: &impl Serialize) -> Result<toml::Table, toml::ser::Error> {
-    let text = toml::to_string_pretty(part)?;
-    text.parse().map_err(serde::ser::Error::custom)
+pub fn table_of(part: &impl Serialize) -> Result<toml::Table, toml::ser::Error> {
+    text_of(part)?.parse().map_err(serde::ser::Error::custom)
+}
+
+/// Removes keys without a value, which TOML cannot write.
+fn remove_nulls(value: &mut serde_json::Value) {
+    let Some(table) = value.as_object_mut() else { return };
+    table.retain(|_, value| !value.is_null());
+    table.values_mut().for_each(remove_nulls);
 }

@@ -14,30 +14,30 @@ use super::{
 use crate::settings::{Key, Table, TableKind, Tagged};
 
 /// Largest number of requests, passes, minibatches, and tasks of a step.
-pub(crate) const MANY: u64 = 1 << 20;
+pub const MANY: u64 = 1 << 20;
 /// Largest size of a group.
-pub(crate) const GROUP: u64 = 1 << 16;
+pub const GROUP: u64 = 1 << 16;
 /// Largest number of tokens of a reply.
-pub(crate) const REPLY: u64 = 1 << 24;
+pub const REPLY: u64 = 1 << 24;
 /// Largest number of tokens of a batch, and of MiB.
-pub(crate) const LARGE: u64 = 1 << 30;
+pub const LARGE: u64 = 1 << 30;
 /// Largest number of hidden units of a mixing network.
-pub(crate) const WIDTH: u64 = 1 << 12;
+pub const WIDTH: u64 = 1 << 12;
 
 /// A table of declared settings.
 #[derive(Clone, Copy)]
-pub(crate) struct Declared {
+pub struct Declared {
     /// Its header in the reference, without brackets; empty for keys before any table.
-    pub(crate) header: &'static str,
+    pub header: &'static str,
     title: &'static str,
     /// Name of its definition in the schema.
-    pub(crate) name: &'static str,
+    pub name: &'static str,
     /// The `kind` under which a table with one has these keys.
-    pub(crate) kind: Option<&'static str>,
+    pub kind: Option<&'static str>,
     /// Its keys.
-    pub(crate) keys: &'static [Key],
+    pub keys: &'static [Key],
     /// Its defaults, an object.
-    pub(crate) defaults: fn() -> Value,
+    pub defaults: fn() -> Value,
 }
 
 impl Declared {
@@ -51,7 +51,7 @@ impl Declared {
     }
 
     /// Its name in messages.
-    pub(crate) fn title(&self) -> String {
+    pub fn title(&self) -> String {
         match self.kind {
             Some(kind) => format!("`[{}]` with `kind = {kind:?}`", self.header),
             None => self.title.to_owned(),
@@ -59,23 +59,23 @@ impl Declared {
     }
 
     /// Its place in a configuration, with `NAME` for names that a user chooses.
-    pub(crate) fn place(&self) -> Vec<String> {
+    pub fn place(&self) -> Vec<String> {
         if self.header.is_empty() { Vec::new() } else { generic(&parts(self.header)) }
     }
 }
 
 /// A table whose `kind` decides which keys it has.
-pub(crate) struct TaggedTable {
+pub struct TaggedTable {
     /// Its header in the reference, without brackets.
-    pub(crate) header: &'static str,
+    pub header: &'static str,
     /// Name of its definition in the schema.
-    pub(crate) definition: &'static str,
+    pub definition: &'static str,
     /// Noun for what its `kind` names.
-    pub(crate) noun: &'static str,
+    pub noun: &'static str,
     /// Its kinds, the default one first.
-    pub(crate) kinds: &'static [TableKind],
+    pub kinds: &'static [TableKind],
     /// True if other crates declare further kinds.
-    pub(crate) open: bool,
+    pub open: bool,
 }
 
 impl TaggedTable {
@@ -92,18 +92,18 @@ impl TaggedTable {
     }
 
     /// Names of its kinds.
-    pub(crate) fn names(&self) -> Vec<&'static str> {
+    pub fn names(&self) -> Vec<&'static str> {
         self.kinds.iter().map(|kind| kind.name).collect()
     }
 
     /// Its place in a configuration.
-    pub(crate) fn place(&self) -> Vec<String> {
+    pub fn place(&self) -> Vec<String> {
         parts(self.header)
     }
 }
 
 /// Every table with a `kind`.
-pub(crate) static TAGGED: [TaggedTable; 7] = [
+pub static TAGGED: [TaggedTable; 7] = [
     TaggedTable::of::<AdvantagePlan>("algorithm.advantage", "Advantage", "advantage").open(),
     TaggedTable::of::<SurrogatePlan>("algorithm.loss.surrogate", "Surrogate", "surrogate").open(),
     TaggedTable::of::<CorrectionPlan>("algorithm.loss.correction", "Correction", "correction"),
@@ -114,13 +114,13 @@ pub(crate) static TAGGED: [TaggedTable; 7] = [
 ];
 
 /// The table with a `kind` at a place, whatever its agents and so on are called.
-pub(crate) fn tagged(path: &[String]) -> Option<&'static TaggedTable> {
+pub fn tagged(path: &[String]) -> Option<&'static TaggedTable> {
     let path = described(path);
     TAGGED.iter().find(|table| table.place() == path)
 }
 
 /// Every table of declared settings.
-pub(crate) static TABLES: [Declared; 47] = [
+pub static TABLES: [Declared; 47] = [
     Declared::of::<Config>("", "the file itself (before any table)"),
     Declared::of::<TaskConfig>("task", "`[task]`"),
     Declared::of::<ComponentConfig>("task.mixture.quiz", "`[task.mixture.NAME]`"),
@@ -171,7 +171,7 @@ pub(crate) static TABLES: [Declared; 47] = [
 ];
 
 /// The declaration of a key, whatever its models, agents and so on are called.
-pub(crate) fn key(path: &[String]) -> Option<&'static Key> {
+pub fn key(path: &[String]) -> Option<&'static Key> {
     let path = described(path);
     let (name, place) = path.split_last()?;
     let mut tables = TABLES.iter().filter(|table| table.place() == place);
@@ -179,7 +179,7 @@ pub(crate) fn key(path: &[String]) -> Option<&'static Key> {
 }
 
 /// Returns true if a key may change when a run is resumed: its level is `run`.
-pub(crate) fn may_change(path: &[String]) -> bool {
+pub fn may_change(path: &[String]) -> bool {
     key(path).is_some_and(|key| key.level == "run" && !key.table)
 }
 

@@ -29,7 +29,7 @@ pub(super) struct File {
 type Numbered<T> = Result<(usize, T), DataError>;
 
 /// Reads the text of a file, decompressed if needed, without a byte order mark.
-pub(crate) fn read_text(path: &Path) -> io::Result<String> {
+pub fn read_text(path: &Path) -> io::Result<String> {
     let bounds = Bounds::default();
     let mut text = String::new();
     unpacked(path, &bounds)?.read_to_string(&mut text).map_err(|error| match error.kind() {

@@ -36,7 +36,7 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use file::File;
-pub(crate) use file::read_text;
+pub use file::read_text;
 
 use crate::builtin::{self, Document, arithmetic, code, facts};
 use crate::config::{DataFormat, Ids, TaskConfig};

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::{Interval, share};
+use crate::IntoMap;
 use crate::ballot::{Ballot, Ties};
 use crate::rng::SplitMix64;
 use crate::table::{Table, paragraphs};
@@ -100,7 +101,7 @@ impl System {
             name,
             samples,
             uncounted: turns.filter(uncounted).count() as u64,
-            tasks: scored.into_iter().map(|(key, episodes)| (key, went(&episodes))).collect(),
+            tasks: scored.into_iter().map(|(key, episodes)| (key, went(&episodes))).into_map(),
         }
     }
 

@@ -8,7 +8,7 @@ mod memory;
 mod overlong;
 mod ranks;
 mod summary;
-pub(crate) mod weights;
+pub mod weights;
 
 pub use crate::config::{
     AdaptiveKlPlan, AlgorithmPlan, Chosen, CriticPlan, InfluencePlan, Instance, LossPlan,
@@ -24,7 +24,7 @@ use summary::at_most;
 pub use summary::{
     PlanSummary, PolicySummary, SeatSummary, StepSummary, WorkerSummary, json, table,
 };
-pub(crate) use summary::{bytes, count};
+pub use summary::{bytes, count};
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

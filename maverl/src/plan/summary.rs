@@ -356,12 +356,12 @@ fn seats(summary: &PlanSummary, endpoints: &[EndpointPlan]) -> Table {
 }
 
 /// `1234567` is `1.23M`.
-pub(crate) fn count(n: u64) -> String {
+pub fn count(n: u64) -> String {
     scaled(n, 1000.0, &["", "k", "M", "G", "T"])
 }
 
 /// Bytes in binary units.
-pub(crate) fn bytes(n: u64) -> String {
+pub fn bytes(n: u64) -> String {
     if n == 0 { "-".to_owned() } else { scaled(n, 1024.0, &[" B", " KiB", " MiB", " GiB", " TiB"]) }
 }
 

@@ -19,7 +19,7 @@ const MAX_HEADER: u64 = 100_000_000;
 /// # Errors
 ///
 /// Problem of the directory: a file that is missing or damaged.
-pub(crate) fn parameters(source: &ModelSource) -> Result<u64, String> {
+pub fn parameters(source: &ModelSource) -> Result<u64, String> {
     match source {
         ModelSource::Hub(snapshot) => configured(&snapshot.dir, source),
         ModelSource::Builtin(_) | ModelSource::Directory(_) => {
@@ -33,7 +33,7 @@ pub(crate) fn parameters(source: &ModelSource) -> Result<u64, String> {
 /// # Errors
 ///
 /// Problem of the directory: a file that is missing or damaged.
-pub(crate) fn headers(source: &ModelSource) -> Result<Vec<Metadata>, String> {
+pub fn headers(source: &ModelSource) -> Result<Vec<Metadata>, String> {
     match source {
         ModelSource::Builtin(name) => {
             let bytes = builtin::file(name, "model.safetensors")
@@ -55,7 +55,7 @@ fn numbers(shape: &[usize]) -> u64 {
 }
 
 /// True for a directory with configuration and tokenizer of a model, and no file of weights of any kind.
-pub(crate) fn absent(source: &ModelSource) -> bool {
+pub fn absent(source: &ModelSource) -> bool {
     let ModelSource::Directory(dir) = source else { return false };
     let is_model = ["config.json", "tokenizer.json"].iter().all(|file| dir.join(file).is_file());
     let kinds = ["safetensors", "bin", "gguf", "pt", "pth"];
@@ -73,7 +73,7 @@ pub(crate) fn absent(source: &ModelSource) -> bool {
 /// # Errors
 ///
 /// Problem of the file.
-pub(crate) fn configured(dir: &Path, source: &ModelSource) -> Result<u64, String> {
+pub fn configured(dir: &Path, source: &ModelSource) -> Result<u64, String> {
     let path = dir.join("config.json");
     let text = std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
     let config = HfConfig::parse(&text).map_err(|error| format!("{source}: {error}"))?;
@@ -117,7 +117,7 @@ fn shards(index: &Path) -> Result<BTreeSet<String>, String> {
 }
 
 /// The header of a safetensors file.
-pub(crate) fn file(path: &Path) -> Result<Metadata, String> {
+pub fn file(path: &Path) -> Result<Metadata, String> {
     let failed = |error: std::io::Error| format!("{}: {error}", path.display());
     let file = File::open(path).map_err(failed)?;
     let length = file.metadata().map_err(failed)?.len();

@@ -64,6 +64,7 @@ use crate::plan::{Chosen, EndpointPlan, Overlong, Plan, RewardPlan, RewardSource
 use crate::registry::Registry;
 use crate::runtime::Policy;
 use crate::trajectory::{Episode, Seat};
+use crate::{IntoMap, TryIntoMap};
 use rewards::{RewardServer, VerifierReward};
 
 /// A team that plays many episodes concurrently. Cheap to clone.
@@ -83,7 +84,7 @@ impl Rollout {
 
     /// Returns the requests to each endpoint so far, and their cost.
     pub fn usage(&self) -> BTreeMap<String, Usage> {
-        self.endpoints.iter().map(|(name, endpoint)| (name.clone(), endpoint.usage())).collect()
+        self.endpoints.iter().map(|(name, endpoint)| (name.clone(), endpoint.usage())).into_map()
     }
 
     /// Builds the plan's agents and orchestra, starts its environment, and assigns each seat its policy. `policies` are
@@ -129,7 +130,7 @@ impl Rollout {
         let environment = environment(plan, registry)?;
         let environments = (plan.environments.iter())
             .map(|(name, chosen)| Ok((name.clone(), start(plan, registry, chosen)?)))
-            .collect::<Result<_, RolloutError>>()?;
+            .try_into_map()?;
         let runner = EpisodeRunner {
             members: Arc::new(members),
             orchestra,
@@ -271,14 +272,15 @@ fn start(plan: &Plan, registry: &Registry, Chosen { name, options }: &Chosen) ->
 }
 
 /// Starts the environment of a plan, or those of its components.
-pub(crate) fn environment(plan: &Plan, registry: &Registry) -> Started {
+#[doc(hidden)]
+pub fn environment(plan: &Plan, registry: &Registry) -> Started {
     if plan.mixture.is_empty() {
         return start(plan, registry, &plan.environment);
     }
     let start = |component| start(plan, registry, component);
     let started =
         plan.mixture.iter().map(|(name, component)| Ok((name.clone(), start(component)?)));
-    Ok(Arc::new(mixture::Mixture(started.collect::<Result<_, RolloutError>>()?)))
+    Ok(Arc::new(mixture::Mixture(started.try_into_map()?)))
 }
 
 /// Creates the endpoints of a plan.
@@ -340,11 +342,11 @@ fn model_voice(
 }
 
 fn penalties(plan: &Plan) -> BTreeMap<Seat, f64> {
-    plan.seats.iter().map(|seat| (seat.seat.clone(), seat.loss.invalid_reply_penalty)).collect()
+    plan.seats.iter().map(|seat| (seat.seat.clone(), seat.loss.invalid_reply_penalty)).into_map()
 }
 
 fn overlong(plan: &Plan) -> BTreeMap<Seat, Overlong> {
-    plan.seats.iter().filter_map(|seat| Some((seat.seat.clone(), seat.overlong()?))).collect()
+    plan.seats.iter().filter_map(|seat| Some((seat.seat.clone(), seat.overlong()?))).into_map()
 }
 
 fn find<'r, T>(

@@ -18,10 +18,10 @@ use sha2::{Digest, Sha256};
 use super::error::{At, RunDirError, damaged};
 
 /// Prefix of the names of incomplete files and directories.
-pub(crate) const TEMPORARY: &str = ".tmp-";
+pub const TEMPORARY: &str = ".tmp-";
 
 /// Writes a file under a temporary name, syncs and renames it.
-pub(crate) fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), RunDirError> {
+pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), RunDirError> {
     let temporary = temporary(path);
     let write = || {
         let mut file = options(parent(path)).create(true).truncate(true).open(&temporary)?;
@@ -38,7 +38,7 @@ pub(crate) fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), RunDirError>
 }
 
 /// Writes a value as indented JSON with [`write_atomic`], and returns the written bytes.
-pub(crate) fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<Vec<u8>, RunDirError> {
+pub fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<Vec<u8>, RunDirError> {
     let mut text = serde_json::to_string_pretty(value)
         .map_err(|e| RunDirError::Encode { path: path.to_owned(), reason: e.to_string() })?;
     text.push('\n');
@@ -48,7 +48,7 @@ pub(crate) fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<Vec<u8>
 
 /// Returns options to create a file with the read and write permissions of its directory.
 #[cfg(unix)]
-pub(crate) fn options(dir: &Path) -> OpenOptions {
+pub fn options(dir: &Path) -> OpenOptions {
     use std::os::unix::fs::OpenOptionsExt;
     let mut options = OpenOptions::new();
     options.write(true).mode(mode(dir) & 0o666);
@@ -57,7 +57,7 @@ pub(crate) fn options(dir: &Path) -> OpenOptions {
 
 /// Returns options to create a file.
 #[cfg(not(unix))]
-pub(crate) fn options(_: &Path) -> OpenOptions {
+pub fn options(_: &Path) -> OpenOptions {
     let mut options = OpenOptions::new();
     options.write(true);
     options
@@ -71,7 +71,7 @@ fn mode(dir: &Path) -> u32 {
 }
 
 /// Creates a directory that only its owner can access.
-pub(crate) fn create_private_dir(dir: &Path) -> io::Result<()> {
+pub fn create_private_dir(dir: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
@@ -81,7 +81,7 @@ pub(crate) fn create_private_dir(dir: &Path) -> io::Result<()> {
 /// Gives a directory and its content the permissions of the parent directory. Other libraries write files that
 /// everybody may read.
 #[cfg(unix)]
-pub(crate) fn adopt(dir: &Path) -> Result<(), RunDirError> {
+pub fn adopt(dir: &Path) -> Result<(), RunDirError> {
     use std::os::unix::fs::PermissionsExt;
     fn set(path: &Path, mode: u32) -> Result<(), RunDirError> {
         let mode = if path.is_dir() {
@@ -97,24 +97,24 @@ pub(crate) fn adopt(dir: &Path) -> Result<(), RunDirError> {
 
 /// No-op on systems without file permissions.
 #[cfg(not(unix))]
-pub(crate) fn adopt(_: &Path) -> Result<(), RunDirError> {
+pub fn adopt(_: &Path) -> Result<(), RunDirError> {
     Ok(())
 }
 
 /// Reads a JSON file that maverl wrote.
-pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, RunDirError> {
+pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, RunDirError> {
     let bytes = fs::read(path).at("read", path)?;
     serde_json::from_slice(&bytes).map_err(|e| damaged(path, e.to_string()))
 }
 
 /// Returns the temporary name beside a path.
-pub(crate) fn temporary(path: &Path) -> PathBuf {
+pub fn temporary(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!("{TEMPORARY}{name}"))
 }
 
 /// Returns the directory that contains a path.
-pub(crate) fn parent(path: &Path) -> &Path {
+pub fn parent(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
@@ -122,12 +122,12 @@ pub(crate) fn parent(path: &Path) -> &Path {
 }
 
 /// Makes the entries of a directory durable.
-pub(crate) fn sync_dir(dir: &Path) -> Result<(), RunDirError> {
+pub fn sync_dir(dir: &Path) -> Result<(), RunDirError> {
     File::open(dir).and_then(|dir| dir.sync_all()).at("sync", dir)
 }
 
 /// Makes a directory and everything below it durable.
-pub(crate) fn sync_tree(dir: &Path) -> Result<(), RunDirError> {
+pub fn sync_tree(dir: &Path) -> Result<(), RunDirError> {
     for path in entries(dir)? {
         if path.is_dir() {
             sync_tree(&path)?;
@@ -139,7 +139,7 @@ pub(crate) fn sync_tree(dir: &Path) -> Result<(), RunDirError> {
 }
 
 /// Returns the paths in a directory, sorted.
-pub(crate) fn entries(dir: &Path) -> Result<Vec<PathBuf>, RunDirError> {
+pub fn entries(dir: &Path) -> Result<Vec<PathBuf>, RunDirError> {
     let list = || fs::read_dir(dir)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>();
     let mut paths = list().at("list", dir)?;
     paths.sort();
@@ -147,19 +147,19 @@ pub(crate) fn entries(dir: &Path) -> Result<Vec<PathBuf>, RunDirError> {
 }
 
 /// Returns the last component of a path as text.
-pub(crate) fn name(path: &Path) -> String {
+pub fn name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// Parses the number in `step-000012` and `step-000012.jsonl.zst`.
-pub(crate) fn step_of(path: &Path) -> Option<u64> {
+pub fn step_of(path: &Path) -> Option<u64> {
     let name = name(path);
     let number = name.strip_prefix("step-")?;
     number.split('.').next()?.parse().ok()
 }
 
 /// Removes incomplete files and directories, recognized by their names.
-pub(crate) fn sweep(dir: &Path) -> Result<(), RunDirError> {
+pub fn sweep(dir: &Path) -> Result<(), RunDirError> {
     for path in entries(dir)?.into_iter().filter(|path| name(path).starts_with(TEMPORARY)) {
         remove(&path)?;
     }
@@ -167,7 +167,7 @@ pub(crate) fn sweep(dir: &Path) -> Result<(), RunDirError> {
 }
 
 /// Removes a file or a directory, if it exists.
-pub(crate) fn remove(path: &Path) -> Result<(), RunDirError> {
+pub fn remove(path: &Path) -> Result<(), RunDirError> {
     let removed = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
     match removed {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -176,7 +176,7 @@ pub(crate) fn remove(path: &Path) -> Result<(), RunDirError> {
 }
 
 /// Returns the SHA-256 of a file in hexadecimal, and its length.
-pub(crate) fn hash_file(path: &Path) -> Result<(String, u64), RunDirError> {
+pub fn hash_file(path: &Path) -> Result<(String, u64), RunDirError> {
     let hash = || {
         let (mut file, mut sha, mut bytes) = (File::open(path)?, Sha256::new(), 0u64);
         let mut buffer = vec![0; 1 << 20];
@@ -193,11 +193,11 @@ pub(crate) fn hash_file(path: &Path) -> Result<(String, u64), RunDirError> {
 }
 
 /// Returns the SHA-256 of bytes in hexadecimal.
-pub(crate) fn hash_bytes(bytes: &[u8]) -> String {
+pub fn hash_bytes(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
 
-pub(crate) fn hex(bytes: &[u8]) -> String {
+pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
         // Writing to a `String` cannot fail.
         let _ = write!(text, "{byte:02x}");
@@ -207,7 +207,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 
 /// Returns a file name for any text: characters other than `a-z A-Z 0-9 _ - .`, and a leading dot, are written `%XX`.
 /// Different texts have different file names.
-pub(crate) fn file_name(text: &str) -> String {
+pub fn file_name(text: &str) -> String {
     let mut name = String::with_capacity(text.len());
     for (i, byte) in text.bytes().enumerate() {
         let plain =

@@ -10,6 +10,7 @@ use super::error::{At, RunDirError, damaged};
 use super::events;
 use super::manifest::FileHash;
 use super::rows::EpisodeRow;
+use crate::TryIntoMap;
 use crate::metrics::Metrics;
 
 /// Name of the file of metrics.
@@ -190,7 +191,7 @@ impl Journal {
             (WARNINGS, &self.warnings),
             (SPANS, &self.spans),
         ];
-        files.into_iter().map(|(name, file)| Ok((name.to_owned(), file.sync()?))).collect()
+        files.into_iter().map(|(name, file)| Ok((name.to_owned(), file.sync()?))).try_into_map()
     }
 }
 

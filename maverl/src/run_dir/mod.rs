@@ -29,7 +29,8 @@
 
 mod append;
 mod clock;
-pub(crate) mod disk;
+#[doc(hidden)]
+pub mod disk;
 pub(crate) mod error;
 mod evaluations;
 mod events;
@@ -92,6 +93,7 @@ use self::error::{At, damaged};
 use self::files::Kind;
 use self::tokenizers::TOKENIZERS;
 use crate::config::Config;
+use crate::config::table::text_of;
 
 const CONFIG: &str = "config.toml";
 pub(crate) const RESOLVED: &str = "resolved.toml";
@@ -284,7 +286,7 @@ fn sweep_of_the_dead(path: &Path) -> Result<(), RunDirError> {
 }
 
 fn resolved(config: &Config, dir: &Path) -> Result<String, RunDirError> {
-    toml::to_string_pretty(config)
+    text_of(config)
         .map_err(|e| RunDirError::Encode { path: dir.join(RESOLVED), reason: e.to_string() })
 }
 

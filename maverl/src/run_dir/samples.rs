@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::disk::write_atomic;
 use super::error::{At, RunDirError, damaged};
 use super::{FileHash, RunDir};
+use crate::IntoMap;
 use crate::trajectory::Seat;
 
 /// Samples of a step, and the groups that they are compared in.
@@ -217,7 +218,7 @@ impl StepSamples {
     /// Returns the samples of an episode by the index of their turn.
     pub fn of_episode(&self, episode: usize) -> BTreeMap<usize, &SampleRecord> {
         let its = self.samples.iter().filter(|sample| sample.episode == episode);
-        its.map(|sample| (sample.turn, sample)).collect()
+        its.map(|sample| (sample.turn, sample)).into_map()
     }
 
     /// Returns the arithmetic of a sample's advantage by a group, term by term; `None` if the advantage is not that of
@@ -278,7 +279,7 @@ impl StepSamples {
             let turn = if group.by == "task" { 0 } else { sample.turn };
             ((sample.episode, turn), self.unit(sample))
         };
-        let units: BTreeMap<(usize, usize), f64> = self.of_group(group.id).map(value).collect();
+        let units: BTreeMap<(usize, usize), f64> = self.of_group(group.id).map(value).into_map();
         let mut values: Vec<f64> = units.into_values().collect();
         values.sort_by(f64::total_cmp);
         match values[..] {

@@ -13,6 +13,7 @@ use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use super::disk::write_atomic;
 use super::error::{At, RunDirError, damaged};
 use super::{FileHash, RunDir};
+use crate::IntoMap;
 
 /// Name of the tensor of indices.
 const OFFSETS: &str = "offsets";
@@ -63,7 +64,7 @@ impl TokenRecord {
         let columns = self.columns.iter();
         columns
             .filter_map(|(name, column)| Some((name.as_str(), column.get(range.clone())?)))
-            .collect()
+            .into_map()
     }
 
     fn range(&self, sample: usize) -> Option<Range<usize>> {

@@ -9,7 +9,7 @@ use serde::de::{DeserializeOwned, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
-use super::{Key, OutOfRange, Settings, Table, json};
+use super::{Key, OutOfRange, Settings, Table, json, read};
 
 /// A table with a `kind`, as users write it. `kind` is inherited if it is left out, and so are keys of the same kind. The
 /// name of a kind alone stands for a table without other keys: `"none"` is `{ kind = "none" }`.
@@ -95,8 +95,8 @@ impl TaggedConfig {
     /// The settings over those of `base`; `base` itself if they are not of its type.
     pub fn read<T: Serialize + DeserializeOwned>(&self, base: T) -> T {
         let Value::Object(settings) = json(&base) else { return base };
-        let settings = Value::Object(merged(without_nulls(settings), &self.settings));
-        serde_json::from_value(settings).unwrap_or(base)
+        let settings = Figment::serialize(merged(without_nulls(settings), &self.settings));
+        settings.ok().and_then(|settings| read(&settings).ok()).unwrap_or(base)
     }
 }
 
@@ -182,10 +182,7 @@ impl TableKind {
             table: T::NAME,
             keys: T::KEYS,
             defaults: T::defaults,
-            read: |value| match value.deserialize::<T>() {
-                Ok(settings) => Ok(settings.out_of_range()),
-                Err(error) => Err(Box::new(error)),
-            },
+            read: |value| read::<T>(value).map(|settings| settings.out_of_range()),
             define: |generator| {
                 generator.subschema_for::<T>();
             },

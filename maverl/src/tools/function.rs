@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::{Schema, SchemaError, Tool};
+use crate::IntoMap;
 use crate::agent::Show;
 
 /// Result of a call, or a description of the problem in words for the model.
@@ -57,7 +58,7 @@ impl Declared {
 pub fn declared() -> BTreeMap<&'static str, &'static Declared> {
     let mut all: Vec<&Declared> = inventory::iter::<Declared>.into_iter().collect();
     all.sort_by_key(|one| (one.file, one.line));
-    all.into_iter().rev().map(|one| (one.name, one)).collect()
+    all.into_iter().rev().map(|one| (one.name, one)).into_map()
 }
 
 /// Argument of a tool: any struct with named fields that can be deserialized and has a supported schema.

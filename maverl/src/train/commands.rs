@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 const STOCK: &str = "maverl";
 
 /// Subcommands of every program with maverl's command line.
-pub(crate) const COMMANDS: [&str; 25] = [
+pub const COMMANDS: [&str; 25] = [
     "new",
     "list",
     "explain",
@@ -36,7 +36,7 @@ pub(crate) const COMMANDS: [&str; 25] = [
 ];
 
 /// Cargo features of the program, and whether it has them.
-pub(crate) const FEATURES: [(&str, bool); 13] = [
+pub const FEATURES: [(&str, bool); 13] = [
     ("cuda", cfg!(feature = "cuda")),
     ("grammar", cfg!(feature = "grammar")),
     ("grpc", cfg!(feature = "grpc")),
@@ -69,12 +69,12 @@ pub(crate) fn view_command(dir: &Path) -> Option<String> {
 }
 
 /// Returns the name of this program.
-pub(crate) fn program() -> String {
+pub fn program() -> String {
     Start::of_process().name()
 }
 
 /// Replaces the name of the stock program in commands, as in "`maverl check run.toml`", by the name of this one.
-pub(crate) fn own(text: &str) -> Cow<'_, str> {
+pub fn own(text: &str) -> Cow<'_, str> {
     match program() {
         name if name == STOCK => Cow::Borrowed(text),
         name => Cow::Owned(renamed(text, &name)),
@@ -82,7 +82,7 @@ pub(crate) fn own(text: &str) -> Cow<'_, str> {
 }
 
 /// Replaces the name of the stock program before each subcommand.
-pub(crate) fn renamed(text: &str, name: &str) -> String {
+pub fn renamed(text: &str, name: &str) -> String {
     let mut parts = text.split(STOCK);
     let mut renamed = parts.next().unwrap_or_default().to_owned();
     for part in parts {

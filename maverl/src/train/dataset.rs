@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::TryIntoMap;
 use crate::config::{EvalConfig, Preset};
 use crate::data::{self, Bounds, Demonstration, PreferencePair, Sampler};
 use crate::plan::Plan;
@@ -88,7 +89,7 @@ pub(super) fn held_out(
         let config = plan.eval.held_out(&plan.task);
         Ok((split.to_owned(), data::load(&config, split, &plan.base)?))
     };
-    needs.splits().into_iter().map(read).collect()
+    needs.splits().into_iter().map(read).try_into_map()
 }
 
 impl Needs<'_> {

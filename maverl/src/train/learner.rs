@@ -7,6 +7,7 @@ use std::time::Instant;
 use futures::future::try_join_all;
 use maverl_kernels::sample::derive_seed;
 
+use crate::IntoMap;
 use crate::algo::Sample;
 use crate::algo::advantage::Compound;
 use crate::checkpoint::{Checkpoint, Draft};
@@ -270,8 +271,8 @@ impl Learner {
         (sequence, mut compound): (Vec<usize>, Compound),
     ) -> Result<Updated, TrainError> {
         let mut updated = Updated::default();
-        let mut batches: BTreeMap<usize, Batch> = batches.into_iter().collect();
-        let mut values: BTreeMap<usize, ValueBatch> = values.into_iter().collect();
+        let mut batches: BTreeMap<usize, Batch> = batches.into_iter().into_map();
+        let mut values: BTreeMap<usize, ValueBatch> = values.into_iter().into_map();
         for index in sequence {
             let Some(mut batch) = batches.remove(&index) else { continue };
             let policy = &self.policies[index];

@@ -49,18 +49,18 @@ mod unscored;
 mod verifier;
 
 pub use crate::dist::{Launch, RankError};
-#[cfg(test)]
-pub(crate) use commands::COMMANDS;
 #[doc(hidden)]
 pub use commands::resume_command;
-pub(crate) use commands::{FEATURES, own, program, renamed};
+#[doc(hidden)]
+pub use commands::{COMMANDS, FEATURES, own, program, renamed};
 #[doc(hidden)]
 pub use display::{Beat, stderr};
 pub use error::{DemonstrationError, ErrorKind, TrainError};
 pub use interrupt::Interrupt;
 #[doc(hidden)]
 pub use progress::Silent;
-pub(crate) use progress::tell;
+#[doc(hidden)]
+pub use progress::tell;
 pub use progress::{Progress, StepLine, silent};
 pub use replay::{Recorded, ReplayOptions, ReplayScope, replay};
 pub use sink::{EndedEpisode, EpisodeSink, SinkError};

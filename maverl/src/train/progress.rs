@@ -66,7 +66,7 @@ pub trait Progress: Send + Sync {
 }
 
 /// Prints a line on standard error. A reader that has closed it (`2>&1 | head`) does not end the run.
-pub(crate) fn tell(line: impl Display) {
+pub fn tell(line: impl Display) {
     let _ = writeln!(std::io::stderr(), "{}", own(&line.to_string()));
 }
 

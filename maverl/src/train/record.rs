@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use maverl_kernels::advantage::{Baseline, Moments, Singleton};
 
+use crate::IntoMap;
 use crate::algo::advantage::Comparison;
 use crate::algo::{Sample, Terms};
 use crate::credit::{Estimators, GroupBy};
@@ -155,7 +156,7 @@ pub(super) fn tokens(
             ];
             all.into_iter().filter_map(|(name, rows)| Some((name, rows.get(row)?.as_slice())))
         });
-        (sample.tokens, values.into_iter().flatten().collect())
+        (sample.tokens, values.into_iter().flatten().into_map())
     };
     (!columns.is_empty()).then(|| TokenRecord::of(samples.iter().map(of)))
 }

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
+use crate::IntoMap;
 use crate::checkpoint::{Checkpoint, Checkpoints, TrainerState, Which};
 use crate::config::{CheckpointConfig, EvalConfig, RecordConfig};
 use crate::metrics::{Metrics, by_seat};
@@ -328,7 +329,7 @@ impl<W: Trainable> Run<W> {
             after,
             best: self.state.best,
             train_seconds: self.journal.seconds()?,
-            agents: agents.into_iter().map(|(seat, totals)| (seat, totals.summary())).collect(),
+            agents: agents.into_iter().map(|(seat, totals)| (seat, totals.summary())).into_map(),
         };
         write_json(&self.dir.summary(), &summary)?;
         self.dir.remove_progress()?;

@@ -30,6 +30,7 @@ use crate::train::trainable::{Stepped, Trainable};
 use crate::train::verifier::verify;
 use crate::train::{estimator, measure, supervised};
 use crate::trajectory::{Episode, Seat};
+use crate::{IntoMap, TryIntoMap};
 
 /// Number of tasks that the environment reports on before the run.
 const REPORTED: usize = 1000;
@@ -105,7 +106,7 @@ impl<'p> Training<'p> {
         };
         let provenance = Provenance {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            data: std::iter::once(trained).chain(held_out).chain(sources).collect(),
+            data: std::iter::once(trained).chain(held_out).chain(sources).into_map(),
             weights: self.learner.fingerprints().await?,
             device: self.device.clone(),
             threads,
@@ -134,7 +135,7 @@ impl<'p> Training<'p> {
             let failed = |source| TrainError::Tokenizer { policy: name.clone(), source };
             Ok((name.clone(), json.map_err(failed)?))
         };
-        self.learner.policies().iter().map(json).collect()
+        self.learner.policies().iter().map(json).try_into_map()
     }
 
     /// Returns the hash of each policy's weights, by name.

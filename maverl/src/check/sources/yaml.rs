@@ -8,6 +8,7 @@ use saphyr_parser::{Event, Parser, ScalarStyle, Span};
 use toml_edit::{Array, DocumentMut, InlineTable, Item, Table};
 
 use super::Problem;
+use crate::IntoMap;
 
 /// Tables and lists in each other.
 const DEPTH: usize = 32;
@@ -48,7 +49,7 @@ impl Node {
     pub(super) fn dict(&self) -> Dict {
         match &self.data {
             Data::Table(entries) => {
-                entries.iter().map(|entry| (entry.name.clone(), entry.value.value())).collect()
+                entries.iter().map(|entry| (entry.name.clone(), entry.value.value())).into_map()
             }
             Data::Scalar(_) | Data::List(_) => Dict::new(),
         }

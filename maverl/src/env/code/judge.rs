@@ -13,7 +13,7 @@ use crate::env::math::{self, AnswerVerdict as Equality};
 const SHOWN: usize = 600;
 
 /// Range of the time limit of a program in seconds.
-pub(crate) const SECONDS: RangeInclusive<f64> = 0.01..=3600.0;
+pub const SECONDS: RangeInclusive<f64> = 0.01..=3600.0;
 
 /// A sandbox, and the resources that programs may use in it.
 #[derive(Debug)]

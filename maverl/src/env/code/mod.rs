@@ -11,7 +11,8 @@ mod problem;
 mod reply;
 
 pub use environment::CodeEnvironment;
-pub(crate) use judge::SECONDS;
+#[doc(hidden)]
+pub use judge::SECONDS;
 #[doc(hidden)]
 pub use judge::{CodeVerdict, Judge, Reason};
 #[doc(hidden)]

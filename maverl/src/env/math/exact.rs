@@ -6,10 +6,13 @@
 //! are, function calls need not be.
 
 use std::collections::BTreeMap;
+use std::iter;
 
 use num_bigint::{BigInt, BigUint};
 use num_rational::BigRational;
 use num_traits::{One, Pow, Signed, ToPrimitive, Zero};
+
+use crate::IntoMap;
 
 /// Longest number in bits.
 const MAX_BITS: u64 = 4096;
@@ -184,8 +187,15 @@ impl From<BigRational> for Expr {
     }
 }
 
+impl Polynomial {
+    /// Returns a monomial with the factor 1.
+    fn of(monomial: Monomial) -> Self {
+        Self(iter::once((monomial, BigRational::one())).into_map())
+    }
+}
+
 fn one() -> Polynomial {
-    Polynomial(BTreeMap::from([(Monomial::default(), BigRational::one())]))
+    Polynomial::of(Monomial::default())
 }
 
 impl Expr {
@@ -194,13 +204,13 @@ impl Expr {
     }
 
     pub(super) fn atom(atom: Atom) -> Self {
-        let monomial = Monomial { atoms: BTreeMap::from([(atom, 1)]), ..Monomial::default() };
-        Self { above: Polynomial(BTreeMap::from([(monomial, BigRational::one())])), below: one() }
+        let monomial = Monomial { atoms: iter::once((atom, 1)).into_map(), ..Monomial::default() };
+        Self { above: Polynomial::of(monomial), below: one() }
     }
 
     pub(super) fn imaginary_unit() -> Self {
         let monomial = Monomial { imaginary: true, ..Monomial::default() };
-        Self { above: Polynomial(BTreeMap::from([(monomial, BigRational::one())])), below: one() }
+        Self { above: Polynomial::of(monomial), below: one() }
     }
 
     pub(super) fn is_zero(&self) -> bool {
@@ -252,7 +262,7 @@ impl Expr {
 
     pub(super) fn negated(&self) -> Self {
         let above = self.above.0.iter().map(|(monomial, factor)| (monomial.clone(), -factor));
-        Self { above: Polynomial(above.collect()), below: self.below.clone() }
+        Self { above: Polynomial(above.into_map()), below: self.below.clone() }
     }
 
     pub(super) fn minus(&self, other: &Self, work: &mut Work) -> Result<Self, Stop> {
@@ -359,9 +369,9 @@ fn natural_root(value: &BigUint, degree: u32, work: &mut Work) -> Result<Option<
         let (n, d) = (times % degree, degree);
         if n > 0 {
             let common = gcd(n, d);
-            let roots = BTreeMap::from([(prime, (n / common, d / common))]);
+            let roots = iter::once((prime, (n / common, d / common))).into_map();
             let monomial = Monomial { roots, ..Monomial::default() };
-            let above = Polynomial(BTreeMap::from([(monomial, BigRational::one())]));
+            let above = Polynomial::of(monomial);
             root = root.times(&Expr { above, below: one() }, work)?;
         }
         Ok(())

@@ -7,6 +7,7 @@ use tokio::sync::oneshot;
 
 use super::cache::QueryCache;
 use super::index::{Hit, Index, Ranked};
+use crate::IntoMap;
 use crate::env::EnvError;
 
 /// Answers the queries of concurrent callers from one index.
@@ -128,7 +129,7 @@ impl CachedIndex {
             }
         };
         // Queries of dropped callers are missing.
-        let found: BTreeMap<&str, Found> = queries.into_iter().zip(found).collect();
+        let found: BTreeMap<&str, Found> = queries.into_iter().zip(found).into_map();
         for (query, found) in &found {
             self.kept.put(query, k, Arc::clone(found));
         }

@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rayon::prelude::*;
 
 use super::index::{Ranked, best};
+use crate::IntoMap;
 use crate::builtin::Document;
 
 const K1: f64 = 1.2;
@@ -68,7 +69,7 @@ impl Bm25 {
             };
             counts.into_iter().map(share).collect()
         };
-        let postings = counts.into_iter().map(|(word, counts)| (word, shares(counts))).collect();
+        let postings = counts.into_iter().map(|(word, counts)| (word, shares(counts))).into_map();
         Self { documents: documents.len(), postings }
     }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::IntoMap;
 use crate::env::EnvError;
 use crate::task::Task;
 
@@ -47,5 +48,5 @@ pub(super) fn files(task: &Task) -> BTreeMap<String, Option<String>> {
     let files = task.data.get("files").and_then(Value::as_object);
     let text =
         |(path, text): (&String, &Value)| Some((path.clone(), Some(text.as_str()?.to_owned())));
-    files.into_iter().flatten().filter_map(text).collect()
+    files.into_iter().flatten().filter_map(text).into_map()
 }

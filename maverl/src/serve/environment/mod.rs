@@ -39,11 +39,11 @@ pub struct ServedEnvironment {
     /// Name in requests.
     pub name: String,
     /// The environment.
-    pub(crate) environment: Arc<dyn DynEnvironment>,
+    pub environment: Arc<dyn DynEnvironment>,
     /// True if it answers actions. Otherwise the first message is the answer.
-    pub(crate) acts: bool,
+    pub acts: bool,
     /// Tasks by split.
-    pub(crate) tasks: TaskSet,
+    pub tasks: TaskSet,
 }
 
 /// Metrics of a server of an environment.

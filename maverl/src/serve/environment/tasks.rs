@@ -4,7 +4,7 @@ use crate::task::Task;
 
 /// Tasks by split, of which the first is played if a reset names none. None is empty.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct TaskSet(pub(crate) Vec<(String, Vec<Task>)>);
+pub struct TaskSet(pub Vec<(String, Vec<Task>)>);
 
 impl TaskSet {
     /// Returns the tasks of a split; of the first without a name.

@@ -26,7 +26,7 @@ enum Kind {
 
 impl Grader {
     /// Creates a judge from an environment.
-    pub(crate) fn environment(environment: Arc<dyn DynEnvironment>) -> Self {
+    pub fn environment(environment: Arc<dyn DynEnvironment>) -> Self {
         Self(Kind::Environment(environment))
     }
 

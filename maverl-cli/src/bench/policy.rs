@@ -1,0 +1,96 @@
+//! Rollout and updates of one policy.
+
+use maverl_kernels::advantage::{Baseline, Grouping, Relative, Singleton, relative};
+use maverl_kernels::sample::derive_seed;
+
+use super::fixture::{BenchFixture, PROMPT, REPLY, ROWS, batch, row};
+use super::measure::timed;
+use super::report::Figure;
+use super::{BenchArgs, Failure};
+use maverl::runtime::Objective;
+
+/// Number of replies per prompt in `grpo`.
+const GROUP: usize = 8;
+
+/// Advantages in `grpo`.
+const GRPO: Relative = Relative {
+    baseline: Baseline::Mean,
+    normalize_std: true,
+    eps: 1e-6,
+    singleton: Singleton::Raw,
+};
+
+impl BenchArgs {
+    /// Returns the numbers of rows to measure, each with the name of the figure.
+    fn amounts(&self) -> Vec<(usize, String)> {
+        let n = self.times.get();
+        let powers = if n == 1 { vec![1] } else { vec![1, n, n * n] };
+        powers.into_iter().map(|times| (ROWS * times, format!("{} rows", ROWS * times))).collect()
+    }
+}
+
+/// Measures generated tokens per second: prefill and decoding.
+pub(super) async fn rollout(args: &BenchArgs) -> Result<Vec<Figure>, Failure> {
+    let fixture = BenchFixture::start(args, &[])?;
+    let mut figures = Vec::new();
+    for (rows, what) in args.amounts() {
+        let prompts: Vec<Vec<u32>> =
+            (0..rows as u64).map(|i| fixture.ids(derive_seed(0, i), PROMPT)).collect();
+        let work = async |()| fixture.replies(&prompts, REPLY).await.map(drop);
+        let seconds = timed(args.repeats, async || fixture.forget().await, work).await?;
+        let flop = fixture.rollout_flop(PROMPT + REPLY, REPLY) / REPLY as f64;
+        let new = (rows * REPLY) as f64;
+        figures.push(Figure::rate(what, "new tokens/s", new, &seconds).of_flop(flop));
+    }
+    fixture.stop();
+    Ok(figures)
+}
+
+/// Measures tokens per second of an update by the clipped surrogate.
+pub(super) async fn train(args: &BenchArgs) -> Result<Vec<Figure>, Failure> {
+    update(args, Objective::PolicyGradient).await
+}
+
+/// Measures tokens per second of an update by likelihood.
+pub(super) async fn sft(args: &BenchArgs) -> Result<Vec<Figure>, Failure> {
+    update(args, Objective::Supervised).await
+}
+
+async fn update(args: &BenchArgs, objective: Objective) -> Result<Vec<Figure>, Failure> {
+    let fixture = BenchFixture::start(args, &[])?;
+    let mut figures = Vec::new();
+    for (rows, what) in args.amounts() {
+        let batch = batch(fixture.rows(rows), objective);
+        let work = async |batch| Ok(fixture.policy.update(batch).await.map(drop)?);
+        let seconds = timed(args.repeats, async || Ok(batch.clone()), work).await?;
+        let (tokens, flop) = (rows * (PROMPT + REPLY), fixture.training_flop(PROMPT + REPLY));
+        figures.push(Figure::rate(what, "tokens/s", tokens as f64, &seconds).of_flop(flop));
+    }
+    fixture.stop();
+    Ok(figures)
+}
+
+/// Measures steps per minute: replies to prompts, advantages within each group, an update.
+pub(super) async fn grpo(args: &BenchArgs) -> Result<Vec<Figure>, Failure> {
+    let fixture = BenchFixture::start(args, &[])?;
+    let prompts: Vec<Vec<u32>> =
+        (0..ROWS as u64).map(|i| fixture.ids(derive_seed(0, i / GROUP as u64), PROMPT)).collect();
+    let groups: Vec<usize> = (0..ROWS).map(|i| i / GROUP).collect();
+    let step = async |()| {
+        let replies = fixture.replies(&prompts, REPLY).await?;
+        let odd = |ids: &[u32]| ids.iter().filter(|id| **id % 2 == 1).count() as f64;
+        let rewards: Vec<f64> =
+            replies.iter().map(|reply| odd(&reply.ids) / REPLY as f64).collect();
+        let (advantages, _) = relative(&rewards, &Grouping::rows(&groups), None, &GRPO);
+        let learned =
+            prompts.iter().zip(replies).zip(advantages).map(|((prompt, reply), advantage)| {
+                row(prompt.clone(), reply.ids, reply.logprobs, advantage as f32)
+            });
+        let batch = batch(learned.collect(), Objective::PolicyGradient);
+        Ok(fixture.policy.update(batch).await.map(drop)?)
+    };
+    let seconds = timed(args.repeats, async || Ok(()), step).await?;
+    fixture.stop();
+    let what = format!("{} prompts x {GROUP} replies", ROWS / GROUP);
+    Ok(vec![Figure::rate(what, "steps/min", 60.0, &seconds)])
+}

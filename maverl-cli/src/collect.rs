@@ -1,0 +1,358 @@
+//! `maverl collect`: data sets from the episodes of a run, or from episodes that are played for them.
+
+mod episodes;
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::{ArgGroup, Args, ValueEnum};
+use maverl_kernels::sample::derive_seed;
+use serde_json::json;
+
+use super::export::{whole, writable};
+use super::{ConfigArgs, Failure, block_on, number, of_run, paths, planned, print};
+use episodes::{collected, has_part, of, of_config};
+use maverl::check::Purpose;
+use maverl::checkpoint::{Checkpoints, Which};
+use maverl::collect::{
+    CollectOptions, Collected, Dedup, Filters, Kind, Pattern, RowFormat, Source, collect as rows,
+    write,
+};
+use maverl::eval::EvalSpec;
+use maverl::plan::Plan;
+use maverl::registry::Registry;
+use maverl::run_dir::disk::name;
+use maverl::run_dir::{FileHash, read_rollouts};
+use maverl::train::{self, Weights};
+use maverl::trajectory::Seat;
+
+#[derive(Args)]
+#[command(group = ArgGroup::new("recorded").args(["from"]).conflicts_with_all(["file", "named", "run"]))]
+pub(super) struct CollectArgs {
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// Take the recorded training episodes of the run in this directory; can be repeated. Nothing is played.
+    #[arg(long, value_name = "RUN")]
+    from: Vec<PathBuf>,
+    /// With `--from`: steps, as `10..40` (without 40), `10..=40` or `1,5,9`. [default: all]
+    #[arg(long, value_name = "STEPS", requires = "from")]
+    steps: Option<Steps>,
+    /// Play with a checkpoint of the run in this directory, with its configuration.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["file", "named"])]
+    run: Option<PathBuf>,
+    /// Checkpoints, each of which plays: `last`, `best` (by validation), or the numbers of steps.
+    #[arg(long, value_name = "WHICH,..", value_delimiter = ',', default_value = "last", requires = "run", value_parser = super::export::which)]
+    checkpoint: Vec<Which>,
+    /// Split of the tasks to play. [default: `task.split`]
+    #[arg(long, value_name = "SPLIT", conflicts_with = "from")]
+    split: Option<String>,
+    /// Maximum number of tasks to play. [default: all]
+    #[arg(long, value_name = "N", value_parser = number::from_1, conflicts_with = "from")]
+    tasks: Option<NonZeroUsize>,
+    /// Episodes to play of each task, with each checkpoint at each temperature. [default: 8]
+    #[arg(long, value_name = "N", value_parser = number::from_1, conflicts_with = "from")]
+    samples: Option<NonZeroUsize>,
+    /// Temperatures, each of which every seat has once. [default: those of the seats]
+    #[arg(long, value_name = "T,..", value_delimiter = ',', value_parser = number::decimal, conflicts_with = "from")]
+    temperature: Vec<f32>,
+    /// Play as many more episodes with this line at the end of every prompt, such as to give a wrong answer; can be repeated.
+    /// Rows have the prompt without it, are marked `asked`, and are never in the test split.
+    #[arg(long, value_name = "TEXT", conflicts_with = "from")]
+    ask: Vec<String>,
+    /// Data sets to write.
+    #[arg(long = "as", value_name = "KIND,..", value_delimiter = ',', required = true)]
+    kinds: Vec<KindArg>,
+    /// Directory to write, new or empty.
+    #[arg(long, value_name = "DIR", value_parser = paths::to_write())]
+    out: PathBuf,
+    /// Format of the files; `parquet` needs the feature of that name.
+    #[arg(long, value_name = "FORMAT", default_value = "jsonl")]
+    format: FormatArg,
+    #[command(flatten)]
+    choice: ChoiceArgs,
+}
+
+/// Format of the files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum FormatArg {
+    /// One JSON object a line.
+    Jsonl,
+    /// Parquet, compressed with zstd.
+    #[cfg(feature = "parquet")]
+    Parquet,
+}
+
+/// Choice of rows.
+#[derive(Args)]
+struct ChoiceArgs {
+    /// `sft`: replies of solved episodes only.
+    #[arg(long)]
+    solved: bool,
+    /// `sft`: replies of turns with at least this reward only.
+    #[arg(long, value_name = "R", value_parser = number::finite, allow_negative_numbers = true)]
+    min_reward: Option<f64>,
+    /// Replies of this seat only (`search/verifier`, `debate/debater#2`); can be repeated.
+    #[arg(long = "seat", value_name = "SEAT", value_parser = seat)]
+    seats: Vec<Seat>,
+    /// No replies that were truncated.
+    #[arg(long)]
+    no_truncated: bool,
+    /// No replies that were malformed.
+    #[arg(long)]
+    no_errors: bool,
+    /// No replies of more sampled tokens.
+    #[arg(long, value_name = "N", value_parser = number::from_1)]
+    max_tokens: Option<NonZeroUsize>,
+    /// Replies that match this regular expression only; can be repeated.
+    #[arg(long = "match", value_name = "REGEX")]
+    matches: Vec<Pattern>,
+    /// No replies that match this regular expression; can be repeated.
+    #[arg(long = "no-match", value_name = "REGEX")]
+    no_matches: Vec<Pattern>,
+    /// Removal of duplicates; `near` compares replies of a seat to a task (MinHash of five words, 0.8).
+    #[arg(long, value_name = "KIND", default_value = "exact")]
+    dedup: DedupArg,
+    /// `verifier`: at most so many rows of a task with each label.
+    #[arg(long, value_name = "N", value_parser = number::from_1)]
+    balance: Option<NonZeroUsize>,
+    /// `verifier`: label a turn as right if its part of the reward of this name is above 0, such as `own` of a debate. [default:
+    /// the episode is solved]
+    #[arg(long, value_name = "PART")]
+    label: Option<String>,
+    /// `preference`: minimum difference of the rewards of a pair.
+    #[arg(long, value_name = "R", default_value_t = 0.5, value_parser = number::seconds)]
+    margin: f64,
+    /// `preference`: maximum number of pairs of a prompt.
+    #[arg(long, value_name = "N", default_value = "4", value_parser = number::from_1)]
+    pairs: NonZeroUsize,
+    /// Share of the tasks whose rows go to a test split, from 0 to 1. A task is in one split, by its question.
+    #[arg(long, value_name = "P", default_value_t = 0.0, value_parser = number::share)]
+    test_share: f32,
+}
+
+/// Kind of a data set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+enum KindArg {
+    /// Prompt and reply as `messages`.
+    Sft,
+    /// `prompt`, `chosen`, `rejected`: replies of a seat to equal prompts.
+    Preference,
+    /// `prompt`, `completion`, `label`, `score`.
+    Verifier,
+    /// `prompt`, `completions`, `labels`: the turns of an episode as steps.
+    Steps,
+}
+
+/// Removal of duplicates.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum DedupArg {
+    /// Keep them.
+    None,
+    /// Of equal rows, keep the first.
+    Exact,
+    /// Of nearly equal rows, keep the first.
+    Near,
+}
+
+/// Steps of a run.
+#[derive(Debug, Clone)]
+struct Steps(Vec<u64>);
+
+impl std::str::FromStr for Steps {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        number::ranges(text, "steps").map(Self)
+    }
+}
+
+fn seat(text: &str) -> Result<Seat, String> {
+    Seat::try_from(text.to_owned())
+}
+
+/// Episodes with their origin.
+type Gathered = (Vec<Collected>, Vec<Source>);
+
+/// Collects rows, and writes them.
+pub(super) fn collect(args: &CollectArgs) -> Result<ExitCode, Failure> {
+    writable(&args.out)?;
+    let options = args.options();
+    let (episodes, sources) = if args.from.is_empty() { args.play()? } else { args.recorded()? };
+    if let Some(part) = &options.label {
+        has_part(part, &episodes)?;
+    }
+    let collection = rows(episodes, &options);
+    let counts = collection.sets.iter().map(|(kind, set)| {
+        format!("{} rows of `{}`", set.train.len() + set.test.len(), kind.name())
+    });
+    let counts = counts.collect::<Vec<_>>().join(", ");
+    if collection.sets.values().all(|set| set.train.is_empty() && set.test.is_empty()) {
+        return Err(Failure(format!(
+            "no rows are left of {} episodes ({} without a score); loosen the filters, or take other episodes",
+            collection.episodes, collection.unscored
+        )));
+    }
+    whole(&args.out, |dir| {
+        write(dir, &collection, &options, &sources)
+            .map_err(|error| Failure(format!("cannot write {}: {error}", dir.display())))
+    })?;
+    print(&format!("wrote {}: {counts} from {} episodes", args.out.display(), collection.episodes))
+}
+
+impl CollectArgs {
+    fn options(&self) -> CollectOptions {
+        let ChoiceArgs { solved, min_reward, no_truncated, no_errors, .. } = self.choice;
+        let choice = &self.choice;
+        let mut kinds = self.kinds.clone();
+        kinds.sort();
+        kinds.dedup();
+        let kind = |kind| match kind {
+            KindArg::Sft => Kind::Sft,
+            KindArg::Preference => Kind::Preference,
+            KindArg::Verifier => Kind::Verifier,
+            KindArg::Steps => Kind::Steps,
+        };
+        CollectOptions {
+            kinds: kinds.into_iter().map(kind).collect(),
+            filters: Filters {
+                solved,
+                min_reward,
+                seats: choice.seats.clone(),
+                no_truncated,
+                no_errors,
+                max_tokens: choice.max_tokens.map(NonZeroUsize::get),
+                matches: choice.matches.clone(),
+                no_matches: choice.no_matches.clone(),
+            },
+            dedup: match choice.dedup {
+                DedupArg::None => Dedup::None,
+                DedupArg::Exact => Dedup::Exact,
+                DedupArg::Near => Dedup::Near,
+            },
+            balance: choice.balance.map(NonZeroUsize::get),
+            label: choice.label.clone(),
+            margin: choice.margin,
+            pairs: choice.pairs.get(),
+            test_share: f64::from(choice.test_share),
+            format: match self.format {
+                FormatArg::Jsonl => RowFormat::Jsonl,
+                #[cfg(feature = "parquet")]
+                FormatArg::Parquet => RowFormat::Parquet,
+            },
+        }
+    }
+
+    /// Reads the episodes of runs.
+    fn recorded(&self) -> Result<Gathered, Failure> {
+        let (mut all, mut sources) = Gathered::default();
+        for dir in &self.from {
+            let run = paths::run(dir)?;
+            let mut steps = run.rollout_steps()?;
+            if let Some(Steps(wanted)) = &self.steps {
+                steps.retain(|step| wanted.contains(step));
+            }
+            if steps.is_empty() {
+                let range = if self.steps.is_some() { " in `--steps`" } else { "" };
+                return Err(Failure(format!("`{}` has no rollouts{range}", dir.display())));
+            }
+            let mut source = of(dir, "train")?;
+            let weights = source.provenance.as_ref().map(|it| it.weights.clone());
+            let weights = Arc::new(weights.unwrap_or_default());
+            for step in steps {
+                let path = run.rollouts(step);
+                let episodes = read_rollouts(&path)?;
+                let file = format!("rollouts/{}", name(&path));
+                source.files.insert(file, FileHash::read(&path)?);
+                source.steps.insert(step, episodes.len() as u64);
+                all.extend(collected(&source, step, &weights, episodes));
+            }
+            sources.push(source);
+        }
+        Ok((all, sources))
+    }
+
+    /// Plays episodes with every checkpoint at every temperature.
+    fn play(&self) -> Result<Gathered, Failure> {
+        let registry = Registry::collect()?;
+        let (layers, weights) = match &self.run {
+            Some(dir) => {
+                let of = |which: &Which| Weights::Run(dir.clone(), *which);
+                let weights = self.checkpoint.iter().map(of).collect();
+                (self.config.over(of_run(dir)?.0), weights)
+            }
+            None => (self.config.sources(None), vec![Weights::Start]),
+        };
+        let mut plan = planned(&layers, &registry, Purpose::Eval)?;
+        plan.algorithm.critic = None;
+        let split = self.split.clone().unwrap_or_else(|| plan.task.split.clone());
+        if split == plan.task.split {
+            plan.eval.data = None;
+        }
+        plan.eval.tasks = self.tasks.unwrap_or(NonZeroUsize::MAX);
+        let samples = self.samples.map_or(8, |n| u32::try_from(n.get()).unwrap_or(u32::MAX));
+        let mut temperatures: Vec<Option<f32>> =
+            self.temperature.iter().copied().map(Some).collect();
+        if temperatures.is_empty() {
+            temperatures.push(None);
+        }
+        let asks: Vec<Option<String>> =
+            std::iter::once(None).chain(self.ask.iter().cloned().map(Some)).collect();
+        let (mut all, mut sources) = Gathered::default();
+        for weights in &weights {
+            let each = temperatures.iter().flat_map(|t| asks.iter().map(move |ask| (*t, ask)));
+            for (temperature, ask) in each {
+                let (split, ask) = (split.clone(), ask.clone());
+                let spec = EvalSpec { split, samples, temperature, ask };
+                // Equal seeds would give similar replies at different temperatures.
+                let seed = match sources.len() {
+                    0 => plan.seed,
+                    n => derive_seed(plan.seed, n as u64),
+                };
+                let plan = Plan { seed, ..plan.clone() };
+                let (source, episodes) = self.played(&plan, &registry, weights, &spec)?;
+                all.extend(episodes);
+                sources.push(source);
+            }
+        }
+        Ok((all, sources))
+    }
+
+    /// Plays the episodes of one checkpoint at one temperature.
+    fn played(
+        &self,
+        plan: &Plan,
+        registry: &Registry,
+        weights: &Weights,
+        spec: &EvalSpec,
+    ) -> Result<(Source, Vec<Collected>), Failure> {
+        let stage = format!("eval/{}", spec.split);
+        let mut source = match &self.run {
+            Some(dir) => of(dir, &stage)?,
+            None => of_config(&self.config, &stage),
+        };
+        let step = match weights {
+            Weights::Run(dir, which) => Some(Checkpoints::of(dir).open(*which)?.state.step),
+            _ => None,
+        };
+        let progress = train::stderr();
+        let episodes = block_on(async {
+            Ok::<_, Failure>(train::play(plan, registry, weights, spec, &progress).await?)
+        })?;
+        source.steps.insert(0, episodes.len() as u64);
+        source.played = Some(json!({
+            "checkpoint": step,
+            "samples": spec.samples,
+            "temperature": spec.temperature,
+            "ask": spec.ask,
+            "seed": plan.seed.to_string(),
+        }));
+        let weights = source.provenance.as_ref().map(|it| it.weights.clone());
+        let weights = Arc::new(weights.unwrap_or_default());
+        let ask: Option<Arc<str>> = spec.ask.as_deref().map(Arc::from);
+        let all = collected(&source, 0, &weights, episodes);
+        let all = all.map(|collected| Collected { asked: ask.clone(), ..collected }).collect();
+        Ok((source, all))
+    }
+}

@@ -1,0 +1,69 @@
+//! Episodes of a collection with their origin.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::{ConfigArgs, Failure, paths};
+use maverl::collect::{Collected, Source};
+use maverl::run_dir::disk::name;
+use maverl::trajectory::{Episode, RewardOf};
+
+/// Refuses a part of the reward that no turn has.
+pub(super) fn has_part(part: &str, episodes: &[Collected]) -> Result<(), Failure> {
+    let parts = episodes.iter().flat_map(|collected| &collected.episode.rewards);
+    let names: BTreeSet<&str> = parts
+        .filter(|part| matches!(part.of, RewardOf::Turn(_)))
+        .map(|part| part.name.as_str())
+        .collect();
+    if names.contains(part) {
+        return Ok(());
+    }
+    let known = names.into_iter().collect::<Vec<_>>().join("`, `");
+    Err(Failure(match known.is_empty() {
+        true => format!(
+            "no turn has a reward of its own, so `--label {part}` labels none; leave it out"
+        ),
+        false => format!(
+            "no turn has a part `{part}` of the reward; write one of `{known}` for `--label`"
+        ),
+    }))
+}
+
+/// Returns the source of a run.
+pub(super) fn of(dir: &Path, stage: &str) -> Result<Source, Failure> {
+    let provenance = Some(paths::run(dir)?.origin()?.provenance);
+    let absolute = std::path::absolute(dir)?;
+    Ok(Source { provenance, ..source(name(&absolute), stage) })
+}
+
+/// Returns the source of a configuration that was not trained.
+pub(super) fn of_config(config: &ConfigArgs, stage: &str) -> Source {
+    let path = config.path().map(|path| path.file_stem().unwrap_or_default().to_string_lossy());
+    source(path.map_or_else(|| "maverl".to_owned(), std::borrow::Cow::into_owned), stage)
+}
+
+fn source(run: String, stage: &str) -> Source {
+    let (steps, files) = (BTreeMap::new(), BTreeMap::new());
+    Source { run, stage: stage.to_owned(), steps, files, provenance: None, played: None }
+}
+
+/// Returns episodes with their origin.
+pub(super) fn collected(
+    source: &Source,
+    step: u64,
+    weights: &Arc<BTreeMap<String, String>>,
+    episodes: Vec<Episode>,
+) -> impl Iterator<Item = Collected> + use<> {
+    let (run, stage): (Arc<str>, Arc<str>) =
+        (source.run.as_str().into(), source.stage.as_str().into());
+    let weights = Arc::clone(weights);
+    episodes.into_iter().map(move |episode| Collected {
+        run: Arc::clone(&run),
+        stage: Arc::clone(&stage),
+        step,
+        weights: Arc::clone(&weights),
+        asked: None,
+        episode,
+    })
+}

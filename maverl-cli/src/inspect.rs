@@ -1,0 +1,372 @@
+//! `maverl inspect`: content of a model or adapter directory.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+use safetensors::tensor::Metadata;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{Failure, models, paths, print, tell, terminal};
+use maverl::model::lora::{Patterns, WEIGHTS_FILE, is_adapter};
+use maverl::model::{
+    ChatInput, ChatMessage, HfConfig, LoraConfig, ModelFiles, ModelSource, Tokenizer, builtin,
+};
+use maverl::plan::{bytes, count, weights};
+use maverl::table::Table;
+
+/// Maximum number of characters shown of a template's first line.
+const LINE: usize = 80;
+
+#[derive(Args)]
+pub(super) struct InspectArgs {
+    /// Model or adapter: a directory, `hf:ORG/NAME` or `hf:ORG/NAME@REVISION` on the hub (which is downloaded), or
+    /// `builtin:tiny`.
+    #[arg(value_name = "MODEL")]
+    model: String,
+    /// Print the description as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Describes a model or an adapter.
+pub(super) fn inspect(args: &InspectArgs) -> Result<ExitCode, Failure> {
+    let source = ModelSource::parse(&args.model)?;
+    paths::model(&source)?;
+    source.fetch()?;
+    let adapter = match &source {
+        ModelSource::Directory(dir) => Some(dir).filter(|dir| is_adapter(dir)),
+        ModelSource::Builtin(_) | ModelSource::Hub(_) => None,
+    };
+    match adapter {
+        Some(dir) => {
+            let report = AdapterReport::read(dir)?;
+            print(&if args.json { serde_json::to_string_pretty(&report)? } else { report.text() })
+        }
+        None => {
+            let report = ModelReport::read(&source)?;
+            print(&if args.json { serde_json::to_string_pretty(&report)? } else { report.text() })
+        }
+    }
+}
+
+/// Report of a model.
+#[derive(Debug, Serialize)]
+struct ModelReport {
+    model: String,
+    architecture: String,
+    layers: usize,
+    parameters: Parts,
+    /// Number of values of each stored type.
+    dtypes: BTreeMap<String, u64>,
+    vocabulary: Vocabulary,
+    /// True if the output head is the embedding.
+    tied: bool,
+    /// Maximum length of a sequence in tokens.
+    context: usize,
+    chat_template: Option<Template>,
+    special_tokens: Vec<Special>,
+    /// Ids that end a reply.
+    stop_ids: Vec<u32>,
+    files: Vec<FileReport>,
+}
+
+/// Number of values in each part of a model.
+#[derive(Debug, Default, Serialize)]
+struct Parts {
+    total: u64,
+    embedding: u64,
+    attention: u64,
+    mlp: u64,
+    norms: u64,
+    /// Number of values of the head; 0 if it is the embedding.
+    head: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Vocabulary {
+    /// Number of tokens of the tokenizer.
+    tokens: usize,
+    /// Number of rows of the embedding.
+    rows: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct Template {
+    names: Vec<String>,
+    /// File of the template.
+    file: String,
+    first_line: String,
+    /// True if the prompt of the next turn begins with the previous prompt and reply; `None` if the template fails.
+    prefix_preserving: Option<bool>,
+}
+
+#[derive(Debug, Serialize)]
+struct Special {
+    name: String,
+    token: String,
+    id: Option<u32>,
+}
+
+#[derive(Debug, Serialize)]
+struct FileReport {
+    name: String,
+    bytes: u64,
+}
+
+impl ModelReport {
+    fn read(source: &ModelSource) -> Result<Self, Failure> {
+        let files = ModelFiles::new(source);
+        let json = files.require("config.json")?;
+        let config = HfConfig::load(&files)?;
+        if let Some(warning) = config.warning() {
+            tell(format_args!("warning: {}: {warning}", files.describe()));
+        }
+        let headers = weights::headers(source).map_err(Failure)?;
+        let tokenizer = Tokenizer::load(&files)?;
+        let json: Value = serde_json::from_slice(&json)?;
+        let named = json["architectures"][0].as_str().or_else(|| json["model_type"].as_str());
+        Ok(Self {
+            model: files.describe(),
+            architecture: named.unwrap_or("(none)").to_owned(),
+            layers: config.num_hidden_layers,
+            parameters: Parts::of(&config),
+            dtypes: dtypes(&headers),
+            vocabulary: Vocabulary { tokens: tokenizer.len(), rows: config.vocab_size },
+            tied: config.tie_word_embeddings,
+            context: config.max_position_embeddings,
+            chat_template: template(&files, &tokenizer)?,
+            special_tokens: special(&tokenizer),
+            stop_ids: tokenizer.stop_ids().to_vec(),
+            files: match files.directory() {
+                Some(dir) => listed(dir)?,
+                None => embedded(&files)?,
+            },
+        })
+    }
+
+    fn text(&self) -> String {
+        let Parts { total, embedding, attention, mlp, norms, head } = &self.parameters;
+        let parts =
+            [("embedding", embedding), ("attention", attention), ("mlp", mlp), ("norms", norms)];
+        let parts = parts.iter().map(|(name, n)| format!("{name} {}", count(**n)));
+        let head =
+            if self.tied { "head tied".to_owned() } else { format!("head {}", count(*head)) };
+        let parts: Vec<String> = parts.chain([head]).collect();
+        let Vocabulary { tokens, rows } = self.vocabulary;
+        let mut lines = vec![
+            ("model", self.model.clone()),
+            ("architecture", format!("{}, {} layers", self.architecture, self.layers)),
+            ("parameters", format!("{} ({total}): {}", count(*total), parts.join(", "))),
+            ("stored as", stored(&self.dtypes)),
+            ("vocabulary", format!("{tokens} tokens, {rows} rows of the embedding")),
+            ("context", format!("{} tokens", self.context)),
+        ];
+        match &self.chat_template {
+            None => lines.push(("chat template", "none".to_owned())),
+            Some(Template { names, file, first_line, prefix_preserving }) => {
+                let preserving = match prefix_preserving {
+                    Some(true) => "prefix-preserving",
+                    Some(false) => {
+                        "not prefix-preserving: what the model said is rendered otherwise later"
+                    }
+                    None => "it refuses the test for prefixes",
+                };
+                lines.push((
+                    "chat template",
+                    format!("{} in {file}; {preserving}", names.join(", ")),
+                ));
+                lines.push(("", first_line.clone()));
+            }
+        }
+        for Special { name, token, id } in &self.special_tokens {
+            let id = id.map_or_else(|| "not in the vocabulary".to_owned(), |id| id.to_string());
+            lines.push(("special", format!("{name} {token:?} ({id})")));
+        }
+        lines.push(("stop ids", format!("{:?}", self.stop_ids)));
+        laid_out(&lines, &self.files)
+    }
+}
+
+impl Parts {
+    fn of(config: &HfConfig) -> Self {
+        let mut parts = Self::default();
+        for (name, shape) in config.tensors() {
+            let n = shape.iter().map(|&n| n as u64).product::<u64>();
+            parts.total += n;
+            *match name.as_str() {
+                name if name.contains("embed_tokens") => &mut parts.embedding,
+                name if name.contains(".self_attn.") => &mut parts.attention,
+                name if name.contains(".mlp.") => &mut parts.mlp,
+                name if name.starts_with("lm_head") => &mut parts.head,
+                _ => &mut parts.norms,
+            } += n;
+        }
+        parts
+    }
+}
+
+/// Report of an adapter.
+#[derive(Debug, Serialize)]
+struct AdapterReport {
+    adapter: String,
+    /// Name of its base model in the adapter's configuration.
+    base: Option<String>,
+    rank: usize,
+    alpha: f64,
+    rslora: bool,
+    /// Factor on the product of its matrices.
+    scale: f32,
+    target_modules: Vec<String>,
+    /// Options that are selected by expressions.
+    #[serde(skip_serializing_if = "Patterns::is_empty")]
+    patterns: Patterns,
+    parameters: u64,
+    dtypes: BTreeMap<String, u64>,
+    files: Vec<FileReport>,
+}
+
+impl AdapterReport {
+    fn read(dir: &Path) -> Result<Self, Failure> {
+        let config = LoraConfig::read(dir)?;
+        let header = weights::file(&dir.join(WEIGHTS_FILE)).map_err(Failure)?;
+        let dtypes = dtypes(&[header]);
+        Ok(Self {
+            adapter: dir.display().to_string(),
+            base: models::base(dir)?,
+            rank: config.rank,
+            alpha: config.alpha,
+            rslora: config.rslora,
+            scale: config.scale(),
+            parameters: dtypes.values().sum(),
+            dtypes,
+            target_modules: config.target_modules,
+            patterns: config.patterns,
+            files: listed(dir)?,
+        })
+    }
+
+    fn text(&self) -> String {
+        let base = self.base.as_deref().unwrap_or("(not said)").to_owned();
+        let kind = if self.rslora { "rank-stabilized LoRA" } else { "LoRA" };
+        let Self { rank, alpha, scale, .. } = self;
+        let mut lines = vec![
+            ("adapter", self.adapter.clone()),
+            ("base", base),
+            ("kind", format!("{kind}, rank {rank}, alpha {alpha}, scale {scale}")),
+            ("targets", self.patterns.words(&self.target_modules)),
+            ("parameters", format!("{} ({})", count(self.parameters), self.parameters)),
+            ("stored as", stored(&self.dtypes)),
+        ];
+        let Patterns { rank_pattern, alpha_pattern, .. } = &self.patterns;
+        lines
+            .extend(rank_pattern.iter().map(|(name, rank)| ("rank of", format!("{name}: {rank}"))));
+        lines.extend(alpha_pattern.iter().map(|(name, a)| ("alpha of", format!("{name}: {a}"))));
+        laid_out(&lines, &self.files)
+    }
+}
+
+fn dtypes(headers: &[Metadata]) -> BTreeMap<String, u64> {
+    let mut dtypes = BTreeMap::new();
+    for info in headers.iter().flat_map(|header| header.tensors().into_values()) {
+        let n = info.shape.iter().map(|&n| n as u64).product::<u64>();
+        *dtypes.entry(format!("{:?}", info.dtype).to_lowercase()).or_default() += n;
+    }
+    dtypes
+}
+
+fn stored(dtypes: &BTreeMap<String, u64>) -> String {
+    match dtypes.iter().next() {
+        Some((dtype, _)) if dtypes.len() == 1 => dtype.clone(),
+        _ => {
+            let each = dtypes.iter().map(|(dtype, n)| format!("{dtype} ({})", count(*n)));
+            each.collect::<Vec<_>>().join(", ")
+        }
+    }
+}
+
+fn special(tokenizer: &Tokenizer) -> Vec<Special> {
+    let special = |(name, token): (&str, &str)| Special {
+        name: name.to_owned(),
+        token: token.to_owned(),
+        id: tokenizer.token_id(token),
+    };
+    tokenizer.named_tokens().map(special).collect()
+}
+
+fn template(files: &ModelFiles, tokenizer: &Tokenizer) -> Result<Option<Template>, Failure> {
+    if tokenizer.template_names().is_empty() {
+        return Ok(None);
+    }
+    let (file, source) = match files.read("chat_template.jinja")? {
+        Some(source) => ("chat_template.jinja", String::from_utf8_lossy(&source).into_owned()),
+        None => {
+            let config = files.read("tokenizer_config.json")?.unwrap_or_default();
+            let config: Value = serde_json::from_slice(&config).unwrap_or_default();
+            let template = &config["chat_template"];
+            let first = template.as_str().or_else(|| template[0]["template"].as_str());
+            ("tokenizer_config.json", first.unwrap_or_default().to_owned())
+        }
+    };
+    let first = source.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+    let first_line = match first.char_indices().nth(LINE) {
+        Some((end, _)) => format!("{}...", &first[..end]),
+        None => first.to_owned(),
+    };
+    let names = tokenizer.template_names().to_vec();
+    let prefix_preserving = prefix_preserving(tokenizer);
+    Ok(Some(Template { names, file: file.to_owned(), first_line, prefix_preserving }))
+}
+
+/// Returns true if the prompt of the next turn begins with the previous prompt and the model's reply.
+fn prefix_preserving(tokenizer: &Tokenizer) -> Option<bool> {
+    let (ask, reply) = (ChatMessage::new("user", "one"), "<think>\ntwo\n</think>\n\nthree");
+    let render = |messages: Vec<ChatMessage>| {
+        let rendered = tokenizer.render_chat(&ChatInput::open(messages)).ok()?;
+        Some(rendered.text().to_owned())
+    };
+    let said = ChatMessage::new("assistant", reply);
+    let first = render(vec![ask.clone()])?;
+    let next = render(vec![ask, said, ChatMessage::new("user", "four")])?;
+    Some(next.strip_prefix(first.as_str()).is_some_and(|rest| rest.starts_with(reply)))
+}
+
+fn listed(dir: &Path) -> Result<Vec<FileReport>, Failure> {
+    let failed = |e: std::io::Error| Failure(format!("cannot list {}: {e}", dir.display()));
+    let entries = std::fs::read_dir(dir).map_err(failed)?;
+    let mut paths: Vec<PathBuf> =
+        entries.map(|entry| Ok(entry?.path())).collect::<Result<_, _>>().map_err(failed)?;
+    paths.sort();
+    let mut files = Vec::new();
+    for path in paths {
+        let found = std::fs::metadata(&path).map_err(failed)?;
+        if found.is_file() {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            files.push(FileReport { name, bytes: found.len() });
+        }
+    }
+    Ok(files)
+}
+
+fn embedded(files: &ModelFiles) -> Result<Vec<FileReport>, Failure> {
+    let file = |name: &&str| -> Result<FileReport, Failure> {
+        let bytes = files.require(name)?.len() as u64;
+        Ok(FileReport { name: (*name).to_owned(), bytes })
+    };
+    builtin::FILES.iter().map(file).collect()
+}
+
+/// Formats a line for each label, and one for each file.
+fn laid_out(lines: &[(&str, String)], files: &[FileReport]) -> String {
+    let files = files.iter().map(|file| ("file", format!("{} {}", file.name, bytes(file.bytes))));
+    let mut table = Table::plain(["", ""]).prose(&[1]);
+    let mut last = "";
+    for (label, value) in lines.iter().cloned().chain(files) {
+        // A repeated label is left empty.
+        table.row([if label == last { "" } else { label }, &value]);
+        last = label;
+    }
+    table.draw(terminal::width())
+}

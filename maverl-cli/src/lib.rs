@@ -1,0 +1,259 @@
+//! Command line of maverl: the commands beside `train`, which is in `maverl` for programs that only train.
+//!
+//! `maverl::main!` calls [`main`].
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use maverl::cli::paths::of_run;
+use maverl::cli::training::train;
+use maverl::cli::{
+    ConfigArgs, Failure, RunArgs, block_on, check_config, checked, configured, export, models,
+    number, paths, planned, print, runs, tell, terminal, usage,
+};
+use maverl::registry::Registry;
+use maverl::table::paragraphs;
+use maverl::train::own;
+
+/// The message about a command that needs a feature.
+#[cfg(not(all(feature = "cuda", feature = "serve", feature = "view")))]
+macro_rules! lacks_feature {
+    ($feature:literal) => {
+        concat!(
+            "this program lacks the feature `",
+            $feature,
+            "`: build it with `--features ",
+            $feature,
+            "` in a clone of maverl, or in your crate with `features = [\"",
+            $feature,
+            "\"]` of the dependency `maverl-cli`"
+        )
+    };
+}
+
+mod bench;
+mod blank;
+mod collect;
+mod compare;
+mod complete;
+mod eval;
+mod explain;
+mod generate;
+mod gpu;
+mod grade;
+mod info;
+mod inspect;
+mod machine;
+mod new;
+mod replay;
+mod score;
+#[cfg(feature = "serve")]
+mod serve;
+#[cfg(test)]
+mod tests;
+mod view;
+
+pub use new::{NewError, new_team};
+
+/// Trains teams of language-model agents with reinforcement learning.
+///
+/// Begin with `maverl list`, which lists the declarations in this binary. A TOML file describes a run: `check` validates
+/// it, and `train` runs it. `eval`, `info` and `replay` read the run directory. `inspect`, `generate`, `score` and
+/// `export` work on single models.
+#[derive(Parser)]
+#[command(name = "maverl", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Create a crate for a new team, ready to run.
+    New {
+        /// Name of the crate and its directory, in snake_case; agents' names begin with it.
+        name: String,
+        /// Checkout of maverl that the new crate depends on.
+        ///
+        /// Default: the checkout that this binary was built from, or else the published version.
+        #[arg(long, value_name = "DIR")]
+        maverl: Option<PathBuf>,
+    },
+    /// List the linked agents, orchestras, environments and rewards, with their options.
+    List,
+    /// Explain a key or a table of the configuration, or a preset of `algorithm.name`.
+    Explain(explain::ExplainArgs),
+    /// Print the JSON Schema of a configuration, with which editors complete and check keys.
+    ///
+    /// It has every key with its type, default, range and description, and the settings of the linked agents,
+    /// orchestras, environments, estimators and surrogates. `#:schema ./maverl.schema.json` in the first line of a TOML file names it.
+    Schema,
+    /// Validate a configuration, and print its plan or all of its problems.
+    ///
+    /// The plan has the model of each agent, and the episodes, rows and bytes of a step. Everything that `train` rejects
+    /// when it starts is reported, except tensors whose shapes differ from `config.json`; missing weights are a warning. The
+    /// command reads the configuration; `config.json`, tokenizer, chat template and headers of the weights of each model (for
+    /// models on the hub that are not in the cache, only `config.json`); configuration and header of each adapter; all tasks of
+    /// the splits in use; and the corpus. It loads no weights, starts no environment and sends no request to a retriever.
+    ///
+    /// `--ranks` prints the plan on so many processes instead: memory, tokens and communication of a rank.
+    Check {
+        #[command(flatten)]
+        config: ConfigArgs,
+        #[command(flatten)]
+        simulated: check_config::Simulated,
+        /// Print the plan as JSON; for an invalid configuration, `{"problems": [..]}`.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Train a team, and evaluate it before and after.
+    ///
+    /// Ctrl-C stops after the current step. `--resume` continues a run that was stopped or killed, or adds steps to a
+    /// complete one. `--seeds` trains once with each seed, one after the other, and prints a table of the results. CONFIG may
+    /// be a file of stages (`stages = ["sft.toml", "ppo.toml"]`): each is trained, and models of the same name go on.
+    Train(RunArgs),
+    /// Evaluate a team on held-out tasks: avg@n and pass@k, per data source.
+    ///
+    /// With `--run`, the weights are those of a checkpoint; otherwise, those that training would start from. `[eval]` in
+    /// the configuration sets the number of tasks and of episodes. `--compare` evaluates the untrained team, a single
+    /// agent with as many tokens, and a vote of that agent on the same tasks.
+    Eval(eval::EvalArgs),
+    /// Summarize a run directory, and verify that its files are unchanged. Without one, describe this machine.
+    ///
+    /// Without a run directory, prints the vector instructions of the processor, the GPUs, the libraries that devices need,
+    /// the features of this binary, and the devices that `runtime.device` can be.
+    Info {
+        /// Run directory.
+        #[arg(value_name = "RUN")]
+        run: Option<PathBuf>,
+        /// Print the summary as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// List the runs in a directory, one per line.
+    Runs {
+        /// Directory that contains run directories. [default: `runs` in the working directory]
+        #[arg(value_name = "DIR")]
+        dir: Option<PathBuf>,
+        /// Print the runs as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Replay a training episode of a run, and compare every turn bit for bit.
+    ///
+    /// The episode runs with its original weights: those of the last checkpoint before it, updated with the stored
+    /// episodes of the steps in between. The command prints each turn, and fails if any differs. Episodes of evaluations
+    /// cannot be replayed.
+    Replay(replay::ReplayArgs),
+    /// Serve pages about runs, live: metrics, episodes turn by turn, groups, advantages term by term.
+    ///
+    /// Prints an address of this machine, and serves until Ctrl-C. It only reads. From another machine, forward the port:
+    /// `ssh -L 8080:127.0.0.1:8080 HOST maverl view --port 8080`.
+    View(view::ViewArgs),
+    /// Print an episode of a run: turns, actions, rewards and advantages.
+    Show(view::ShowArgs),
+    /// Write a part of a run for other programs: CSV, JSON lines, Parquet, Chrome trace.
+    Extract(view::ExtractArgs),
+    /// Complete a prompt, and print the text as it is generated.
+    ///
+    /// The engine is that of rollout: the same weights, prompt ids, sampling and seed give the same completion.
+    Generate(generate::GenerateArgs),
+    /// Write the log-probs of given texts, conversations or token ids.
+    ///
+    /// Each row of the input is written with `input_ids`, `logprobs` (of each next token, one fewer than ids) and
+    /// `entropy` (in nats, after each token).
+    Score(score::ScoreArgs),
+    /// Grade answers in a file by a rule of the environments.
+    Grade(grade::GradeArgs),
+    /// Write data sets from episodes: for supervised training, preferences, verifiers and process rewards.
+    ///
+    /// The episodes are those of runs (`--from`), or are played for it: by a configuration, or by a checkpoint of a run
+    /// (`--run`). Rows are JSON lines or Parquet, with TRL's names of columns, and `maverl` has the origin of each. Beside them are
+    /// `provenance.json` and a card with counts. Equal episodes and options make equal files.
+    Collect(Box<collect::CollectArgs>),
+    /// Describe a model or an adapter: shape, size, vocabulary, chat template, special tokens, files.
+    Inspect(inspect::InspectArgs),
+    /// Write a model, an adapter or a policy of a run as a directory for other programs.
+    Export(export::ExportArgs),
+    /// Write a model of a known shape with random weights, for measurements.
+    NewModel(blank::BlankArgs),
+    /// Serve a model, a team, or a part of an environment to other programs.
+    #[cfg(feature = "serve")]
+    #[command(subcommand)]
+    Serve(serve::ServeCommand),
+    /// Serve a model, a team, or a part of an environment to other programs. This binary was built without the feature
+    /// `serve`.
+    #[cfg(not(feature = "serve"))]
+    #[command(disable_help_flag = true)]
+    Serve {
+        /// Options of a server.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTIONS")]
+        options: Vec<String>,
+    },
+    /// Measure this machine: rollout, training and their parts, with random weights.
+    ///
+    /// Every figure is a median over repeats, after one repeat that is not counted. Each part runs in its own process, so
+    /// that peak memory is measured per part.
+    Bench(bench::BenchArgs),
+    /// Compile the kernels of GPUs, and check a device.
+    #[command(subcommand)]
+    Gpu(gpu::GpuCommand),
+    /// Write a completion script for a shell.
+    Completions {
+        /// Shell.
+        #[arg(value_name = "SHELL")]
+        shell: clap_complete::Shell,
+    },
+}
+
+/// Runs maverl's command line as the `main` of a binary; called by `maverl::main!`.
+pub fn main() -> ExitCode {
+    let cli: Cli = usage::parse();
+    maverl::cli::exit(|| run(cli.command))
+}
+
+fn run(command: Command) -> Result<ExitCode, Failure> {
+    match command {
+        Command::New { name, maverl } => new::create(&name, maverl.as_deref()),
+        Command::List => {
+            let registry = Registry::collect()?;
+            let (width, table) = (terminal::width(), info::list(&registry));
+            let lacking =
+                info::lacking(&registry).map(|line| format!("\n\n{}", paragraphs(&line, width)));
+            print(&(table.draw(width) + &lacking.unwrap_or_default()))
+        }
+        Command::Schema => {
+            print(&serde_json::to_string_pretty(&maverl::check::schema(&Registry::collect()?))?)
+        }
+        Command::Check { config, simulated, json } => {
+            check_config::command(&config, &Registry::collect()?, &simulated, json)
+        }
+        Command::Explain(args) => {
+            print(&own(&explain::explain(&args, &Registry::collect()?, terminal::width())?))
+        }
+        Command::Train(args) => train(&args, None),
+        Command::Eval(args) => eval::eval(&args),
+        Command::Info { run: Some(run), json } => runs::info(&run, json),
+        Command::Info { run: None, json } => machine::machine(json),
+        Command::Runs { dir, json } => runs::runs(&paths::of_runs(dir.as_deref(), "runs")?, json),
+        Command::Replay(args) => replay::replay(&args),
+        Command::View(args) => view::view(&args),
+        Command::Show(args) => view::show(&args),
+        Command::Extract(args) => view::extract(&args),
+        Command::Generate(args) => generate::generate(&args),
+        Command::Score(args) => score::score(&args),
+        Command::Grade(args) => grade::grade(&args),
+        Command::Collect(args) => collect::collect(&args),
+        Command::Inspect(args) => inspect::inspect(&args),
+        Command::Export(args) => export::export(&args),
+        Command::NewModel(args) => blank::blank(&args),
+        #[cfg(feature = "serve")]
+        Command::Serve(command) => serve::serve(&command),
+        #[cfg(not(feature = "serve"))]
+        Command::Serve { options: _ } => Err(Failure(lacks_feature!("serve").to_owned())),
+        Command::Bench(args) => bench::bench(&args),
+        Command::Gpu(command) => gpu::gpu(&command),
+        Command::Completions { shell } => complete::completions(shell),
+    }
+}

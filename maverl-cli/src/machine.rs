@@ -1,0 +1,168 @@
+//! `maverl info` without a run: what this machine and this binary have.
+
+use std::process::ExitCode;
+
+use serde::Serialize;
+
+use super::{Failure, print, terminal};
+use maverl::runtime::DeviceChoice;
+use maverl::table::paragraphs;
+use maverl::train::{FEATURES, own};
+
+/// The machine and the binary.
+#[derive(Debug, Serialize)]
+struct Machine {
+    version: &'static str,
+    features: Vec<&'static str>,
+    without_features: Vec<&'static str>,
+    processor: Processor,
+    gpus: Vec<Gpu>,
+    /// Reason why there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    no_gpu: Option<String>,
+    libraries: Vec<Library>,
+    devices: Vec<Device>,
+}
+
+#[derive(Debug, Serialize)]
+struct Processor {
+    threads: usize,
+    /// Paths of vector instructions, the best one last.
+    paths: Vec<&'static str>,
+    /// Path in use.
+    used: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+struct Gpu {
+    device: String,
+    name: String,
+    memory_bytes: u64,
+    compute_capability: String,
+}
+
+/// A library that devices need.
+#[derive(Debug, Serialize)]
+struct Library {
+    name: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    found: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    missing: Option<String>,
+}
+
+/// A value of `runtime.device`.
+#[derive(Debug, Serialize)]
+struct Device {
+    device: String,
+    /// Reason why it cannot be used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unavailable: Option<String>,
+}
+
+/// Prints what the machine and the binary have.
+pub(super) fn machine(json: bool) -> Result<ExitCode, Failure> {
+    let machine = Machine::find()?;
+    match json {
+        true => print(&own(&serde_json::to_string_pretty(&machine)?)),
+        false => print(&own(&machine.text(terminal::width()))),
+    }
+}
+
+impl Machine {
+    fn find() -> Result<Self, Failure> {
+        let used = maverl_kernels::simd::select()?.name();
+        let paths = maverl_kernels::simd::available().into_iter().map(|path| path.name()).collect();
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let named = |has: bool| {
+            FEATURES.iter().filter(move |(_, of)| *of == has).map(|(name, _)| *name).collect()
+        };
+        let (gpus, no_gpu) = match gpus() {
+            Ok(gpus) if gpus.is_empty() => (gpus, Some("the driver lists no GPU".to_owned())),
+            Ok(gpus) => (gpus, None),
+            Err(reason) => (Vec::new(), Some(reason)),
+        };
+        let numbered = (0..gpus.len().max(1)).map(DeviceChoice::Cuda);
+        let choices =
+            [DeviceChoice::Cpu].into_iter().chain(numbered).chain([DeviceChoice::Emulated]);
+        let devices = choices
+            .map(|choice| Device { device: choice.to_string(), unavailable: choice.unavailable() })
+            .collect();
+        Ok(Self {
+            version: env!("CARGO_PKG_VERSION"),
+            features: named(true),
+            without_features: named(false),
+            processor: Processor { threads, paths, used },
+            gpus,
+            no_gpu,
+            libraries: libraries(),
+            devices,
+        })
+    }
+
+    fn text(&self, width: usize) -> String {
+        let Self { version, features, without_features, processor, .. } = self;
+        let listed = |names: &[&str]| match names.is_empty() {
+            true => "(none)".to_owned(),
+            false => names.join(", "),
+        };
+        let Processor { threads, paths, used } = processor;
+        let mut lines = vec![
+            ("maverl", (*version).to_owned()),
+            ("features", format!("{}; not built: {}", listed(features), listed(without_features))),
+            ("processor", format!("{threads} threads; has {}; uses {used}", paths.join(", "))),
+        ];
+        for Gpu { device, name, memory_bytes, compute_capability } in &self.gpus {
+            let gib = *memory_bytes as f64 / f64::from(1 << 30);
+            let text =
+                format!("{device}: {name}, {gib:.1} GiB, compute capability {compute_capability}");
+            lines.push(("gpu", text));
+        }
+        lines.extend(self.no_gpu.as_ref().map(|reason| ("gpu", format!("none: {reason}"))));
+        for Library { name, found, missing } in &self.libraries {
+            let state = found.as_ref().or(missing.as_ref()).map_or("", String::as_str);
+            lines.push(("library", format!("{name}: {state}")));
+        }
+        for Device { device, unavailable } in &self.devices {
+            let state = unavailable
+                .as_ref()
+                .map_or("can be used".to_owned(), |reason| format!("cannot be used: {reason}"));
+            lines.push(("device", format!("\"{device}\" {state}")));
+        }
+        let text: String =
+            lines.into_iter().map(|(name, value)| format!("{name:<12} {value}\n")).collect();
+        paragraphs(&text, width)
+    }
+}
+
+#[cfg(feature = "cuda")]
+fn gpus() -> Result<Vec<Gpu>, String> {
+    let found = maverl_kernels::cuda::gpus().map_err(|error| error.to_string())?;
+    let gpu = |info: maverl_kernels::cuda::GpuInfo| Gpu {
+        device: DeviceChoice::Cuda(info.number).to_string(),
+        name: info.name,
+        memory_bytes: info.memory,
+        compute_capability: format!("{}.{}", info.capability.0, info.capability.1),
+    };
+    Ok(found.into_iter().map(gpu).collect())
+}
+
+#[cfg(not(feature = "cuda"))]
+fn gpus() -> Result<Vec<Gpu>, String> {
+    Err("this program lacks the feature `cuda`".to_owned())
+}
+
+#[cfg(feature = "cuda")]
+fn libraries() -> Vec<Library> {
+    let library = |info: maverl_kernels::cuda::LibraryInfo| Library {
+        name: info.name,
+        missing: info.found.as_ref().err().cloned(),
+        found: info.found.ok(),
+    };
+    maverl_kernels::cuda::libraries().into_iter().map(library).collect()
+}
+
+#[cfg(not(feature = "cuda"))]
+fn libraries() -> Vec<Library> {
+    Vec::new()
+}

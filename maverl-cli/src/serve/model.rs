@@ -1,0 +1,302 @@
+//! `maverl serve model`: models, adapters and the policies of a run, in OpenAI's protocol.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::{ArgGroup, Args, ValueEnum};
+use serde_json::{Map, Value};
+
+use super::listen::ListenArgs;
+use super::policies;
+use super::queue::QueueArgs;
+use crate::export::which;
+use crate::{Failure, block_on, models, number, paths};
+use maverl::checkpoint::Which;
+use maverl::config::{Dtype, RuntimeConfig};
+use maverl::model::{Model, ModelFiles, Tokenizer};
+use maverl::runtime::Host;
+use maverl::serve::model::{Catalog, Entry, ModelServer, ModelSettings};
+use maverl::serve::{Limits, Structured};
+use maverl::train::Interrupt;
+
+#[derive(Args)]
+#[command(group = ArgGroup::new("served").required(true))]
+pub(crate) struct ModelArgs {
+    /// The model: a Hugging Face directory, `hf:ORG/NAME` or `hf:ORG/NAME@REVISION` on the hub, or `builtin:tiny`.
+    #[arg(long, value_name = "MODEL", group = "served")]
+    model: Option<String>,
+    /// Name of the model in requests. [default: the last part of MODEL]
+    #[arg(long, value_name = "NAME", requires = "model")]
+    name: Option<String>,
+    /// An adapter on it, a PEFT directory, served under a name of its own; may be given several times.
+    #[arg(long, value_name = "NAME=DIR", requires = "model", value_parser = named_dir)]
+    adapter: Vec<(String, PathBuf)>,
+    /// Precision of matrix products.
+    #[arg(long, value_name = "TYPE", default_value = "f32", requires = "model")]
+    dtype: Precision,
+    /// Further variables of its chat template, a JSON object: `{"enable_thinking": false}`.
+    #[arg(long, value_name = "JSON", requires = "model", value_parser = models::kwargs)]
+    chat_template_kwargs: Option<Map<String, Value>>,
+    /// Serve the policies of the run in this directory, each under its name, as they were trained.
+    #[arg(long, value_name = "RUN", group = "served")]
+    run: Option<PathBuf>,
+    /// Checkpoint: `last`, `best` (by validation), or the number of a step; may be given several times. The first has the
+    /// plain names, and each has the names `POLICY@STEP`.
+    #[arg(long, value_name = "WHICH", default_value = "last", requires = "run", value_parser = which)]
+    checkpoint: Vec<Which>,
+    /// Serve these policies of the run only; may be given several times.
+    #[arg(long, value_name = "NAME", requires = "run")]
+    policy: Vec<String>,
+    #[command(flatten)]
+    requests: RequestArgs,
+    /// Directory beneath which clients may load adapters (`POST /v1/load_lora_adapter`).
+    #[arg(long, value_name = "DIR", requires = "model")]
+    allow_adapters: Option<PathBuf>,
+    /// Most adapters that clients may have loaded at once.
+    #[arg(long, value_name = "N", default_value = "8", value_parser = number::from_1)]
+    max_adapters: NonZeroUsize,
+    #[command(flatten)]
+    listen: ListenArgs,
+}
+
+/// Options of the requests to models.
+#[derive(Args, Debug, Clone)]
+pub(super) struct RequestArgs {
+    /// Most choices that are generated at once.
+    #[arg(long, value_name = "N", default_value = "64", value_parser = number::from_1)]
+    max_requests: NonZeroUsize,
+    #[command(flatten)]
+    queue: QueueArgs,
+    /// Seconds after which a running request is ended.
+    #[arg(long, value_name = "S", default_value_t = 600, value_parser = number::seed)]
+    timeout_s: u64,
+    /// Largest body of a request in MiB.
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = number::from_0)]
+    max_body_mib: usize,
+    /// Refuse fields of requests that are unknown, instead of logging their names once.
+    #[arg(long)]
+    strict: bool,
+    /// Requests for a form of the reply (`response_format`, a forced call): enforce it, describe the form to the model in words
+    /// without enforcing it, or refuse them. [default: grammar, or refuse if the binary lacks the feature `grammar`]
+    #[arg(long, value_name = "HOW")]
+    structured: Option<StructuredArg>,
+    /// MiB of keys and values. [default: that of `runtime.kv_mib`]
+    #[arg(long, value_name = "N", value_parser = number::from_1)]
+    kv_mib: Option<NonZeroUsize>,
+    /// Threads of the numeric kernels; 0 is one per core.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = number::from_0)]
+    threads: usize,
+}
+
+/// Precision of matrix products.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Precision {
+    /// 32 bits.
+    F32,
+    /// 16 bits with the exponent of 32.
+    Bf16,
+}
+
+/// Treatment of requests for a form of the reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum StructuredArg {
+    /// Sample only tokens that the form allows.
+    Grammar,
+    /// Describe the form in the system section.
+    Prompt,
+    /// Answer 400.
+    Refuse,
+}
+
+impl StructuredArg {
+    /// Returns the treatment, or an error if this binary cannot enforce forms.
+    fn treatment(given: Option<Self>) -> Result<Structured, Failure> {
+        match given {
+            #[cfg(feature = "grammar")]
+            None | Some(Self::Grammar) => Ok(Structured::Grammar),
+            #[cfg(not(feature = "grammar"))]
+            Some(Self::Grammar) => Err(Failure(
+                "`--structured grammar` needs a binary with the feature `grammar`: `cargo build --release --bin maverl \
+                 --features full,grammar`"
+                    .to_owned(),
+            )),
+            #[cfg(not(feature = "grammar"))]
+            None => Ok(Structured::Refuse),
+            Some(Self::Prompt) => Ok(Structured::Prompt),
+            Some(Self::Refuse) => Ok(Structured::Refuse),
+        }
+    }
+}
+
+impl RequestArgs {
+    pub(super) fn settings(&self) -> Result<ModelSettings, Failure> {
+        Ok(ModelSettings {
+            strict: self.strict,
+            structured: StructuredArg::treatment(self.structured)?,
+            max_body: self.max_body_mib.max(1) << 20,
+            timeout: Duration::from_secs(self.timeout_s),
+            allow_adapters: None,
+            queue: self.queue.limits(self.max_requests),
+        })
+    }
+
+    /// Returns the settings of the engine, given those of the configuration.
+    pub(super) fn runtime(&self, configured: &RuntimeConfig) -> RuntimeConfig {
+        RuntimeConfig {
+            threads: self.threads,
+            max_requests: self.max_requests,
+            kv_mib: self.kv_mib.unwrap_or(configured.kv_mib),
+            ..configured.clone()
+        }
+    }
+}
+
+/// Serves until a signal.
+pub(super) fn serve(args: &ModelArgs) -> Result<ExitCode, Failure> {
+    block_on(async {
+        let interrupt = Interrupt::on_signals()?;
+        let listening = args.listen.open(Limits::default()).await?;
+        let settings = ModelSettings {
+            allow_adapters: args.allow_adapters.clone(),
+            ..args.requests.settings()?
+        };
+        let url = listening.url.clone();
+        let server = ModelServer::new(settings, listening.health.clone());
+        let metrics = server.metrics().clone();
+        let serving = listening.run(server.router(), "model", metrics, &interrupt);
+        let loading = async {
+            let entries = args.load().await?;
+            eprintln!("serving {} at {url}/v1", names(&entries));
+            let spare = args.spare(&entries);
+            server.open(Catalog::new(entries, spare));
+            std::future::pending::<Result<(), Failure>>().await
+        };
+        tokio::select! {
+            () = serving => Ok(ExitCode::SUCCESS),
+            failed = loading => failed.map(|()| ExitCode::SUCCESS),
+        }
+    })
+}
+
+fn names(entries: &[Entry]) -> String {
+    let names: Vec<String> = entries.iter().map(|entry| format!("`{}`", entry.name)).collect();
+    names.join(", ")
+}
+
+impl ModelArgs {
+    /// Loads everything that is served.
+    async fn load(&self) -> Result<Vec<Entry>, Failure> {
+        match (&self.model, &self.run) {
+            (Some(model), _) => self.load_model(model).await,
+            (None, Some(run)) => {
+                policies::load(run, &self.checkpoint, &self.policy, &self.requests).await
+            }
+            (None, None) => Err(Failure("give `--model` or `--run`".to_owned())),
+        }
+    }
+
+    async fn load_model(&self, model: &str) -> Result<Vec<Entry>, Failure> {
+        let name = self.name.clone().unwrap_or_else(|| short(model));
+        let told = self.chat_template_kwargs.clone().unwrap_or_default();
+        let dtype = match self.dtype {
+            Precision::F32 => Dtype::F32,
+            Precision::Bf16 => Dtype::Bf16,
+        };
+        let (path, runtime) = (model.to_owned(), self.requests.runtime(&RuntimeConfig::default()));
+        let places = 1 + self.adapter.len() + self.places_for_clients();
+        let loaded = tokio::task::spawn_blocking(move || {
+            let files = models::files(&path)?;
+            start(&files, dtype, &told, &runtime, places)
+        });
+        let (host, fingerprint) = loaded.await??;
+        let base = Entry { fingerprint, ..Entry::new(name.clone(), &host, 0, model) };
+        let mut entries = vec![base];
+        for (place, (adapter, dir)) in (1..).zip(&self.adapter) {
+            if entries.iter().any(|entry| entry.name == *adapter) {
+                return Err(Failure(format!("two models are called `{adapter}`")));
+            }
+            paths::adapter(dir)?;
+            let fingerprint = host.load_adapter(place, dir, 0).await?;
+            let entry = Entry::new(adapter.clone(), &host, place, dir.display().to_string());
+            entries.push(Entry { parent: Some(name.clone()), fingerprint, ..entry });
+        }
+        Ok(entries)
+    }
+
+    fn places_for_clients(&self) -> usize {
+        if self.allow_adapters.is_some() { self.max_adapters.get() } else { 0 }
+    }
+
+    /// Returns the places for adapters of clients: the last ones.
+    fn spare(&self, entries: &[Entry]) -> Vec<(Host, usize)> {
+        let Some(first) = entries.first().filter(|_| self.allow_adapters.is_some()) else {
+            return Vec::new();
+        };
+        (1 + self.adapter.len()..first.host.places()).map(|i| (first.host.clone(), i)).collect()
+    }
+}
+
+/// Loads a base and starts its thread. Returns it with the SHA-256 of the weights.
+pub(super) fn start(
+    files: &ModelFiles,
+    dtype: Dtype,
+    kwargs: &Map<String, Value>,
+    runtime: &RuntimeConfig,
+    places: usize,
+) -> Result<(Host, String), Failure> {
+    let tokenizer = Arc::new(Tokenizer::load(files)?.with_template_kwargs(kwargs));
+    let base: Model = models::load(files, None)?.with_precision(dtype.into());
+    let (tokens, rows, place) = (tokenizer.len(), base.config.vocab_size, files.describe());
+    if tokens > rows {
+        let problem = format!("the tokenizer has {tokens} tokens, the embedding {rows} rows");
+        return Err(Failure(format!("{place}: {problem}")));
+    }
+    let fingerprint = base.fingerprint();
+    Ok((Host::start(&place, &base, &tokenizer, &runtime.into(), places)?, fingerprint))
+}
+
+/// Returns the last part of a model's location.
+fn short(model: &str) -> String {
+    let name = model.rsplit(['/', ':']).find(|part| !part.is_empty()).unwrap_or(model);
+    name.split('@').next().unwrap_or(name).to_owned()
+}
+
+/// Parses `NAME=DIR`.
+fn named_dir(text: &str) -> Result<(String, PathBuf), String> {
+    match text.split_once('=') {
+        Some((name, dir)) if !name.is_empty() && !dir.is_empty() => {
+            Ok((name.to_owned(), dir.into()))
+        }
+        _ => Err("write NAME=DIR".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_is_called_by_the_last_part_of_its_location() {
+        for (model, name) in [
+            ("models/Qwen2.5-0.5B-Instruct", "Qwen2.5-0.5B-Instruct"),
+            ("models/qwen/", "qwen"),
+            ("hf:Qwen/Qwen2.5-0.5B@main", "Qwen2.5-0.5B"),
+            ("builtin:tiny", "tiny"),
+        ] {
+            assert_eq!(short(model), name);
+        }
+    }
+
+    #[test]
+    fn adapters_and_checkpoints_are_read_from_the_command_line() {
+        assert_eq!(named_dir("judge=a/b"), Ok(("judge".to_owned(), "a/b".into())));
+        assert!(named_dir("judge").is_err() && named_dir("=a").is_err());
+        assert_eq!(which("last"), Ok(Which::Last));
+        assert_eq!(which("40"), Ok(Which::Step(40)));
+        assert_eq!(which("newest"), Err("write `last`, `best` or a step".to_owned()));
+        assert_eq!(which("latest"), Err("the newest checkpoint is `last`".to_owned()));
+    }
+}

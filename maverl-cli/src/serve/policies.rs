@@ -1,0 +1,134 @@
+//! The policies of a run as served models.
+
+use std::path::Path;
+
+use super::model::{RequestArgs, start};
+use crate::{Failure, of_run, paths, planned};
+use maverl::check::Purpose;
+use maverl::checkpoint::{Checkpoint, Checkpoints, Which};
+use maverl::config::RuntimeConfig;
+use maverl::model::{ModelFiles, ModelSource};
+use maverl::plan::{Plan, PolicyPlan};
+use maverl::registry::Registry;
+use maverl::runtime::{DeviceChoice, Host};
+use maverl::serve::model::Entry;
+
+/// Loads the policies of a run from some of its checkpoints. The first checkpoint has the plain names, and each has the
+/// names `POLICY@STEP`.
+pub(super) async fn load(
+    run: &Path,
+    checkpoints: &[Which],
+    only: &[String],
+    requests: &RequestArgs,
+) -> Result<Vec<Entry>, Failure> {
+    let plan = planned(&of_run(run)?.0, &Registry::collect()?, Purpose::Eval)?;
+    let known = || plan.policies.iter().map(|policy| format!("`{}`", policy.name));
+    if let Some(other) = only.iter().find(|name| plan.policies.iter().all(|p| p.name != **name)) {
+        let known = known().collect::<Vec<_>>().join(", ");
+        return Err(Failure(format!("the run has no policy `{other}`; it has {known}")));
+    }
+    let run = paths::run(run)?;
+    let mut opened: Vec<Checkpoint> = Vec::new();
+    for which in checkpoints {
+        let checkpoint = Checkpoints::of(run.path()).open(*which)?;
+        if opened.iter().all(|other| other.state.step != checkpoint.state.step) {
+            opened.push(checkpoint);
+        }
+    }
+    let mut entries = Vec::new();
+    for index in 0..plan.workers.len() {
+        let chosen = |policy: &&PolicyPlan| {
+            policy.worker == index && (only.is_empty() || only.contains(&policy.name))
+        };
+        let policies: Vec<&PolicyPlan> = plan.policies.iter().filter(chosen).collect();
+        entries.extend(adapters(&plan, index, &policies, &opened, requests).await?);
+        entries.extend(own_weights(&plan, index, &policies, &opened, requests).await?);
+    }
+    let first = opened.first().map_or(0, |checkpoint| checkpoint.state.step);
+    // Plain names come first, in the order of the plan.
+    let mut plain: Vec<Entry> =
+        entries.iter().filter(|entry| entry.version == first).cloned().collect();
+    entries.iter_mut().for_each(|entry| entry.name = format!("{}@{}", entry.name, entry.version));
+    plain.append(&mut entries);
+    Ok(plain)
+}
+
+/// Loads the policies of a worker group that are adapters, all on one base.
+async fn adapters(
+    plan: &Plan,
+    worker: usize,
+    policies: &[&PolicyPlan],
+    checkpoints: &[Checkpoint],
+    requests: &RequestArgs,
+) -> Result<Vec<Entry>, Failure> {
+    let adapters: Vec<&&PolicyPlan> = policies.iter().filter(|p| p.adapter.is_some()).collect();
+    if adapters.is_empty() {
+        return Ok(Vec::new());
+    }
+    let places = adapters.len() * checkpoints.len();
+    let source = plan.workers[worker].source.clone();
+    let host = host(plan, worker, source, requests, places).await?.0;
+    let (mut entries, mut place) = (Vec::new(), 0);
+    for checkpoint in checkpoints {
+        for policy in &adapters {
+            let (dir, step) = (checkpoint.policy(&policy.name)?, checkpoint.state.step);
+            let fingerprint = host.load_adapter(place, &dir, step).await?;
+            let entry = Entry::new(policy.name.clone(), &host, place, dir.display().to_string());
+            let parent = Some(plan.workers[worker].name.clone());
+            entries.push(Entry { version: step, parent, fingerprint, ..entry });
+            place += 1;
+        }
+    }
+    Ok(entries)
+}
+
+/// Loads the policies of a worker group that have weights of their own: a base for each checkpoint.
+async fn own_weights(
+    plan: &Plan,
+    worker: usize,
+    policies: &[&PolicyPlan],
+    checkpoints: &[Checkpoint],
+    requests: &RequestArgs,
+) -> Result<Vec<Entry>, Failure> {
+    let mut entries = Vec::new();
+    for policy in policies.iter().filter(|policy| policy.adapter.is_none()) {
+        for checkpoint in checkpoints {
+            let (dir, step) = (checkpoint.policy(&policy.name)?, checkpoint.state.step);
+            let source = ModelSource::Directory(dir.clone());
+            let (host, fingerprint) = host(plan, worker, source, requests, 1).await?;
+            let entry = Entry::new(policy.name.clone(), &host, 0, dir.display().to_string());
+            entries.push(Entry { version: step, fingerprint, ..entry });
+        }
+    }
+    Ok(entries)
+}
+
+/// Starts the thread of a base with the settings of a worker group.
+async fn host(
+    plan: &Plan,
+    worker: usize,
+    source: ModelSource,
+    requests: &RequestArgs,
+    places: usize,
+) -> Result<(Host, String), Failure> {
+    let worker = plan.workers[worker].clone();
+    let device = plan.device_of(&worker);
+    if !matches!(device.0, DeviceChoice::Cpu | DeviceChoice::Auto) {
+        let key = match worker.device {
+            Some(_) => format!("worker_groups.{}.device", worker.name),
+            None => "runtime.device".to_owned(),
+        };
+        return Err(Failure(format!(
+            "`{key}` of the run is \"{}\", and its policies are served on the CPU alone: write them with `maverl export --run \
+             RUN --out DIR`, and serve them with `--model DIR`",
+            device.0
+        )));
+    }
+    let runtime = RuntimeConfig { device, ..requests.runtime(&plan.runtime) };
+    let loaded = tokio::task::spawn_blocking(move || {
+        source.fetch()?;
+        let files = ModelFiles::new(&source);
+        start(&files, worker.dtype, &worker.chat_template_kwargs, &runtime, places)
+    });
+    loaded.await?
+}
