@@ -1,12 +1,13 @@
 //! Answers that replies of an episode give, and whether they are right. The part of a reply that is its answer is that
 //! which the answer of every episode equals. An answer is known to be right or wrong where an episode of the same task
-//! ended with the same one, and all such episodes were scored alike.
+//! ended with the same one, and all such episodes were scored alike; or else if the reward of an agent that saw it tells so.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde_json::Value;
 
+use super::order::collected;
 use crate::agent::tag;
 
 /// Maximum number of tags of a reply, and of bytes of the name of one.
@@ -14,6 +15,8 @@ const TAGS: usize = 8;
 const NAME: usize = 32;
 /// Name of the part that is the whole reply.
 const WHOLE: &str = "";
+/// Number of right answers, and of wrong ones, from which on the rewards of equal replies to them tell right from wrong.
+const JUDGED: usize = 5;
 
 /// Scored episode, as far as its answers go. Texts are kept as hashes.
 #[derive(Debug, Default, Clone)]
@@ -29,14 +32,21 @@ pub(super) struct Spoken {
 pub(super) struct Spoke {
     pub(super) seat: String,
     pub(super) parts: BTreeMap<String, u64>,
+    /// Last line.
+    pub(super) line: u64,
+    /// Sum of the reward parts of the turn alone, in millionths.
+    pub(super) paid: i64,
 }
 
 /// Answer that a turn gives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Given {
     turn: usize,
-    /// `None` if it is not known.
+    answer: u64,
+    /// `None` if it is not known from the outcomes of episodes.
     right: Option<bool>,
+    /// True if no episode of the task ended with it.
+    is_open: bool,
 }
 
 /// Returns the hash of a text without blanks at its ends.
@@ -54,9 +64,9 @@ pub(super) fn parts(reply: &str) -> BTreeMap<String, u64> {
     };
     let ends = reply.match_indices("</").map(|(at, _)| &reply[at + 2..]);
     let names = ends.filter_map(|rest| rest.split('>').next()).filter(is_name);
-    let names: BTreeSet<String> = names.map(str::to_ascii_lowercase).take(TAGS).collect();
+    let names: BTreeSet<String> = collected(names.map(str::to_ascii_lowercase).take(TAGS));
     let content = |name: String| Some((name.clone(), hash(tag(reply, &name).ok()?)));
-    names.into_iter().filter_map(content).chain([(WHOLE.to_owned(), hash(reply))]).collect()
+    collected(names.into_iter().filter_map(content).chain([(WHOLE.to_owned(), hash(reply))]))
 }
 
 /// Answers of episodes.
@@ -66,6 +76,11 @@ pub(super) struct Answers<'e> {
     part: Option<&'e str>,
     /// Outcome of each answer of a task; `None` if episodes with it have different ones.
     outcomes: BTreeMap<(u32, u64), Option<bool>>,
+    /// Answers of a task that no episode ended with, if the rewards of agents that saw them tell that they are right or
+    /// wrong; `None` if these rewards contradict each other.
+    judged: BTreeMap<(u32, u64), Option<bool>>,
+    /// Agents with such rewards.
+    judges: BTreeSet<String>,
 }
 
 impl<'e> Answers<'e> {
@@ -79,40 +94,86 @@ impl<'e> Answers<'e> {
         }
         let turns = || episodes.iter().flat_map(|one| &one.turns);
         let names: BTreeSet<&str> =
-            turns().flat_map(|turn| turn.parts.keys().map(String::as_str)).collect();
+            collected(turns().flat_map(|turn| turn.parts.keys().map(String::as_str)));
         // The whole reply is the last choice.
         let part = names.into_iter().rev().find(|name| is_answer(episodes, name));
-        Self { episodes, part, outcomes }
+        let (judged, judges) = (BTreeMap::new(), BTreeSet::new());
+        let mut answers = Self { episodes, part, outcomes, judged, judges };
+        answers.judge();
+        answers
+    }
+
+    /// Finds agents that equal replies earn one reward after right answers and another one after wrong answers, such as
+    /// verifiers that are paid for right verdicts, and learns from their rewards if further answers are right.
+    fn judge(&mut self) {
+        let mut known: BTreeMap<(&str, u64, i64), [usize; 2]> = BTreeMap::new();
+        let mut open = Vec::new();
+        for one in self.episodes {
+            for (spoke, shown) in one.turns.iter().zip(self.shown(one)) {
+                let Some(Given { answer, right, is_open, .. }) = shown else { continue };
+                let mark = (spoke.seat.as_str(), spoke.line, spoke.paid);
+                if let Some(right) = right {
+                    known.entry(mark).or_default()[usize::from(!right)] += 1;
+                } else if is_open {
+                    open.push((mark, (one.task, answer)));
+                }
+            }
+        }
+        for ((seat, line, paid), answer) in open {
+            let its = || known.range((seat, line, i64::MIN)..=(seat, line, i64::MAX));
+            let sides = [0, 1].map(|side| its().map(|(_, n)| n[side]).sum::<usize>());
+            let is_judge = its().all(|(_, n)| n.contains(&0)) && sides.iter().all(|n| *n >= JUDGED);
+            let Some([right, _]) = known.get(&(seat, line, paid)).filter(|_| is_judge) else {
+                continue;
+            };
+            let right = *right > 0;
+            let told = self.judged.entry(answer).or_insert(Some(right));
+            *told = told.filter(|known| *known == right);
+            self.judges.insert(seat.to_owned());
+        }
     }
 
     /// Returns the answers of an episode, in the order of its turns.
     fn given(&self, one: &Spoken) -> Vec<Given> {
         let Some(part) = self.part else { return Vec::new() };
         let given = |(turn, spoke): (usize, &Spoke)| {
-            let outcome = self.outcomes.get(&(one.task, *spoke.parts.get(part)?)).copied();
+            let answer = *spoke.parts.get(part)?;
+            let outcome = self.outcomes.get(&(one.task, answer)).copied();
             // A whole reply may be anything else, too.
             let is_answer = part != WHOLE || outcome.is_some();
-            is_answer.then_some(Given { turn, right: outcome.flatten() })
+            let is_open = outcome.is_none();
+            is_answer.then_some(Given { turn, answer, right: outcome.flatten(), is_open })
         };
         one.turns.iter().enumerate().filter_map(given).collect()
     }
 
-    /// Returns for each turn of an episode if the answer before it is right; `None` for turns without one, for those that
-    /// give an answer themselves, and if it is not known.
-    pub(super) fn seen(&self, one: &Spoken) -> Vec<Option<bool>> {
+    /// Returns for each turn of an episode the answer before it; `None` for turns without one, and for those that give an
+    /// answer themselves.
+    fn shown(&self, one: &Spoken) -> Vec<Option<Given>> {
         let given = self.given(one);
-        let seen = |turn: usize| {
+        let shown = |turn: usize| {
             let last = given.iter().rev().find(|given| given.turn <= turn)?;
-            last.right.filter(|_| last.turn < turn)
+            (last.turn < turn).then_some(*last)
         };
-        (0..one.turns.len()).map(seen).collect()
+        (0..one.turns.len()).map(shown).collect()
+    }
+
+    /// Returns for each turn of an episode if the answer before it is right, as the outcomes of episodes tell; `None` if
+    /// there is none, or it is not known.
+    pub(super) fn seen(&self, one: &Spoken) -> Vec<Option<bool>> {
+        self.shown(one).into_iter().map(|shown| shown?.right).collect()
+    }
+
+    /// Returns whether an answer of a task is right as rewards tell, if they do.
+    fn judgment(&self, task: u32, given: &Given) -> Option<bool> {
+        self.judged.get(&(task, given.answer)).copied().flatten().filter(|_| given.is_open)
     }
 
     /// Describes the answers that were replaced; null if there are none.
     pub(super) fn replaced(&self) -> Value {
         if self.part.is_none() {
             let again = |one: &Spoken| {
-                let seats: BTreeSet<&str> = one.turns.iter().map(|turn| &*turn.seat).collect();
+                let seats: BTreeSet<&str> = collected(one.turns.iter().map(|turn| &*turn.seat));
                 one.answer.is_some() && seats.len() < one.turns.len()
             };
             let text = "Answers: whether an earlier one was right cannot be told, as no part of the replies is always the answer.";
@@ -124,8 +185,12 @@ impl<'e> Answers<'e> {
             };
         }
         let mut all = Replaced::default();
-        self.episodes.iter().for_each(|one| all.add(one, &self.given(one)));
-        if all.episodes == 0 { Value::Null } else { all.told() }
+        for one in self.episodes {
+            let given = self.given(one);
+            let judgment = given.first().and_then(|first| self.judgment(one.task, first));
+            all.add(one, &given, judgment);
+        }
+        if all.episodes == 0 { Value::Null } else { all.told(&self.judges) }
     }
 }
 
@@ -143,6 +208,8 @@ struct Replaced {
     /// Episodes whose first answer is right, and wrong.
     right: usize,
     wrong: usize,
+    /// Episodes whose first answer is right or wrong as rewards tell.
+    judged: usize,
     /// Episodes that are solved.
     solved: usize,
     /// Episodes whose first answer is right and the last one wrong.
@@ -156,42 +223,56 @@ struct Replaced {
 }
 
 impl Replaced {
-    fn add(&mut self, one: &Spoken, given: &[Given]) {
+    fn add(&mut self, one: &Spoken, given: &[Given], judgment: Option<bool>) {
         let [first, .., last] = given else { return };
+        let is_right = first.right.or(judgment);
         self.episodes += 1;
-        self.right += usize::from(first.right == Some(true));
-        self.wrong += usize::from(first.right == Some(false));
+        self.right += usize::from(is_right == Some(true));
+        self.wrong += usize::from(is_right == Some(false));
+        self.judged += usize::from(judgment.is_some());
         self.solved += usize::from(one.solved);
-        self.mended += usize::from(first.right == Some(false) && one.solved);
-        if first.right != Some(true) || one.solved {
+        self.mended += usize::from(is_right == Some(false) && one.solved);
+        if is_right != Some(true) || one.solved {
             return;
         }
         self.lost += 1;
         *self.by.entry(one.turns[last.turn].seat.clone()).or_default() += 1;
         let gives = |turn: &usize| given.iter().any(|of| of.turn == *turn);
         let between = (first.turn..last.turn).filter(|turn| !gives(turn));
-        let seats: BTreeSet<&String> = between.map(|turn| &one.turns[turn].seat).collect();
+        let seats: BTreeSet<&String> = collected(between.map(|turn| &one.turns[turn].seat));
         for seat in seats {
             *self.after.entry(seat.clone()).or_default() += 1;
         }
     }
 
-    fn told(&self) -> Value {
-        let Self { episodes, right, wrong, solved, lost, mended, .. } = *self;
-        let unknown = episodes - right - wrong;
+    fn told(&self, judges: &BTreeSet<String>) -> Value {
+        let Self { episodes, right, wrong, judged, solved, lost, mended, .. } = *self;
+        let (unknown, kept) = (episodes - right - wrong, right - lost);
         let list = |of: &BTreeMap<String, usize>| {
             of.iter().map(|(seat, n)| format!("{seat} ({n})")).collect::<Vec<_>>().join(", ")
         };
         let mut text = format!(
             "Answers: {lost} of {right} right first answers were replaced by wrong ones, {mended} of {wrong} wrong ones by right \
-             ones. {episodes} episodes have more than one answer, and {solved} of them are solved."
+             ones. So {solved} of the {episodes} episodes with more than one answer are solved: {kept} after a right first answer, \
+             {mended} after a wrong one"
         );
+        if unknown > 0 {
+            text += &format!(", {} after one of which it is not known", solved - kept - mended);
+        }
+        text.push('.');
         if lost > 0 {
             text += &format!(" Right ones were replaced by {}", list(&self.by));
             if !self.after.is_empty() {
                 text += &format!(", after replies of {}", list(&self.after));
             }
             text.push('.');
+        }
+        if judged > 0 {
+            let judges: Vec<&str> = judges.iter().map(String::as_str).collect();
+            text += &format!(
+                " Of {judged} first answers it is known by the rewards of {}: elsewhere, they tell right from wrong answers.",
+                judges.join(", ")
+            );
         }
         if unknown > 0 {
             text += &format!(
@@ -203,8 +284,8 @@ impl Replaced {
             *undone.entry(seat.clone()).or_default() += n;
         }
         object!({
-            "text": text, "undone": undone, "episodes": episodes, "right": right, "wrong": wrong, "solved": solved,
-            "lost": lost, "mended": mended,
+            "text": text, "undone": undone, "episodes": episodes, "right": right, "wrong": wrong, "judged": judged,
+            "solved": solved, "lost": lost, "mended": mended,
         })
     }
 }
@@ -217,8 +298,11 @@ mod tests {
 
     /// Returns an episode of a task from its answer, its outcome, and the seats with their replies.
     fn spoken(task: u32, answer: &str, solved: bool, turns: &[(&str, &str)]) -> Spoken {
-        let spoke =
-            |(seat, reply): &(&str, &str)| Spoke { seat: (*seat).to_owned(), parts: parts(reply) };
+        let spoke = |(seat, reply): &(&str, &str)| Spoke {
+            seat: (*seat).to_owned(),
+            parts: parts(reply),
+            ..Spoke::default()
+        };
         let turns = turns.iter().map(spoke).collect();
         Spoken { task, solved, answer: Some(hash(answer)), turns }
     }
@@ -245,15 +329,46 @@ mod tests {
         let found = answers.replaced();
         assert_eq!(
             found["text"],
-            "Answers: 1 of 2 right first answers were replaced by wrong ones, 1 of 1 wrong ones by right ones. 4 episodes have \
-             more than one answer, and 2 of them are solved. Right ones were replaced by m/s (1), after replies of m/v (1). Of 1 \
-             first answers it cannot be known, as no episode of the task ended with them."
+            "Answers: 1 of 2 right first answers were replaced by wrong ones, 1 of 1 wrong ones by right ones. So 2 of the 4 \
+             episodes with more than one answer are solved: 1 after a right first answer, 1 after a wrong one, 0 after one of which \
+             it is not known. Right ones were replaced by m/s (1), after replies of m/v (1). Of 1 first answers it cannot be known, \
+             as no episode of the task ended with them."
         );
         assert_eq!(found["undone"], json!({ "m/s": 1, "m/v": 1 }));
         let seen = |i: usize| answers.seen(&all[i]);
         assert_eq!(seen(0), [None, Some(true), None], "the verifier saw 7");
         assert_eq!(seen(1), [None, Some(false), None]);
         assert_eq!(seen(3), [None, None, None]);
+    }
+
+    #[test]
+    fn an_answer_that_no_episode_ended_with_is_right_as_the_reward_of_its_verdict_tells() {
+        let paid = |task: u32, first: &str, last: &str, paid: i64| {
+            let mut one = refused(task, first, last, last == "7");
+            one.turns[1].paid = paid;
+            one
+        };
+        let known = |n: usize, right: i64, wrong: i64| {
+            let pair = [paid(1, "7", "8", right), paid(1, "8", "7", wrong)];
+            pair.into_iter().cycle().take(2 * n).collect::<Vec<Spoken>>()
+        };
+        // Of task 2, no episode ended with 7 or 5.
+        let open = [paid(2, "7", "8", -500_000), paid(2, "5", "8", 500_000)];
+        let of = |known: Vec<Spoken>| {
+            let all = [known, open.to_vec()].concat();
+            let answers = Answers::new(&all);
+            let found = answers.replaced();
+            let seen = answers.seen(&all[all.len() - 1]);
+            assert_eq!(seen[1], None, "outcomes alone do not tell it");
+            ["right", "wrong", "judged", "lost", "mended"].map(|key| found[key].clone())
+        };
+        assert_eq!(of(known(5, -500_000, 500_000)), [6, 6, 2, 6, 5]);
+        assert_eq!(of(known(4, -500_000, 500_000)), [4, 4, 0, 4, 4], "too few are known");
+        assert_eq!(of(known(5, 500_000, 500_000)), [5, 5, 0, 5, 5], "paid alike");
+        let found = Answers::new(&[known(5, -500_000, 500_000), open.to_vec()].concat()).replaced();
+        let text = found["text"].as_str().unwrap_or_default();
+        assert!(text.contains("So 5 of the 12 episodes with more than one answer are solved: 0 after a right first answer, 5 after a wrong one."), "{text}");
+        assert!(text.ends_with("Of 2 first answers it is known by the rewards of m/v: elsewhere, they tell right from wrong answers."), "{text}");
     }
 
     #[test]

@@ -1,65 +1,65 @@
 //! Files of the pages, which the binary contains.
 
 use std::borrow::Cow;
+use std::io::Read as _;
+use std::sync::LazyLock;
+
+use flate2::read::GzDecoder;
 
 use super::http::{Body, Response};
 use crate::train::own;
 
 const JS: &str = "text/javascript; charset=utf-8";
 
-/// Name, type and content of each file.
-pub(super) const FILES: &[(&str, &str, &str)] = &[
-    ("", "text/html; charset=utf-8", include_str!("web/index.html")),
-    ("style.css", "text/css; charset=utf-8", include_str!("web/style.css")),
-    ("dom.js", JS, include_str!("web/dom.js")),
-    ("format.js", JS, include_str!("web/format.js")),
-    ("data.js", JS, include_str!("web/data.js")),
-    ("chart.js", JS, include_str!("web/chart.js")),
-    ("page_runs.js", JS, include_str!("web/page_runs.js")),
-    ("team.js", JS, include_str!("web/team.js")),
-    ("page_overview.js", JS, include_str!("web/page_overview.js")),
-    ("page_metrics.js", JS, include_str!("web/page_metrics.js")),
-    ("page_step.js", JS, include_str!("web/page_step.js")),
-    ("page_episodes.js", JS, include_str!("web/page_episodes.js")),
-    ("lanes.js", JS, include_str!("web/lanes.js")),
-    ("page_episode.js", JS, include_str!("web/page_episode.js")),
-    ("page_beside.js", JS, include_str!("web/page_beside.js")),
-    ("page_tokens.js", JS, include_str!("web/page_tokens.js")),
-    ("page_group.js", JS, include_str!("web/page_group.js")),
-    ("page_timeline.js", JS, include_str!("web/page_timeline.js")),
-    ("plan.js", JS, include_str!("web/plan.js")),
-    ("page_config.js", JS, include_str!("web/page_config.js")),
-    ("page_compare.js", JS, include_str!("web/page_compare.js")),
-    ("main.js", JS, include_str!("web/main.js")),
+/// Name and type of each file. A script comes after those that it imports.
+pub(super) const FILES: &[(&str, &str)] = &[
+    ("", "text/html; charset=utf-8"),
+    ("style.css", "text/css; charset=utf-8"),
+    ("dom.js", JS),
+    ("format.js", JS),
+    ("data.js", JS),
+    ("chart.js", JS),
+    ("page_runs.js", JS),
+    ("team.js", JS),
+    ("page_overview.js", JS),
+    ("page_metrics.js", JS),
+    ("page_step.js", JS),
+    ("page_episodes.js", JS),
+    ("lanes.js", JS),
+    ("page_episode.js", JS),
+    ("page_beside.js", JS),
+    ("page_tokens.js", JS),
+    ("page_group.js", JS),
+    ("page_timeline.js", JS),
+    ("plan.js", JS),
+    ("page_config.js", JS),
+    ("page_compare.js", JS),
+    ("main.js", JS),
 ];
 
 /// Module of a page without a server.
-pub(super) const STATIC: (&str, &str) = ("static.js", include_str!("web/static.js"));
-
-/// Returns the text of a file.
-pub(super) fn text(name: &str) -> String {
-    let of_page = FILES.iter().find(|(file, ..)| *file == name).map(|(.., text)| *text);
-    let text = of_page.or((name == STATIC.0).then_some(STATIC.1)).unwrap_or_default();
-    String::from_utf8_lossy(&content(name, text)).into_owned()
-}
+pub(super) const STATIC: &str = "static.js";
 
 /// Returns a file by its name.
 pub(super) fn answer(name: &str) -> Response {
-    match FILES.iter().find(|(file, ..)| *file == name) {
-        Some((_, content_type, text)) => {
-            Response::new(200, content_type, Body::Whole(content(name, text)))
+    match FILES.iter().find(|(file, _)| *file == name) {
+        Some((_, content_type)) => {
+            Response::new(200, content_type, Body::Whole(text(name).into_bytes()))
         }
         None => Response::refusal(404, "there is no such page"),
     }
 }
 
-/// Returns the content of a file as it is sent: without comments, which hold the types, and without indentation. Commands in
-/// it have the name of this program.
-fn content(name: &str, text: &str) -> Vec<u8> {
-    let text = source(name, text);
-    match name.ends_with(".js") || name.ends_with(".css") {
-        true => own(&short(&text)).into_owned().into_bytes(),
-        false => text.into_owned().into_bytes(),
+/// Returns the text of a file as it is sent: without comments, which hold the types, without indentation, and styles without
+/// spaces that mean nothing. Commands in it have the name of this program.
+pub(super) fn text(name: &str) -> String {
+    let text = source(if name.is_empty() { "index.html" } else { name });
+    match name.rsplit('.').next() {
+        Some("js") => own(&short(&text)).into_owned(),
+        Some("css") => [": ", " {", "{ ", ", ", "; "]
+            .into_iter()
+            .fold(short(&text), |text, part| text.replace(part, part.trim())),
+        _ => text.into_owned(),
     }
 }
 
@@ -76,18 +76,36 @@ fn short(text: &str) -> String {
     lines.flat_map(|line| [line, "\n"]).collect()
 }
 
+/// Names and texts of all files in turn, each ended by NUL: the build script packs them.
+static PACKED: LazyLock<String> = LazyLock::new(|| {
+    let packed: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/web.gz"));
+    let mut text = String::new();
+    let read = GzDecoder::new(packed).read_to_string(&mut text);
+    read.map(|_| text).unwrap_or_default()
+});
+
+/// Returns the text of a file as it is written.
 #[cfg(not(test))]
-fn source<'t>(_: &str, text: &'t str) -> Cow<'t, str> {
-    Cow::Borrowed(text)
+fn source(name: &str) -> Cow<'static, str> {
+    Cow::Borrowed(packed(name))
 }
 
 /// Tests read the files themselves, so that a page can be changed without compiling.
 #[cfg(test)]
-fn source<'t>(name: &str, text: &'t str) -> Cow<'t, str> {
-    let name = if name.is_empty() { "index.html" } else { name };
+fn source(name: &str) -> Cow<'static, str> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/view/web");
     let read = std::fs::read_to_string(std::path::Path::new(path).join(name));
-    read.map_or(Cow::Borrowed(text), Cow::Owned)
+    read.map_or_else(|_| Cow::Borrowed(packed(name)), Cow::Owned)
+}
+
+fn packed(name: &str) -> &'static str {
+    let mut parts = PACKED.split('\0');
+    while let (Some(file), Some(text)) = (parts.next(), parts.next()) {
+        if file == name {
+            return text;
+        }
+    }
+    ""
 }
 
 #[cfg(test)]
@@ -109,8 +127,8 @@ mod tests {
             "DOMParser",
             "srcdoc",
         ];
-        let files = FILES.iter().map(|(name, _, text)| (*name, *text)).chain([STATIC]);
-        for (name, text) in files {
+        for name in FILES.iter().map(|(name, _)| *name).chain([STATIC]) {
+            let text = source(if name.is_empty() { "index.html" } else { name });
             for word in never {
                 assert!(!text.contains(word), "{name}: {word}");
             }
@@ -119,7 +137,7 @@ mod tests {
             let foreign: Vec<_> = foreign.filter(|url| url[4..].starts_with([':', 's'])).collect();
             assert!(foreign.is_empty(), "{name}");
         }
-        let bytes: usize = FILES.iter().map(|(name, _, text)| content(name, text).len()).sum();
+        let bytes: usize = FILES.iter().map(|(name, _)| text(name).len()).sum();
         assert!(bytes <= 155_000, "{bytes} bytes");
     }
 
@@ -127,19 +145,28 @@ mod tests {
     fn scripts_are_sent_without_types_and_indentation() {
         let text = "/**\n * @param {any} x\n */\nfunction f(x) {\n  // A line.\n  return /** @type {any} */ (x) + \"//\";\n}\n";
         assert_eq!(short(text), "function f(x) {\nreturn (x) + \"//\";\n}\n");
-        for (name, _, text) in FILES.iter().filter(|(name, ..)| name.ends_with(".js")) {
+        for (name, _) in FILES.iter().filter(|(name, _)| name.ends_with(".js")) {
+            let text = source(name);
             let odd = text.lines().find(|line| line.matches('`').count() % 2 == 1);
             assert_eq!(odd, None, "{name}: a text of several lines would lose its indentation");
         }
     }
 
     #[test]
+    fn the_program_has_the_files_as_they_are() {
+        for name in FILES.iter().map(|(name, _)| *name).chain([STATIC]) {
+            let name = if name.is_empty() { "index.html" } else { name };
+            assert!(!packed(name).is_empty() && packed(name) == source(name), "{name}");
+        }
+    }
+
+    #[test]
     fn every_import_is_a_file() {
-        for (name, _, text) in FILES.iter().filter(|(name, ..)| name.ends_with(".js")) {
-            for import in text.lines().filter(|line| line.starts_with("import ")) {
+        for (name, _) in FILES.iter().filter(|(name, _)| name.ends_with(".js")) {
+            for import in source(name).lines().filter(|line| line.starts_with("import ")) {
                 let from = import.rsplit("\"./").next().unwrap_or_default();
                 let from = from.trim_end_matches(['"', ';']);
-                assert!(FILES.iter().any(|(file, ..)| *file == from), "{name}: {import}");
+                assert!(FILES.iter().any(|(file, _)| *file == from), "{name}: {import}");
             }
         }
     }

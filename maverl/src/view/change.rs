@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use self::sentence::{answered, cause, parts, told};
+use super::order::{collected, sort};
 use super::parting::{Cause, Kind};
 use crate::eval::student;
 
@@ -167,7 +168,7 @@ pub(super) fn change(now: &[One], before: &[One], named: u32) -> Option<Change> 
         return None;
     }
     let (all, old) = (mean(now.iter()), mean(before.iter()));
-    let names: BTreeSet<&str> = now.iter().chain(before).map(|one| one.source.as_str()).collect();
+    let names: BTreeSet<&str> = collected(now.iter().chain(before).map(|one| one.source.as_str()));
     let share = |part: Part, whole: Part| part.episodes as f64 / whole.episodes as f64;
     let of_source = |name: &&str| {
         let part = |of: &[One]| mean(of.iter().filter(|one| one.source == **name));
@@ -175,7 +176,7 @@ pub(super) fn change(now: &[One], before: &[One], named: u32) -> Option<Change> 
         let usual = if was.episodes > 0 { was.score } else { old.score };
         let tasks = |of: &[One]| {
             let its = of.iter().filter(|one| one.source == **name).map(|one| one.task);
-            its.collect::<BTreeSet<u32>>().len()
+            collected::<BTreeSet<u32>, u32>(its).len()
         };
         Source {
             source: (*name).to_owned(),
@@ -217,7 +218,7 @@ fn terms(now: &[One], before: &[One], sources: &[Source]) -> Vec<Term> {
     let largest = || now.iter().chain(before).map(|one| one.score).fold(f64::MIN, f64::max);
     let full = if solved.episodes > 0 { solved.score } else { largest() };
     let both = sources.iter().filter(|of| of.now.episodes > 0 && of.before.episodes > 0);
-    let both: BTreeMap<&str, &Source> = both.map(|of| (of.source.as_str(), of)).collect();
+    let both: BTreeMap<&str, &Source> = collected(both.map(|of| (of.source.as_str(), of)));
     let mut sums: BTreeMap<&Cause, ([usize; 2], f64, f64)> = BTreeMap::new();
     for (side, one) in now.iter().map(|one| (0, one)).chain(before.iter().map(|one| (1, one))) {
         let Some(source) = both.get(one.source.as_str()) else { continue };
@@ -245,7 +246,7 @@ fn terms(now: &[One], before: &[One], sources: &[Source]) -> Vec<Term> {
         example: example(cause),
     };
     let mut terms: Vec<Term> = sums.into_iter().map(term).collect();
-    terms.sort_by(|a, b| b.by.abs().total_cmp(&a.by.abs()));
+    sort(&mut terms, |a, b| b.by.abs().total_cmp(&a.by.abs()));
     terms
 }
 
@@ -306,7 +307,7 @@ mod tests {
         );
         assert_eq!(
             change.parts,
-            "In parts: −0.31 lost by t/a, −0.01 tasks that no episode solved."
+            "In parts: −0.31 lost by t/a, −0.01 tasks that no episode solved, −0.01 rounding."
         );
         // A source has 20 episodes of 80 instead of 40, and 60 instead of 40; before, 4 of each are unsolved.
         assert_eq!((change.terms[0].weighted, change.sources[1].tasks), (8.0, [60, 40]));

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::Viewer;
 use super::api::Answer;
 use super::http::{Query, Response};
+use super::order::{collected, sort};
 use super::run::{Facts, Run};
 use crate::eval::{over_runs, paired};
 
@@ -60,16 +61,35 @@ pub(super) fn answer(viewer: &Viewer, query: &Query) -> Answer {
 
 /// Compares every two runs: the later one with the earlier one.
 fn pairs(runs: &[Arc<Run>], facts: &[Facts]) -> Vec<Value> {
-    let outcomes: Vec<_> = runs.iter().map(|run| run.now().outcomes("after")).collect();
+    let outcomes: Vec<Shares> =
+        runs.iter().map(|run| ["before", "after"].map(|name| run.now().outcomes(name))).collect();
     let all = (0..runs.len()).flat_map(|i| (i + 1..runs.len()).map(move |j| (i, j)));
     let pair = |(i, j): (usize, usize)| {
         let differs = differs(&facts[i].provenance, &facts[j].provenance);
         let listed = i == 0 || runs.len() <= LISTED;
-        let mut found = pair([i, j].map(|k| (&*runs[k], &outcomes[k])), &differs, listed);
+        let mut found = pair([i, j].map(|k| (&*runs[k], &outcomes[k][1])), &differs, listed);
         found["runs"] = json!([i, j]);
+        found["gain"] =
+            if differs.is_empty() { gain(&outcomes[i], &outcomes[j]) } else { Value::Null };
         found
     };
     all.map(pair).collect()
+}
+
+/// Shares of solved episodes of the held-out tasks before and after training.
+type Shares = [BTreeMap<String, f64>; 2];
+
+/// Returns the difference of the gains over training of two runs, paired by task; null if no task is in all four evaluations.
+fn gain(one: &Shares, other: &Shares) -> Value {
+    let gain = |[before, after]: &Shares, task| Some(after.get(task)? - before.get(task)?);
+    let tasks = one[1].keys();
+    let differences: Vec<f64> =
+        tasks.filter_map(|task| Some(gain(other, task)? - gain(one, task)?)).collect();
+    if differences.is_empty() {
+        return Value::Null;
+    }
+    let of = paired(&differences);
+    object!({ "mean": of.mean, "low": of.low, "high": of.high })
 }
 
 /// Returns the sets of at least two runs that differ in the seed only: their results, and the interval of a run from
@@ -96,7 +116,7 @@ fn seeds(facts: &[Facts], keys: &BTreeMap<String, Vec<Value>>) -> Vec<Value> {
         })
     };
     let mut sets: Vec<&Vec<usize>> = sets.values().filter(|members| members.len() > 1).collect();
-    sets.sort();
+    sort(&mut sets, Ord::cmp);
     sets.into_iter().map(set).collect()
 }
 
@@ -119,10 +139,10 @@ fn differs(one: &Value, other: &Value) -> Vec<String> {
     let held_out = |data: &Value| -> BTreeMap<String, Value> {
         let splits = data["data"].as_object().into_iter().flatten();
         let splits = splits.filter(|(name, _)| name.starts_with(crate::run_dir::HELD_OUT));
-        splits.map(|(name, hash)| (name.clone(), hash.clone())).collect()
+        collected(splits.map(|(name, hash)| (name.clone(), hash.clone())))
     };
     let (one, other) = (held_out(one), held_out(other));
-    let names: BTreeSet<&String> = one.keys().chain(other.keys()).collect();
+    let names: BTreeSet<&String> = collected(one.keys().chain(other.keys()));
     names.into_iter().filter(|name| one.get(*name) != other.get(*name)).cloned().collect()
 }
 

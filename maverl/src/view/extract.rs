@@ -184,7 +184,8 @@ fn episodes(run: &RunDir) -> Result<Vec<Map<String, Value>>, ExtractError> {
         part: "rows of episodes",
         reason: "it was made by an older version; extract `turns` instead",
     })?;
-    let rows = text.lines().filter_map(|line| serde_json::from_str::<EpisodeRow>(line).ok());
+    let rows =
+        text.lines().filter_map(|line| serde_json::from_slice::<EpisodeRow>(line.as_bytes()).ok());
     Ok(rows.map(|row| episode(&row)).collect())
 }
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::change::Change;
 use super::index::counts::Played;
+use super::order::{collected, sort};
 use super::parting::{Kind, Parted, read_turns};
 use super::replies::last_line;
 use super::run::Run;
@@ -35,7 +36,7 @@ pub(super) struct Failure {
 
 impl Reply {
     fn new(prompt: &[String], reply: &str) -> Self {
-        let known: BTreeSet<&str> = prompt.iter().flat_map(|text| words(text)).collect();
+        let known: BTreeSet<&str> = collected(prompt.iter().flat_map(|text| words(text)));
         let coined = words(reply).find(|word| !known.contains(word));
         Self { line: last_line(reply), coined: coined.map(str::to_owned) }
     }
@@ -64,7 +65,7 @@ pub(super) fn failure(
     for (i, other, turn) in &pairs {
         wanted.extend([((*i, *turn), Reply::default()), ((*other, *turn), Reply::default())]);
     }
-    let read: BTreeSet<usize> = wanted.keys().map(|(i, _)| *i).collect();
+    let read: BTreeSet<usize> = collected(wanted.keys().map(|(i, _)| *i));
     let episodes: Vec<(usize, &Played)> = read.into_iter().map(|i| (i, &played[i])).collect();
     read_turns(run, &episodes, |i, texts| {
         if let Texts::Turn { turn, prompt, reply, .. } = texts
@@ -87,7 +88,7 @@ fn compared(seat: &str, pairs: &[[Reply; 2]]) -> Option<Failure> {
         *counts.entry([&lost.line, &kept.line]).or_default() += 1;
     }
     let mut ranked: Vec<([&str; 2], usize)> = counts.into_iter().collect();
-    ranked.sort_by(|(a, x), (b, y)| y.cmp(x).then(a.cmp(b)));
+    sort(&mut ranked, |(a, x), (b, y)| y.cmp(x).then(a.cmp(b)));
     let quoted = ranked.iter().take(QUOTED).map(|([lost, kept], n)| {
         let times = if *n > 1 { format!(" ({n} times)") } else { String::new() };
         format!("“{lost}” where the solved one has “{kept}”{times}")

@@ -6,6 +6,7 @@ use super::change::{Change, One, change, has_zero, interval};
 use super::failing;
 use super::index::Index;
 use super::index::counts::Played;
+use super::order::sort;
 use super::parting::{Parted, causes};
 use super::run::Run;
 use crate::run_dir::TRAIN;
@@ -43,7 +44,7 @@ impl Fall {
 
 /// Returns the median of numbers; 0 without any.
 pub(super) fn median(mut numbers: Vec<f64>) -> f64 {
-    numbers.sort_by(f64::total_cmp);
+    sort(&mut numbers, f64::total_cmp);
     numbers.get(numbers.len() / 2).copied().unwrap_or(0.0)
 }
 
@@ -65,7 +66,7 @@ pub(super) fn largest(index: &Index) -> Option<Fall> {
     let means = index.means(TRAIN);
     let by = |at: &usize| means[at - 1].1 - means[*at].1;
     let mut falls: Vec<usize> = (1..means.len()).filter(|at| by(at) > 0.0).collect();
-    falls.sort_by(|a, b| by(b).total_cmp(&by(a)).then(a.cmp(b)));
+    sort(&mut falls, |a, b| by(b).total_cmp(&by(a)).then(a.cmp(b)));
     let fall = |&at: &usize| {
         let ((before, old), (step, new)) = (means[at - 1], means[at]);
         let scores = |step| index.scores(TRAIN, step);

@@ -9,6 +9,7 @@ use super::api::{self, Answer};
 use super::episode::sample_json;
 use super::http::Response;
 use super::object::value;
+use super::order::sort;
 use super::parting::Said;
 use super::run::Run;
 use super::weights::{Replies, advantage};
@@ -179,7 +180,7 @@ pub(super) fn largest(run: &Run) -> Answer {
         add_largest(&mut agents, &both[0]);
         for (found, lines) in found.iter_mut().zip(both) {
             found.extend(lines);
-            found.sort_by_key(|line| std::cmp::Reverse(rank(line)));
+            sort(found, |a, b| rank(b).cmp(&rank(a)));
             found.truncate(LARGEST);
         }
         samples += all.samples.len();

@@ -195,6 +195,21 @@ fn of_seat(seat: &str, sums: &SeatSums, said: Option<&Said>) -> (Verdict, String
     (verdict, text + &known)
 }
 
+/// Says that reward parts pay no agent, and what they give instead.
+fn unpaid(team: &Team) -> String {
+    let means = || team.seats.values().flat_map(by_outcome).flatten();
+    let [low, high] = [means().fold(0.0, f64::min), means().fold(0.0, f64::max)];
+    let text = "No reward part pays an agent, only the score of the episode does.";
+    let number = |value: f64| format!("{value:.3}").replace("-0.000", "0.000").replace('-', "−");
+    match [low, high].map(number) {
+        [low, high] if low == high => text.to_owned(),
+        [low, high] => format!(
+            "{text} A turn gets {low} to {high} by reward parts on average, by agent and outcome{}.",
+            if high == "0.000" { ": penalties" } else { "" }
+        ),
+    }
+}
+
 /// Says whether a reward is hacked, with the replies and the reward parts that decide it, and returns the agents whose is.
 pub(super) fn told(team: &Team, replies: &BTreeMap<String, Said>) -> (Value, Vec<Hacked>) {
     let of_seat =
@@ -210,10 +225,7 @@ pub(super) fn told(team: &Team, replies: &BTreeMap<String, Said>) -> (Value, Vec
         Verdict::Unknown => format!("Reward hacked? Cannot be told of {names}."),
         Verdict::No => "Reward hacked? No.".to_owned(),
     };
-    let text = match text.as_str() {
-        "" => "No reward part pays an agent, only the score of the episode does.",
-        text => text,
-    };
+    let text = if text.is_empty() { unpaid(team) } else { text };
     let hacked = its().filter(|_| worst == Verdict::Yes);
     let hacked = hacked.map(|(_, seat)| Hacked { seat: seat.clone(), steps: team.steps });
     (format!("{lead} {text}").into(), hacked.collect())
@@ -292,6 +304,9 @@ mod tests {
         );
         let scored = of((50, 10, 0.0), (50, 40, 0.0));
         assert!(scored.ends_with("only the score of the episode does."), "{scored}");
+        let fined = of((50, 10, -0.025), (50, 40, -0.1));
+        let means = "only the score of the episode does. A turn gets −0.100 to 0.000 by reward parts on average, by agent and outcome: penalties.";
+        assert!(fined.ends_with(means), "{fined}");
     }
 
     #[test]

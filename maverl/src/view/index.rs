@@ -11,6 +11,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use self::counts::Attempts;
 pub(super) use self::place::RowPlace;
 use super::selection::{Flag, Key, Selection};
 use crate::run_dir::{EpisodeRow, TRAIN};
@@ -354,17 +355,15 @@ impl Index {
     }
 
     /// Returns the share of solved episodes of each task of a stage, by task.
-    pub(super) fn solved_by_task(&self, stage: &str) -> BTreeMap<&str, f64> {
-        let Some(stage) = self.stages.find(stage) else { return BTreeMap::new() };
-        let mut counts: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
+    pub(super) fn solved_by_task(&self, stage: &str) -> Vec<(&str, f64)> {
+        let Some(stage) = self.stages.find(stage) else { return Vec::new() };
+        let mut counts: BTreeMap<u32, Attempts> = BTreeMap::new();
         let scored = |row: &&Row| u32::from(row.stage) == stage && row.flags & SCORED != 0;
         for row in self.rows.iter().filter(scored) {
-            let (n, solved) = counts.entry(row.task).or_default();
-            *n += 1.0;
-            *solved += f64::from(row.flags & SOLVED);
+            counts.entry(row.task).or_default().add(row);
         }
-        let share = |(task, (n, solved)): (u32, (f64, f64))| {
-            (self.tasks.names[task as usize].as_str(), solved / n)
+        let share = |(task, of): (u32, Attempts)| {
+            (self.tasks.names[task as usize].as_str(), of.solved as f64 / of.episodes as f64)
         };
         counts.into_iter().map(share).collect()
     }
@@ -486,10 +485,7 @@ mod tests {
         assert_eq!(index.find(TRAIN, 2, 3), Some(7));
         assert_eq!(index.find(TRAIN, 2, 4), None);
         assert_eq!(index.of_task(7).len(), 6);
-        assert_eq!(
-            index.solved_by_task(TRAIN).into_iter().collect::<Vec<_>>(),
-            [("facts/a-0", 0.0), ("facts/a-1", 0.5)]
-        );
+        assert_eq!(index.solved_by_task(TRAIN), [("facts/a-0", 0.0), ("facts/a-1", 0.5)]);
         assert!(size_of::<Row>() <= 56 && size_of::<Cell>() <= 20);
     }
 }

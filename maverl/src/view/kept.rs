@@ -51,7 +51,7 @@ impl Kept {
     pub(super) fn read(&self, stage: &str, file: &Path) -> Option<Vec<EpisodeRow>> {
         let rows = std::fs::File::open(self.path(stage, file)?).ok()?;
         let lines = BufReader::new(zstd::Decoder::new(rows).ok()?).lines();
-        lines.map(|line| serde_json::from_str(&line.ok()?).ok()).collect()
+        lines.map(|line| serde_json::from_slice(line.ok()?.as_bytes()).ok()).collect()
     }
 
     /// Begins the rows of a file of episodes.

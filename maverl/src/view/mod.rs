@@ -24,6 +24,7 @@ mod http;
 mod index;
 mod kept;
 mod notices;
+mod order;
 mod page;
 mod parting;
 mod replies;

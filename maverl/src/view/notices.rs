@@ -74,7 +74,7 @@ pub(super) fn notices(series: &Series, evidence: &Evidence<'_>) -> Vec<Notice> {
     found.extend(policies(series));
     found.extend(evidence.gain.filter(|gain| gain.low <= 0.0 && gain.high >= 0.0).map(|gain| {
         let text = format!(
-            "the gain over training is not distinguishable from 0 ({:+.3} to {:+.3})",
+            "the gain over training is not distinguishable from 0 (95 % interval {:+.3} to {:+.3})",
             gain.low, gain.high
         );
         Notice::problem(text, None, None)
@@ -93,7 +93,8 @@ fn unscored(series: &Series) -> Option<Notice> {
     let values = series.values("rollout/unscored");
     let sum: f64 = values.iter().map(|(_, value)| value).sum();
     let (first, _) = values.iter().find(|(_, value)| *value > 0.0)?;
-    let text = format!("{sum} training episodes could not be scored, first in step {first}");
+    let episodes = if sum == 1.0 { "episode" } else { "episodes" };
+    let text = format!("{sum} training {episodes} could not be scored, first in step {first}");
     Some(Notice::problem(text, Some(*first), Some("episodes?flag=unscored".to_owned())))
 }
 
@@ -199,8 +200,10 @@ fn groups(series: &Series) -> Vec<Notice> {
     });
     let singletons = series.values("group/singletons");
     let single = singletons.iter().find(|(_, value)| *value > 0.0).map(|(step, value)| {
-        let text =
-            format!("step {step} has {value} groups of one, which are compared with nothing");
+        let text = match *value {
+            1.0 => format!("step {step} has a group of one, which is compared with nothing"),
+            n => format!("step {step} has {n} groups of one, which are compared with nothing"),
+        };
         Notice::problem(text, Some(*step), Some(format!("groups?step={step}")))
     });
     flat.into_iter().chain(single).collect()
@@ -232,10 +235,10 @@ fn policies(series: &Series) -> Vec<Notice> {
                     problem(text, *step)
                 }));
             }
-            "grad_norm" => found.extend(spike(&values).map(|(step, value, median)| {
+            "grad_norm" => found.extend(spike(&values).map(|Spike { step, value, median, n }| {
                 let text = format!(
-                    "policy {policy}: gradient norm {value:.3} in step {step}, more than 10 times the median of up to 101 \
-                     steps before ({median:.3})"
+                    "policy {policy}: gradient norm {value:.3} in step {step}, more than 10 times the median of the {n} steps \
+                     before ({median:.3})"
                 );
                 problem(text, step)
             })),
@@ -245,12 +248,21 @@ fn policies(series: &Series) -> Vec<Notice> {
     found
 }
 
-/// Returns the first value above 10 times the median of at least 5 values before it.
-fn spike(values: &[(u64, f64)]) -> Option<(u64, f64, f64)> {
+/// Value far above the median of those of `n` steps before.
+struct Spike {
+    step: u64,
+    value: f64,
+    median: f64,
+    n: usize,
+}
+
+/// Returns the first value above 10 times the median of 5 to 101 values before it.
+fn spike(values: &[(u64, f64)]) -> Option<Spike> {
     (5..values.len().min(10_000)).find_map(|at| {
-        let median = median(values[at.saturating_sub(101)..at].iter().map(|v| v.1).collect());
+        let before = &values[at.saturating_sub(101)..at];
+        let (median, n) = (median(before.iter().map(|v| v.1).collect()), before.len());
         let (step, value) = values[at];
-        (median > 0.0 && value > 10.0 * median).then_some((step, value, median))
+        (median > 0.0 && value > 10.0 * median).then_some(Spike { step, value, median, n })
     })
 }
 
@@ -355,13 +367,14 @@ mod tests {
     #[test]
     fn each_rule_fires_on_its_sign_with_its_number_and_not_without() {
         type Sign<'s> = (&'s str, &'s dyn Fn(u64) -> f64, &'s str);
-        let signs: [Sign<'_>; 10] = [
-            ("rollout/unscored", &|s| f64::from(u8::from(s == 4)), "1 training episodes"),
+        let signs: [Sign<'_>; 11] = [
+            ("rollout/unscored", &|s| f64::from(u8::from(s == 4)), "1 training episode could"),
             ("rollout/a/b/reply_error_rate", &|s| if s > 20 { 0.4 } else { 0.0 }, "a/b: 40 %"),
             ("rollout/a/b#2/truncated_rate", &|_| 0.2, "a/b#2: 20 %"),
             ("group/zero_std_frac", &|s| if s > 20 { 0.9 } else { 0.1 }, "90 % of the groups"),
             ("verifier/live_auc/v", &|s| 1.0 - 0.015 * s as f64, "AUC of 0.55 in step 30"),
             ("group/singletons", &|s| if s == 3 { 2.0 } else { 0.0 }, "step 3 has 2 groups"),
+            ("group/singletons", &|s| if s == 3 { 1.0 } else { 0.0 }, "step 3 has a group of one,"),
             ("policy/p/entropy", &|s| 1.0 / s as f64, "entropy 0.091 in step 11"),
             ("policy/p/clip_frac_high", &|s| s as f64 / 60.0, "32 % of tokens clipped in step 19"),
             (
@@ -369,7 +382,11 @@ mod tests {
                 &|s| if [2, 20].contains(&s) { 10.0 + s as f64 } else { 2.0 },
                 "step 20 took 30.0 s, 28.0 s more than the median of the steps around it (2.0 s); 2 steps took more",
             ),
-            ("policy/p/grad_norm", &|s| if s == 9 { 50.0 } else { 1.0 }, "norm 50.000 in step 9"),
+            (
+                "policy/p/grad_norm",
+                &|s| if s == 9 { 50.0 } else { 1.0 },
+                "norm 50.000 in step 9, more than 10 times the median of the 8 steps before (1.000)",
+            ),
         ];
         for (name, value, expected) in signs {
             let found = problems(&series(name, value));

@@ -21,6 +21,7 @@ use sha2::{Digest, Sha256};
 
 use super::http::{Body, Request};
 use super::index::Index;
+use super::order::{collected, sort};
 use super::run::Run;
 use super::selection::Selection;
 use super::{Viewer, api, assets};
@@ -204,11 +205,11 @@ impl Viewer {
             self.add_episode(blocks, run, row, &mut groups)?;
         }
         let train = rows.iter().filter(|row| row["stage"] == TRAIN);
-        for step in train.filter_map(|row| row["step"].as_u64()).collect::<BTreeSet<u64>>() {
+        for step in collected::<BTreeSet<u64>, u64>(train.filter_map(|row| row["step"].as_u64())) {
             let path = format!("runs/{r}/steps/{step}");
             self.add(blocks, &format!("{r}-{step}"), &run.name, &path)?;
         }
-        for step in groups.iter().map(|(step, _)| *step).collect::<BTreeSet<u64>>() {
+        for step in collected::<BTreeSet<u64>, u64>(groups.iter().map(|(step, _)| *step)) {
             let path = format!("runs/{r}/groups/{step}");
             self.add(blocks, &format!("{r}-{step}"), &run.name, &path)?;
             if run.path().join(format!("clock/step-{step:06}.jsonl.zst")).is_file() {
@@ -329,7 +330,7 @@ fn chosen(index: &Index, choice: &PageChoice) -> Vec<usize> {
         }));
     }
     // Equal differences keep the order of steps and tasks.
-    groups.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+    sort(&mut groups, |(a, _), (b, _)| b.total_cmp(a));
     let mut rows = Vec::new();
     for (_, group) in groups {
         if group.len() <= choice.episodes - rows.len() {

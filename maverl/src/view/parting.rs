@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::index::counts::Played;
+use super::order::{collected, sort};
 use super::run::Run;
 use crate::run_dir::{TRAIN, Texts, scan_texts};
 
@@ -184,7 +185,7 @@ fn of_task(
     let (solved, unsolved): (Vec<usize>, Vec<usize>) =
         its.iter().copied().partition(|i| played[*i].solved);
     let firsts: BTreeSet<Option<&Said>> =
-        its.iter().map(|i| said.get(i).and_then(|turns| turns.first())).collect();
+        collected(its.iter().map(|i| said.get(i).and_then(|turns| turns.first())));
     let cause = |i: usize| {
         let one = &played[i];
         if let Some(seat) = &one.malformed {
@@ -242,7 +243,7 @@ pub(super) fn lost(causes: &[Cause]) -> Value {
     let unsolved = causes.len() - sum(&[Kind::Solved]);
     let unknown = sum(&[Kind::Never, Kind::Unlike, Kind::Unread]);
     let mut ranked: Vec<(&str, usize)> = seats.iter().map(|(seat, n)| (*seat, *n)).collect();
-    ranked.sort_by(|(a, x), (b, y)| y.cmp(x).then(a.cmp(b)));
+    sort(&mut ranked, |(a, x), (b, y)| y.cmp(x).then(a.cmp(b)));
     let seat = bottleneck(&ranked, unsolved - unknown);
     let verdict = match seat {
         _ if unsolved == 0 => "Quality: every task is solved.".to_owned(),

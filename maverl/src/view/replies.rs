@@ -11,6 +11,7 @@ use super::api::{self, Answer};
 use super::fall;
 use super::hacked::{self, Hacked};
 use super::index::counts::Played;
+use super::order::{collected, sort};
 use super::parting::{causes, lost, read_texts};
 use super::run::Run;
 use super::team::WINDOW;
@@ -77,7 +78,7 @@ impl Split {
     pub(super) fn ranked(&self) -> Vec<(&str, &Turns)> {
         let mut lines: Vec<(&str, &Turns)> =
             self.lines.iter().map(|(line, turns)| (line.as_str(), turns)).collect();
-        lines.sort_by(|(a, x), (b, y)| y.all().cmp(&x.all()).then(a.cmp(b)));
+        sort(&mut lines, |(a, x), (b, y)| y.all().cmp(&x.all()).then(a.cmp(b)));
         lines
     }
 }
@@ -153,11 +154,18 @@ fn read(run: &Run, played: &[Played]) -> Team {
             }
             Texts::Turn { seat, reply, error, .. } => {
                 let parts = if error.is_none() { parts(&reply) } else { BTreeMap::new() };
-                spoken[i].turns.push(Spoke { seat: seat.to_string(), parts });
+                spoken[i].turns.push(Spoke { seat: seat.to_string(), parts, ..Spoke::default() });
                 kept[i].lines.push(last_line(&reply));
             }
         },
     );
+    for (one, texts) in spoken.iter_mut().zip(&kept) {
+        for (turn, (spoke, line)) in one.turns.iter_mut().zip(&texts.lines).enumerate() {
+            let its = texts.rewards.iter().filter(|part| part.of == RewardOf::Turn(turn));
+            spoke.line = hash(line);
+            spoke.paid = (its.map(|part| part.value).sum::<f64>() * 1e6).round() as i64;
+        }
+    }
     let answers = Answers::new(&spoken);
     let mut seats: BTreeMap<String, Said> = BTreeMap::new();
     for (one, texts) in spoken.iter().zip(&kept) {
@@ -212,7 +220,7 @@ pub(super) fn found(run: &Run) -> Found {
     let lost = lost(&causes(run, &last).into_iter().map(|(cause, _)| cause).collect::<Vec<_>>());
     let seat =
         |(seat, said): (&String, &Said)| (seat.clone(), of_seat(said, before.seats.get(seat)));
-    let seats: BTreeMap<String, Value> = now.seats.iter().map(seat).collect();
+    let seats: BTreeMap<String, Value> = collected(now.seats.iter().map(seat));
     let sums = run.now().index.team(TRAIN, late);
     let (reward, hacked) = hacked::told(&sums, &now.seats);
     let unreadable = before.unreadable + now.unreadable;

@@ -13,6 +13,7 @@ use super::fall;
 use super::growing::{Change, Growing};
 use super::index::Index;
 use super::notices::{self, Evidence, Notice};
+use super::order::collected;
 use super::replies::{self, Found};
 use super::series::Series;
 use super::validations::Validations;
@@ -351,12 +352,12 @@ impl Held {
             Some((key, task["solved"].as_f64()? / task["episodes"].as_f64()?))
         };
         let tasks = report["sampled"]["tasks"].as_array().into_iter().flatten();
-        let reported: BTreeMap<String, f64> = tasks.filter_map(share).collect();
+        let reported: BTreeMap<String, f64> = collected(tasks.filter_map(share));
         if !reported.is_empty() {
             return reported;
         }
         let rows = self.index.solved_by_task(name).into_iter();
-        rows.map(|(task, share)| (task.to_owned(), share)).collect()
+        collected(rows.map(|(task, share)| (task.to_owned(), share)))
     }
 
     /// Returns the gain over training; `None` if no task has a scored episode both before and after.

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
 use super::kept::{Draft, Kept};
+use super::order::sort;
 use super::run::Run;
 use crate::run_dir::disk::{entries, name, step_of};
 use crate::run_dir::{EpisodeRow, TRAIN, is_growing, scan_rollouts};
@@ -47,7 +48,7 @@ fn missing(run: &Run) -> Vec<(String, u64, PathBuf)> {
     };
     let mut files = steps("rollouts", TRAIN);
     files.extend(steps("evaluations", "validation"));
-    files.sort_by_key(|(_, step, _)| std::cmp::Reverse(*step));
+    sort(&mut files, |(_, a, _), (_, b, _)| b.cmp(a));
     let last = files.first().map_or(0, |(_, step, _)| *step);
     for (stage, step) in
         [("before", 0), ("before-greedy", 0), ("after", last), ("after-greedy", last)]

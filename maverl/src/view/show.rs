@@ -7,6 +7,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use super::order::sort;
 use super::run::Run;
 use crate::run_dir::{RunDir, RunDirError, SampleRecord, StepSamples, read_rollouts, read_samples};
 use crate::table::paragraphs;
@@ -113,7 +114,7 @@ fn worst(run: &RunDir, step: u64, count: usize) -> Result<Vec<(u64, usize, Episo
     let mut all: Vec<(usize, Episode)> =
         read_rollouts(&run.rollouts(step))?.into_iter().enumerate().collect();
     let score = |episode: &Episode| episode.score().map_or(f64::INFINITY, |score| score.reward);
-    all.sort_by(|(_, a), (_, b)| score(a).total_cmp(&score(b)));
+    sort(&mut all, |(_, a), (_, b)| score(a).total_cmp(&score(b)));
     Ok(all.into_iter().take(count).map(|(n, episode)| (step, n, episode)).collect())
 }
 

@@ -41,7 +41,7 @@ pub(super) fn trace(run: &Run, step: u64) -> Answer {
 pub(super) fn rows(run: &Run) -> Vec<SpanRow> {
     let Ok(file) = std::fs::File::open(run.path().join("spans.jsonl")) else { return Vec::new() };
     let lines = BufReader::new(file).lines().map_while(Result::ok);
-    lines.filter_map(|line| serde_json::from_str(&line).ok()).collect()
+    lines.filter_map(|line| serde_json::from_slice(line.as_bytes()).ok()).collect()
 }
 
 /// Returns the times of the turns of a step; `None` if there are none.

@@ -12,9 +12,10 @@ use super::fall;
 use super::http::Response;
 use super::index::Index;
 use super::index::counts::{Attempts, TaskSums, Team};
+use super::order::sort;
 use super::run::Run;
 use super::spans;
-use crate::run_dir::{TRAIN, TurnTime};
+use crate::run_dir::{SpanRecord, SpanRow, TRAIN, TurnTime};
 
 /// Number of steps whose sums are shown, at either end of a run.
 pub(super) const WINDOW: usize = 5;
@@ -58,7 +59,7 @@ impl Occupancy {
             changes.push((*asked, 1, seat.to_string()));
             changes.push((*ended, -1, seat.to_string()));
         }
-        changes.sort();
+        sort(&mut changes, Ord::cmp);
         let mut open: BTreeMap<String, i32> = BTreeMap::new();
         let mut last = 0;
         for (at, change, seat) in changes {
@@ -87,6 +88,23 @@ pub(super) fn late(index: &Index) -> Option<[u32; 2]> {
     Some([steps[steps.len().saturating_sub(WINDOW)..].first().copied()?, *steps.last()?])
 }
 
+/// Returns the parts of steps with their seconds, the longest first.
+fn parts(run: &Run, steps: &[u32]) -> Vec<(String, f64)> {
+    let mut sums: BTreeMap<String, f64> = BTreeMap::new();
+    let is_one = |row: &SpanRow| steps.iter().any(|step| u64::from(*step) == row.step);
+    for row in spans::rows(run).iter().filter(|row| is_one(row)) {
+        for SpanRecord(name, policy, _, lasts) in &row.spans {
+            // Those of a policy are within a part of the step.
+            if policy.is_none() {
+                *sums.entry(name.clone()).or_default() += lasts;
+            }
+        }
+    }
+    let mut parts: Vec<(String, f64)> = sums.into_iter().collect();
+    sort(&mut parts, |(_, a), (_, b)| b.total_cmp(a));
+    parts
+}
+
 /// Returns the sums of the seats over the first and the last steps, with the times of the last ones.
 pub(super) fn answer(run: &Run) -> Answer {
     let (early, late, steps) = {
@@ -94,7 +112,7 @@ pub(super) fn answer(run: &Run) -> Answer {
         let steps = held.index.steps(TRAIN);
         let (Some(first), Some(last)) = (steps.first(), steps.last()) else {
             return Ok(Response::json(
-                &object!({ "early": Value::Null, "late": Value::Null, "times": Value::Null }),
+                &object!({ "early": Value::Null, "late": Value::Null, "times": Value::Null, "parts": [0; 0] }),
             ));
         };
         let late = steps[steps.len().saturating_sub(WINDOW)];
@@ -104,11 +122,12 @@ pub(super) fn answer(run: &Run) -> Answer {
         (early, sums([late, *last]), steps[steps.len().saturating_sub(WINDOW)..].to_vec())
     };
     let mut times = Occupancy::default();
-    for step in steps {
-        times.add(&spans::turns(run, u64::from(step))?.unwrap_or_default());
+    for step in &steps {
+        times.add(&spans::turns(run, u64::from(*step))?.unwrap_or_default());
     }
     let times = (!times.seats.is_empty()).then_some(times);
-    Ok(Response::json(&object!({ "early": early, "late": late, "times": times })))
+    let parts = parts(run, &steps);
+    Ok(Response::json(&object!({ "early": early, "late": late, "times": times, "parts": parts })))
 }
 
 /// Compares a step with the step before it.

@@ -33,6 +33,7 @@ mod lanes;
 mod large;
 mod numbers;
 mod pages;
+mod perfetto;
 mod team;
 mod types;
 mod visits;

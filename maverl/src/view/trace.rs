@@ -43,13 +43,14 @@ impl Trace {
     }
 
     /// Adds a request of a seat. Requests of a seat overlap, so each is a pair of `b` and `e` with a number of its own; they are
-    /// drawn together because they have one name. The time in which the engine generates is nested.
+    /// drawn together because they have one name, and among the threads because the number is local to the process. The time in
+    /// which the engine generates is nested.
     fn request(&mut self, seat: &str, args: &Value, [asked, ended]: [f64; 2], began: Option<f64>) {
         self.requests += 1;
-        let id = self.requests.to_string();
+        let id = object!({ "local": self.requests.to_string() });
         let mut event = |ph: &str, name: &str, at: f64, args: &Value| {
             self.events.push(object!({
-                "ph": ph, "pid": 1, "tid": 1, "cat": seat, "id": id, "name": name, "ts": us(at), "args": args,
+                "ph": ph, "pid": 1, "tid": 1, "cat": seat, "id2": id, "name": name, "ts": us(at), "args": args,
             }));
         };
         let none = object!({});
@@ -151,7 +152,10 @@ pub(super) mod tests {
                     assert!(last.insert(tid, ts).is_none_or(|last| last <= ts), "{event}: order");
                 }
                 "b" | "e" => {
-                    assert!(event["id"].is_string() && event["cat"].is_string(), "{event}")
+                    assert!(
+                        event["id2"]["local"].is_string() && event["cat"].is_string(),
+                        "{event}"
+                    )
                 }
                 "C" => assert!(event["args"].as_object().is_some_and(|args| !args.is_empty())),
                 other => panic!("{other}"),
@@ -170,6 +174,7 @@ pub(super) mod tests {
     pub(in crate::view) fn replayed(events: &[Value]) -> BTreeMap<(String, String), Vec<String>> {
         complete(events);
         let text = |event: &Value, key: &str| event[key].as_str().unwrap().to_owned();
+        let track = |event: &Value| (text(event, "cat"), text(&event["id2"], "local"));
         let mut sorted: Vec<&Value> = events.iter().filter(|event| event["ph"] != "M").collect();
         sorted.sort_by(|a, b| a["ts"].as_f64().unwrap().total_cmp(&b["ts"].as_f64().unwrap()));
         let mut open: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
@@ -178,9 +183,9 @@ pub(super) mod tests {
             let (name, ts) = (text(event, "name"), event["ts"].as_f64().unwrap());
             assert!(event["pid"].is_u64() && event["tid"].is_u64() && ts >= 0.0, "{event}");
             match event["ph"].as_str().unwrap() {
-                "b" => open.entry((text(event, "cat"), text(event, "id"))).or_default().push(name),
+                "b" => open.entry(track(event)).or_default().push(name),
                 "e" => {
-                    let stack = open.get_mut(&(text(event, "cat"), text(event, "id"))).unwrap();
+                    let stack = open.get_mut(&track(event)).unwrap();
                     assert_eq!(stack.pop(), Some(name), "{event}");
                 }
                 "X" => {

@@ -7,6 +7,7 @@ use std::time::SystemTime;
 
 use serde_json::Value;
 
+use super::order::sort;
 use crate::run_dir::disk::{entries, name, read_json, step_of};
 
 /// Length of a file, and the time at which it was written.
@@ -38,7 +39,7 @@ impl Validations {
             }
         }
         let mut rows: Vec<Value> = read.values().map(|(_, row)| row.clone()).collect();
-        rows.sort_by_key(|row| row["step"].as_u64());
+        sort(&mut rows, |a, b| a["step"].as_u64().cmp(&b["step"].as_u64()));
         rows
     }
 }

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
+use super::order::collected;
 use super::parting::{Said, read_turns};
 use super::run::Run;
 use crate::run_dir::{SampleRecord, StepSamples, TRAIN, Texts};
@@ -72,9 +73,9 @@ fn read(run: &Run, step: u64, all: &StepSamples) -> Option<Vec<f64>> {
     let only = u32::try_from(step).ok()?;
     let played = run.now().index.played(TRAIN, [only; 2]);
     let in_group = all.samples.iter().filter_map(|sample| Some((sample, sample.group?)));
-    let mut samples: BTreeMap<(usize, usize), (usize, f64)> = in_group
-        .map(|(sample, group)| ((sample.episode, sample.turn), (group, advantage(sample))))
-        .collect();
+    let mut samples: BTreeMap<(usize, usize), (usize, f64)> = collected(
+        in_group.map(|(sample, group)| ((sample.episode, sample.turn), (group, advantage(sample)))),
+    );
     let has_sample = |n: usize| samples.range((n, 0)..=(n, usize::MAX)).next().is_some();
     let numbered = played.iter().map(|one| (one.place.n as usize, one));
     let episodes: Vec<_> = numbered.filter(|(n, _)| has_sample(*n)).collect();

@@ -1,6 +1,7 @@
 //! Sentences on the change of the score: its cause, its parts, and the numbers behind them.
 
 use super::{Change, Part, Source, Term};
+use crate::view::order::sort;
 use crate::view::parting::Kind;
 
 /// Returns a number with its sign, as the pages write it.
@@ -61,10 +62,11 @@ fn counted(change: &Change, term: &Term, named: u32) -> String {
     let (n, m) = (all(|source| source.now), all(|source| source.before));
     let numbers = format!("{is} of {n} episodes ({was} of {m} in step {named})");
     let seat = term.cause.seat.as_deref().unwrap_or_default();
+    let only = if change.by > 0.0 { "only " } else { "" };
     match term.cause.kind {
         Kind::Solved => "solved tasks have other scores".to_owned(),
-        Kind::Left => format!("{seat} lost {numbers}"),
-        Kind::Malformed | Kind::Truncated => format!("{} lost {numbers}", term.cause.short()),
+        Kind::Left => format!("{seat} lost {only}{numbers}"),
+        Kind::Malformed | Kind::Truncated => format!("{} lost {only}{numbers}", term.cause.short()),
         _ => format!("{numbers} are {}", term.cause.text()),
     }
 }
@@ -86,7 +88,7 @@ fn mostly(change: &Change) -> String {
 }
 
 /// Names the parts of a change that has a cause: those that go the way of the change first, the largest of them at the
-/// start.
+/// start. The numbers that are named add up to the change that is: the last one is what rounding and smaller parts leave.
 pub(super) fn parts(change: &Change) -> String {
     if change.cause.is_none() {
         return String::new();
@@ -97,13 +99,18 @@ pub(super) fn parts(change: &Change) -> String {
     ];
     let terms = change.terms.iter().map(|term| (term.by, term.cause.short()));
     let mut parts: Vec<(f64, String)> = kinds.into_iter().chain(terms).collect();
-    parts.sort_by(|(a, _), (b, _)| {
+    sort(&mut parts, |(a, _), (b, _)| {
         let along = |part: &f64| part.signum() == change.by.signum();
         along(b).cmp(&along(a)).then(b.abs().total_cmp(&a.abs()))
     });
     let rest: f64 = parts.iter().skip(NAMED).map(|(by, _)| by).sum();
     parts.truncate(NAMED);
     parts.push((rest, "all others".to_owned()));
+    let hundredths = |value: f64| {
+        format!("{value:.2}").parse().map_or(0.0, |value: f64| (100.0 * value).round())
+    };
+    let named: f64 = parts.iter().map(|(by, _)| hundredths(*by)).sum();
+    parts.push(((hundredths(change.by) - named) / 100.0, "rounding".to_owned()));
     let parts = parts.into_iter().filter_map(|(by, what)| Some(format!("{} {what}", rounded(by)?)));
     format!("In parts: {}.", parts.collect::<Vec<_>>().join(", "))
 }
@@ -155,7 +162,7 @@ fn largest(change: &Change, named: u32) -> Vec<String> {
 fn scores(change: &Change, named: u32) -> String {
     let both = change.sources.iter().filter(|of| of.now.episodes > 0 && of.before.episodes > 0);
     let mut sources: Vec<&Source> = both.collect();
-    sources.sort_by(|a, b| change.along(b.within).total_cmp(&change.along(a.within)));
+    sort(&mut sources, |a, b| change.along(b.within).total_cmp(&change.along(a.within)));
     let score = |Source { source, now, before, .. }: &Source| {
         format!("“{source}” {:.3}, {:.3} in step {named}", now.score, before.score)
     };

@@ -1,9 +1,11 @@
 //! Rows as columns of one type each.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 use serde_json::{Map, Value};
+
+use crate::view::order::sort;
 
 /// Columns of texts of models, which CSV leaves out.
 const TEXTS: [&str; 4] = ["answer", "prompt", "reply", "error"];
@@ -28,16 +30,16 @@ impl Columns {
     /// Returns the columns of rows, with or without the texts of models.
     pub(super) fn of(rows: &[Map<String, Value>], texts: bool) -> Self {
         let mut names: Vec<&str> = Vec::new();
-        let mut known: BTreeMap<&str, ()> = BTreeMap::new();
+        let mut known: BTreeSet<&str> = BTreeSet::new();
         for name in rows.iter().flat_map(Map::keys) {
-            if known.insert(name, ()).is_none() && (texts || !TEXTS.contains(&name.as_str())) {
+            if known.insert(name) && (texts || !TEXTS.contains(&name.as_str())) {
                 names.push(name);
             }
         }
         // The keys of a row come first.
         let keys = ["step", "stage", "n", "source", "task", "index", "turn", "path", "seat"];
         let place = |name: &&str| keys.iter().position(|key| key == name).unwrap_or(keys.len());
-        names.sort_by_key(|name| (place(name), *name));
+        sort(&mut names, |a, b| (place(a), a).cmp(&(place(b), b)));
         let column = |name: &str| Column::of(rows.iter().map(|row| row.get(name)));
         let columns = names.into_iter().map(|name| (name.to_owned(), column(name))).collect();
         Self { rows: rows.len(), columns }

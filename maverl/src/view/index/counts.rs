@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::{Cell, Index, Row, RowPlace, SCORED, SOLVED};
+use crate::view::order::{collected, sort};
 
 /// Sums over the scored episodes of some steps.
 #[derive(Debug, Default, Clone, PartialEq, Serialize)]
@@ -81,7 +82,7 @@ pub(in crate::view) struct Attempts {
 }
 
 impl Attempts {
-    fn add(&mut self, row: &Row) {
+    pub(super) fn add(&mut self, row: &Row) {
         self.episodes += 1;
         self.solved += usize::from(row.flags & SOLVED != 0);
         self.score += row.score;
@@ -128,7 +129,7 @@ impl Index {
         }
         let asked = |sums: &SeatSums| sums.solved.episodes + sums.unsolved.episodes > 0;
         let named = self.seats.names.iter().cloned().zip(seats);
-        team.seats = named.filter(|(_, sums)| asked(sums)).collect();
+        team.seats = collected(named.filter(|(_, sums)| asked(sums)));
         team
     }
 
@@ -193,7 +194,7 @@ impl Index {
             _ => sums.now.mean() - sums.before.mean(),
         };
         let key = |sums: &TaskSums| (change(sums), sums.now.mean());
-        tasks.sort_by(|a, b| {
+        sort(&mut tasks, |a, b| {
             let ((a, a_score), (b, b_score)) = (key(a), key(b));
             a.total_cmp(&b).then(a_score.total_cmp(&b_score))
         });

@@ -10,8 +10,7 @@ pub(super) fn script() -> String {
     for (name, ..) in assets::FILES.iter().filter(|(name, ..)| name.ends_with(".js")) {
         if *name == "main.js" {
             // The pages start with answers at hand.
-            let (name, _) = assets::STATIC;
-            script += &module(name, &assets::text(name));
+            script += &module(assets::STATIC, &assets::text(assets::STATIC));
         }
         script += &module(name, &assets::text(name));
     }

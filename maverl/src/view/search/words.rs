@@ -84,7 +84,8 @@ impl Words {
 
 /// Characters whose lower case has a character, by that character. A capital sigma is `ς` at the end of a word.
 static CAPITALS: LazyLock<BTreeMap<char, String>> = LazyLock::new(|| {
-    let mut capitals = BTreeMap::from([('ς', "Σ".to_owned())]);
+    let mut capitals: BTreeMap<char, String> = BTreeMap::new();
+    capitals.insert('ς', "Σ".to_owned());
     for c in '\0'..=char::MAX {
         for lower in c.to_lowercase().filter(|lower| *lower != c) {
             capitals.entry(lower).or_default().push(c);

@@ -252,18 +252,22 @@ impl Browser {
         }
     }
 
-    /// Writes a picture of the visible part of the page.
+    /// Writes a picture of the visible part of the page, of at most 60 kB unless it is lossless.
     pub(super) fn picture(&mut self, path: &Path, format: &str) {
         use base64::Engine as _;
-        let shot = self.call(
-            "Page.captureScreenshot",
-            match format {
-                "png" => json!({ "format": "png" }),
-                format => json!({ "format": format, "quality": 45 }),
-            },
-        );
-        let data = shot["data"].as_str().unwrap();
-        let bytes = base64::engine::general_purpose::STANDARD.decode(data).unwrap();
+        let mut shot = |quality: u32| {
+            let shot = self.call(
+                "Page.captureScreenshot",
+                match format {
+                    "png" => json!({ "format": "png" }),
+                    format => json!({ "format": format, "quality": quality }),
+                },
+            );
+            let data = shot["data"].as_str().unwrap();
+            base64::engine::general_purpose::STANDARD.decode(data).unwrap()
+        };
+        let fits = |bytes: &Vec<u8>| format == "png" || bytes.len() <= 60_000;
+        let bytes = (5..=45).rev().step_by(5).map(&mut shot).find(fits).unwrap();
         std::fs::write(path, bytes).unwrap();
     }
 

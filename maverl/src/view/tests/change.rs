@@ -115,6 +115,9 @@ fn a_step_names_the_largest_part_of_the_change_and_shows_an_episode_of_it() {
     assert!(parts.starts_with("In parts: −") && parts.contains(" another mix of tasks"), "{parts}");
     let (first, others) = parts.split_once(", ").unwrap();
     assert!(first.ends_with(" lost by search/searcher") && !others.contains("0.00"), "{parts}");
+    // The parts of the sentence add up to its change in all digits that it shows.
+    let digits = |text: &str| text.split([' ', ',']).filter_map(hundredths).sum::<i64>();
+    assert_eq!(digits(&parts), -hundredths(&format!("+{by:.2}")).unwrap(), "{parts}");
     // The numbers of tasks beside the mix, and the episodes of step 1 as if there were 16 tasks of two hops instead of 8.
     let mix = at.browser.text("tr[data-term]");
     assert!(
@@ -132,6 +135,12 @@ fn a_step_names_the_largest_part_of_the_change_and_shows_an_episode_of_it() {
     );
     let parts: Vec<f64> = serde_json::from_value(shown).unwrap();
     let (sum, parts) = parts.split_last().unwrap();
+    let rounding = at
+        .browser
+        .value("Number(document.querySelector('[data-rounding]')?.dataset.rounding ?? 0)");
+    let thousandths = |of: f64| (1e3 * of).round();
+    let written: f64 = parts.iter().map(|of| thousandths(*of)).sum();
+    assert_eq!(written + thousandths(rounding.as_f64().unwrap()), thousandths(*sum), "{parts:?}");
     let by = rows(&run, 2, "").1 - rows(&run, 1, "").1;
     assert!(
         (sum - by).abs() < 1e-12 && (parts.iter().sum::<f64>() - by).abs() < 1e-12,
@@ -161,6 +170,13 @@ fn a_step_names_the_largest_part_of_the_change_and_shows_an_episode_of_it() {
         assert!(reasons.contains(expected), "{reasons}");
     }
     at.browser.assert_quiet();
+}
+
+/// Returns a number with a sign and two decimals in hundredths; `None` for another word.
+fn hundredths(word: &str) -> Option<i64> {
+    let digits = word.strip_prefix(['+', '−'])?.replace('.', "");
+    let value: i64 = digits.parse().ok()?;
+    Some(if word.starts_with('−') { -value } else { value })
 }
 
 /// Writes 12 steps of 8 tasks, of whose 4 episodes the searcher loses one, and three in the last step.
@@ -235,6 +251,9 @@ fn a_click_in_a_chart_and_a_notice_lead_to_the_page_of_the_step() {
     ));
     at.browser.wait("location.hash === '#/r/a/step?step=2'");
     at.browser.wait("document.querySelector('.answer') !== null");
+    assert_eq!(at.browser.text("[data-notice]"), "", "the notice is about another step");
+    at.go("r/a/step?step=12");
+    assert_eq!(at.browser.text("[data-notice]"), format!("! {expected}"));
     at.browser.assert_quiet();
 }
 

@@ -22,8 +22,13 @@ fn two() -> tempfile::TempDir {
 
 /// Returns the share of solved episodes of each held-out task by the report of a run.
 fn shares(run: &Path) -> BTreeMap<String, f64> {
-    let report: Value =
-        crate::run_dir::disk::read_json(&run.join("evaluations/after.json")).unwrap();
+    evaluated(run, "after")
+}
+
+/// Returns the same of an evaluation.
+fn evaluated(run: &Path, name: &str) -> BTreeMap<String, f64> {
+    let file = run.join(format!("evaluations/{name}.json"));
+    let report: Value = crate::run_dir::disk::read_json(&file).unwrap();
     let tasks = report["sampled"]["tasks"].as_array().unwrap().iter();
     let share = |task: &Value| {
         let solved = task["solved"].as_f64().unwrap() / task["episodes"].as_f64().unwrap();
@@ -49,6 +54,15 @@ fn the_difference_of_runs_is_the_paired_one_of_the_reports() {
         (&pair["better"], &pair["worse"], &pair["tasks"]),
         (&json!(0), &json!(4), &json!(16))
     );
+    // The gains of the runs, paired by task too.
+    let gains = ["a", "b"].map(|name| {
+        let [before, after] = ["before", "after"].map(|of| evaluated(&home.path().join(name), of));
+        let gain = |(task, share): (&String, &f64)| (task.clone(), after[task] - share);
+        before.iter().map(gain).collect::<BTreeMap<String, f64>>()
+    });
+    let gain: Vec<f64> = gains[0].iter().map(|(task, gain)| gains[1][task] - gain).collect();
+    let gain = paired(&gain);
+    assert_eq!(pair["gain"], json!({ "mean": gain.mean, "low": gain.low, "high": gain.high }));
     let changed = pair["changed"].as_array().unwrap();
     assert_eq!(changed.len(), differences.iter().filter(|of| **of != 0.0).count());
     for task in changed {
@@ -80,7 +94,7 @@ fn every_two_runs_are_compared_and_the_interval_of_a_share_is_within_0_to_1() {
         let of = paired(&after[i].iter().map(|(task, a)| after[j][task] - a).collect::<Vec<_>>());
         let [mean, low, high] = [of.mean, of.low, of.high].map(signed);
         let row = at.browser.text(&format!("[data-pair='{name}']"));
-        assert!(row.contains(&format!("{mean} ({low} to {high})")), "{row}: {mean}");
+        assert!(row.contains(&format!("{mean} (95 % interval {low} to {high})")), "{row}: {mean}");
     }
     let seeds = at.browser.text("[data-seeds=ABC]");
     let head = at.browser.text("#main p.line");
@@ -148,11 +162,21 @@ fn an_interval_that_ends_at_0_says_so() {
     at.go("compare?runs=0,2");
     at.browser.wait("document.querySelector('[data-pair]') !== null");
     let row = at.browser.text("[data-pair]");
-    let shown =
-        format!("{} (0 to {}), not distinguishable", signed(expected.mean), signed(expected.high));
+    let shown = format!(
+        "{} (95 % interval 0 to {}), not distinguishable",
+        signed(expected.mean),
+        signed(expected.high)
+    );
     assert!(row.contains(&shown), "{row}: {shown}");
     let seeds = at.browser.text("[data-seeds]");
-    assert!(seeds.starts_with("No two of these seeds differ beyond chance."), "{seeds}");
+    assert!(
+        seeds.starts_with(
+            "Held-out score after training: no two of these seeds differ beyond chance."
+        ),
+        "{seeds}"
+    );
+    // Gains are compared apart, as they depend on the start too: run c has no evaluation before training.
+    assert!(!seeds.contains("Gain over training"), "{seeds}");
     at.browser.assert_quiet();
 }
 
@@ -166,14 +190,21 @@ fn a_task_that_differs_leads_to_its_episodes_side_by_side() {
     let (a, b) = (shares(&home.path().join("a")), shares(&home.path().join("b")));
     let expected = paired(&a.iter().map(|(task, a)| b[task] - a).collect::<Vec<_>>());
     let [mean, low, high] = [expected.mean, expected.low, expected.high].map(signed);
-    let shown = format!("{mean} ({low} to {high}), lower");
+    let shown = format!("{mean} (95 % interval {low} to {high}), lower");
     assert!(
         row.contains(&shown) && row.contains("over 16 tasks0 better, 4 worse"),
         "{row}: {shown}"
     );
+    let seeds = at.browser.text("[data-seeds]");
+    let scores = "Held-out score after training: seeds differ beyond chance, B − A.Gain over training: seeds differ beyond chance, B − A.";
+    assert!(
+        seeds.starts_with(scores) && seeds.contains(&format!("B − A: score {shown}")),
+        "{seeds}"
+    );
     at.browser.value("document.querySelector('[data-pair] summary').click()");
     at.browser.value("document.querySelector('[data-pair] details a').click()");
     at.browser.wait("document.querySelectorAll('[data-side]').length === 2");
+    assert_eq!(at.browser.text("[data-back]"), "back toab", "no training steps: the runs");
     let sides = at
         .browser
         .value("[...document.querySelectorAll('[data-side] dl')].map((s) => s.textContent)");

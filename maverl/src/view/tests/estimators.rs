@@ -88,7 +88,7 @@ const KINDS: [(&str, Change); 14] = [
             sample.advantage = sample.reward - 0.25;
         });
     }),
-    ("of the unit", |all| {
+    ("of the episode", |all| {
         each(all, |sample, of| {
             sample.unit = Some(0.375);
             sample.advantage = (0.375 - of.mean) / (of.deviation + 1e-6);
@@ -110,7 +110,7 @@ fn parts(text: &str) -> Vec<(String, String)> {
     let words = [
         ": the group of the deviation has no spread",
         " among equal prompts",
-        " of the unit",
+        " of the episode",
         " of policies updated before",
         " of the second best",
         "a group of one: ",

@@ -9,7 +9,7 @@ use super::browser::Browser;
 use super::*;
 
 /// Writes a part of the run of the tests, and returns the file.
-fn extracted(home: &Path, part: Part, name: &str) -> std::path::PathBuf {
+pub(super) fn extracted(home: &Path, part: Part, name: &str) -> std::path::PathBuf {
     let out = home.join(name);
     let format = Format::of(part, &out).unwrap();
     extract(&home.join("a"), (part, format), "after", &out).unwrap();

@@ -62,11 +62,29 @@ fn the_agent_that_loses_most_is_told_only_beyond_chance() {
         all - lost
     );
     assert!(text.contains(&expected), "{expected}: {text}");
-    assert!(text.contains("Time: search/") && text.contains("is the bottleneck"), "{text}");
+    // The three largest parts of the steps of the run, of all of their seconds.
+    let mut parts: BTreeMap<String, f64> = BTreeMap::new();
+    for row in fs::read_to_string(home.path().join("a/spans.jsonl")).unwrap().lines() {
+        let row: Value = serde_json::from_str(row).unwrap();
+        for span in row["spans"].as_array().unwrap().iter().filter(|span| span[1].is_null()) {
+            *parts.entry(span[0].as_str().unwrap().to_owned()).or_default() +=
+                span[3].as_f64().unwrap();
+        }
+    }
+    let seconds: f64 = parts.values().sum();
+    let mut parts: Vec<(String, f64)> = parts.into_iter().collect();
+    parts.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let parts =
+        parts.iter().take(3).map(|(name, of)| format!("{} % {name}", js(100.0 * of / seconds, 1)));
+    let time = format!("Time: a step is {}. search/", parts.collect::<Vec<_>>().join(", "));
+    assert!(
+        text.contains(&time) && text.contains("is the bottleneck of the rollout"),
+        "{time}: {text}"
+    );
     // Both are above everything else.
     let top = at.browser.text("#main .card");
     assert!(top.starts_with("In short, steps 1 to 3Quality: "), "{top}");
-    assert!(top.contains("Time: search/"), "{top}");
+    assert!(top.contains("Time: a step is "), "{top}");
     let row = at.browser.text("[data-team='search/searcher']");
     assert!(row.contains(&format!("{:.1} %", 100.0 * lost as f64 / all as f64 + 1e-9)), "{row}");
     // What no agent lost has rows of its own.
@@ -118,35 +136,38 @@ fn right_answers_that_were_replaced_are_counted_and_a_verifier_is_judged_by_what
         (0..8).map(|n| refused(n / 4, n % 4, ANSWERS[n as usize / 4][n as usize % 4], 7)).collect();
     (1..=3).for_each(|step| written.played(step, &played));
     drop(written);
-    // An answer is known if an episode of its task ended with it: in the second task, none did with 7.
-    let (mut right, mut wrong, mut lost, mut mended, mut solved) = (0, 0, 0, 0, 0);
+    // An answer is seen to be right or wrong if an episode of its task ended with it: in the second task, none did with 7.
+    // Of the others, the reward of the verdict tells it.
+    let (mut right, mut wrong, mut lost, mut mended, mut seen) = (0, 0, 0, 0, [0, 0]);
     for task in &ANSWERS {
-        let is_known = |answer: u32| task.iter().any(|[_, last]| *last == answer);
+        let is_seen = |answer: u32| task.iter().any(|[_, last]| *last == answer);
         for [first, last] in task {
-            solved += usize::from(*last == 7);
-            right += usize::from(is_known(*first) && *first == 7);
-            wrong += usize::from(is_known(*first) && *first != 7);
-            lost += usize::from(is_known(*first) && *first == 7 && *last != 7);
-            mended += usize::from(is_known(*first) && *first != 7 && *last == 7);
+            right += usize::from(*first == 7);
+            wrong += usize::from(*first != 7);
+            lost += usize::from(*first == 7 && *last != 7);
+            mended += usize::from(*first != 7 && *last == 7);
+            seen[usize::from(*first != 7)] += usize::from(is_seen(*first));
         }
     }
-    let unknown = 8 - right - wrong;
-    assert_eq!((right, wrong, lost, mended, unknown), (2, 4, 1, 1, 2));
+    assert_eq!((right, wrong, lost, mended, seen), (3, 5, 2, 1, [2, 4]));
     // The same in each of the three steps.
-    let [right, wrong, lost, mended, unknown, solved] =
-        [right, wrong, lost, mended, unknown, solved].map(|n| 3 * n);
+    let [right, wrong, lost, mended] = [right, wrong, lost, mended].map(|n| 3 * n);
+    let [seen_right, seen_wrong] = seen.map(|n| 3 * n);
+    let (judged, kept) = (24 - seen_right - seen_wrong, right - lost);
+    let solved = 3 * ANSWERS.iter().flatten().filter(|[_, last]| *last == 7).count();
+    assert_eq!(solved, kept + mended);
     let [solver, _, verifier] = SEATS;
     let answers = format!(
         "Answers: {lost} of {right} right first answers were replaced by wrong ones, {mended} of {wrong} wrong ones by right ones. \
-         24 episodes have more than one answer, and {solved} of them are solved. Right ones were replaced by {solver} ({lost}), \
-         after replies of {verifier} ({lost}). Of {unknown} first answers it cannot be known, as no episode of the task ended with \
-         them."
+         So {solved} of the 24 episodes with more than one answer are solved: {kept} after a right first answer, {mended} after a \
+         wrong one. Right ones were replaced by {solver} ({lost}), after replies of {verifier} ({lost}). Of {judged} first answers \
+         it is known by the rewards of {verifier}: elsewhere, they tell right from wrong answers."
     );
     let hacked = format!(
         "Reward hacked? Yes, that of {verifier}. {verifier} replies “<verify>no</verify>” in 100.0 % of its turns after a wrong \
          answer, and in 100.0 % after a right one, so it is paid although it does not tell right from wrong. Reward parts give it \
-         0.50 a turn after a wrong answer, and −0.50 after a right one. The answer before is known to be right in {right} and \
-         wrong in {wrong} of its 24 turns."
+         0.50 a turn after a wrong answer, and −0.50 after a right one. The answer before is known to be right in \
+         {seen_right} and wrong in {seen_wrong} of its 24 turns."
     );
     let viewer = Viewer::new(vec![home.path().to_owned()]).unwrap();
     let (_, found) = ask(&viewer, "api/runs/a/replies");
@@ -161,7 +182,7 @@ fn right_answers_that_were_replaced_are_counted_and_a_verifier_is_judged_by_what
     let brief = at.browser.text(".brief");
     assert!(brief.contains(&answers) && brief.contains(&hacked), "{brief}");
     let heads = at.browser.text("#bottlenecks thead");
-    assert!(heads.contains("undone"), "{heads}");
+    assert!(heads.contains("replaced"), "{heads}");
     let share = format!("{} %", js(100.0 * lost as f64 / (24 - solved) as f64, 1));
     for seat in [solver, verifier] {
         let cell = at.browser.text(&format!("[data-team='{seat}'] td:nth-child(3)"));

@@ -291,7 +291,7 @@ fn the_numbers_of_the_tables_are_those_of_the_files() {
     at.browser.wait("document.querySelectorAll('[data-team]').length === 3");
     let text = at.browser.text("#main");
     let expected =
-        format!("gain {} ({} to {})", signed(gain.mean), signed(gain.low), signed(gain.high));
+        format!("gain {} (95 %: {} to {})", signed(gain.mean), signed(gain.low), signed(gain.high));
     assert!(text.contains(&expected), "{expected}: {text}");
     // The agents: the last row of the metrics.
     let metrics = fs::read_to_string(home.path().join("a/metrics.jsonl")).unwrap();
@@ -344,8 +344,8 @@ fn the_numbers_of_the_tables_are_those_of_the_files() {
             let tokens = turn.tokens.as_ref().unwrap();
             let sum: f64 = tokens.logprobs.iter().map(|of| f64::from(*of)).sum();
             for expected in [
-                format!("R {}", js(one.turn_reward(i).unwrap(), 3)),
-                format!("A {}", signed(sample.unwrap().advantage)),
+                format!("reward {}", js(one.turn_reward(i).unwrap(), 3)),
+                format!("advantage {}", signed(sample.unwrap().advantage)),
                 format!("log-prob {}", js(sum, 2)),
             ] {
                 assert!(card.contains(&expected), "{expected}: {card:.400}");

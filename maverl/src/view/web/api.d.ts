@@ -441,6 +441,7 @@ export type Team = {
     solved: number;
     steps: number[];
   } | null;
+  parts: ((number | string)[])[];
   times: {
     seats: Record<string, {
       alone: number;
@@ -827,6 +828,7 @@ export type Comparison = {
   keys: unknown[];
   pairs: Array<{
     difference: null;
+    gain: null;
     reason: string;
     runs: number[];
   }>;

@@ -117,11 +117,10 @@ export function stepper(step, value, last, go) {
 }
 
 /** Words of these pages. */
-const WORDS = {
+export const WORDS = {
   agent: "an agent of the team; of several instances, each counts by itself",
-  lost: "a reply of the agent is malformed or truncated, or else the first that no solved episode of the task goes on from",
+  lost: "by the agent whose reply is malformed or truncated, or else is the first after which no solved episode of the task goes on in the same way",
   malformed: "the reply has not the form that the agent asks for",
-  parts: "rewards and penalties of a turn besides the score of its episode",
   mix: "shares of the sources of tasks among the episodes",
 };
 

@@ -77,6 +77,14 @@ function cell(side, item, other) {
     of.error && h("p", { class: "bad" }, "! malformed: ", say(typeof of.error === "string" ? of.error : of.error.start)));
 }
 
+/**
+ * A link to what an episode is of: its step, or its run.
+ * @param {any} of
+ */
+function back({ r, stage, step, run }) {
+  return stage === "train" ? a(to(`r/${r}/step`, { step }), `step ${step} of ${run}`) : a(to(`r/${r}`), run);
+}
+
 /** @param {string} name */
 async function side(name) {
   const [r, stage, step, n] = name.split("/");
@@ -114,6 +122,7 @@ export async function page(root, at) {
   const item = first.items[from] ?? second.items[from];
   fill(root,
     h("h1", {}, "Side by side"),
+    h("p", { class: "line", "data-back": "" }, "back to", [...new Set(sides.map((of) => `${of.r}/${of.step}`))].map((_, i) => back(sides[i]))),
     h("p", {}, say(first.episode.task.question)),
     first.episode.task.id !== second.episode.task.id && h("p", { class: "bad" }, "These are episodes of different tasks."),
     h("div", { class: "cols" }, sides.map(head)),

@@ -106,7 +106,7 @@ export async function page(root, at) {
   const go = (/** @type {any} */ changes) => (location.hash = to("compare", { ...Object.fromEntries(at.query), ...changes }));
   const name = (/** @type {any} */ of) => of.runs.toReversed().map(letter).join(" − ");
   const result = (/** @type {any} */ { difference: of, reason, tasks }) => (of
-    ? [h("b", {}, `${signed(of.mean)} (${end(of.low)} to ${end(of.high)})`), `, ${verdict(of)}, over ${plural(tasks, "task")}`] : `no interval: ${reason}`);
+    ? [h("b", {}, `${signed(of.mean)} (95 % interval ${end(of.low)} to ${end(of.high)})`), `, ${verdict(of)}`, tasks !== undefined && `, over ${plural(tasks, "task")}`] : `no interval: ${reason}`);
   const pair = (/** @type {any} */ of) => h("tr", { "data-pair": name(of) }, td(name(of)), td(result(of)),
     of.difference && [td(`${of.better} better, ${of.worse} worse`), td(of.changed.length > 0 && h("details", {}, h("summary", {}, "tasks that differ"),
       of.changed.map((/** @type {any} */ task) => different({ ...task, runs: of.runs }, of.runs.map((/** @type {number} */ i) => found.runs[i].r)))))]);
@@ -124,16 +124,21 @@ export async function page(root, at) {
     const known = of.after.filter((/** @type {number | null} */ after) => after !== null);
     const [low, high] = [Math.min(...known), Math.max(...known)];
     const its = found.pairs.filter((/** @type {any} */ one) => one.runs.every((/** @type {number} */ i) => of.members.includes(i)));
-    const apart = its.filter((/** @type {any} */ { difference }) => difference && verdict(difference) !== "not distinguishable").map(name);
+    // Which differ in a quantity: the score after training, or the gain, which depends on the start too.
+    const differ = (/** @type {string} */ what, /** @type {"difference" | "gain"} */ key) => {
+      const known = its.filter((/** @type {any} */ one) => one[key]);
+      const apart = known.filter((/** @type {any} */ one) => verdict(one[key]) !== "not distinguishable").map(name);
+      return known.length > 0 && h("p", { class: "answer" }, h("b", {}, `${what}: ${apart.length > 0 ? `seeds differ beyond chance, ${apart.join(", ")}.` : "no two of these seeds differ beyond chance."}`));
+    };
     return h("div", { class: "card", "data-seeds": names.join("") },
-      its.some((/** @type {any} */ { difference }) => difference) && h("p", { class: "answer" }, h("b", {}, apart.length > 0 ? `Seeds differ beyond chance: ${apart.join(", ")}.` : "No two of these seeds differ beyond chance.")),
+      differ("Held-out score after training", "difference"), differ("Gain over training", "gain"),
       h("p", {}, h("b", {}, names.join(", ")), " differ in the seed only. ",
         of.interval ? [`Held-out score after training ${fixed(low)} to ${fixed(high)}; mean `, h("b", {}, fixed(of.interval.mean)), muted(` (${fixed(of.interval.low)} to ${fixed(of.interval.high)}, 95 % for the mean over seeds)`)] : "Fewer than two have a result."),
-      h("ul", { class: "reasons" }, its.map((/** @type {any} */ one) => h("li", {}, `${name(one)}: `, result(one)))));
+      h("ul", { class: "reasons" }, its.map((/** @type {any} */ one) => h("li", {}, `${name(one)}: score `, result(one), one.gain && ["; gain ", result({ difference: one.gain })]))));
   };
   fill(root,
     h("h1", {}, "Compare"),
-    h("p", { class: "line" }, found.runs.map((/** @type {any} */ run, /** @type {number} */ i) => h("span", {}, h("b", {}, letter(i)), " ", a(to(`r/${run.r}`), run.name), ` held-out score after training ${fixed(run.after?.mean)}`))),
+    h("p", { class: "line" }, found.runs.map((/** @type {any} */ run, /** @type {number} */ i) => h("span", {}, h("b", {}, letter(i)), " ", a(to(`r/${run.r}`), run.name), ` held-out score after training ${fixed(run.after?.mean)}, before ${fixed(run.before?.mean)}`))),
     found.seeds.length > 0 && [h("h2", {}, "Seeds"), ...found.seeds.map(set)],
     h("h2", {}, "Held-out tasks after training, paired by task"),
     sheet(h("table", {}, h("tbody", {}, found.pairs.map(pair)))),

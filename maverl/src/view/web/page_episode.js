@@ -33,7 +33,7 @@ export function items(episode) {
 export function sum(reward) {
   if (!reward) return muted("no reward: unscored");
   const parts = reward.parts.map((/** @type {any} */ part) => ` ${part.value < 0 ? "−" : "+"} ${fixed(Math.abs(part.value))} ${part.name}${part.of === "episode" ? "" : ` (${part.of})`}`);
-  return h("span", {}, `R ${fixed(reward.total)}`, parts.length > 0 && muted(` = ${fixed(reward.score)} score${parts.join("")}`));
+  return h("span", {}, `reward ${fixed(reward.total)}`, parts.length > 0 && muted(` = ${fixed(reward.score)} score${parts.join("")}`));
 }
 
 /**
@@ -45,7 +45,7 @@ export function advantage(turn, place) {
   if (!turn.sample) return muted(`not trained on: ${turn.untrained}`);
   const { record } = turn.sample;
   const value = record.advantage * (record.factor ?? 1);
-  const text = h("b", { class: value > 0 ? "good" : value < 0 ? "bad" : "" }, `A ${signed(value)}`);
+  const text = h("b", { class: value > 0 ? "good" : value < 0 ? "bad" : "" }, `advantage ${signed(value)}`);
   return record.group === undefined ? text : a(to(`${place}/${record.group}`), text);
 }
 
@@ -146,7 +146,7 @@ class Cards {
       h("footer", {},
         h("span", {}, tokens ? `${turn.policy} v${tokens.version}` : turn.policy),
         tokens && a(to(place), "tokens"),
-        tokens && h("span", {}, `${plural(tokens.completion, "token")}, T ${fixed(tokens.temperature, 1)}, log-prob ${fixed(tokens.logprob_sum, 2)}, ended by ${tokens.finish}`),
+        tokens && h("span", {}, `${plural(tokens.completion, "token")}, temperature ${fixed(tokens.temperature, 1)}, log-prob ${fixed(tokens.logprob_sum, 2)}, ended by ${tokens.finish}`),
         turn.truncated && h("span", { class: "bad" }, "truncated"),
         turn.shortened > 0 && h("span", { class: "warn" }, `${count(turn.shortened)} characters of observations cut`),
         turn.forked && h("span", { class: "warn" }, "rendered again"),

@@ -4,7 +4,7 @@ import { h, svg, fill, a, foreign, num, td, muted, remark, sheet, say, table, st
 import { get, to } from "./data.js";
 import { fixed, minus, percent, plural, signed, turnPath } from "./format.js";
 
-const BY = { task: "task (a unit is an episode)", task_turn: "task (a unit is a turn)", task_seat: "task and agent (a unit is a turn)" };
+const BY = { task: "task; rewards of episodes are compared", task_turn: "task; rewards of turns are compared", task_seat: "task and agent; rewards of turns are compared" };
 
 /**
  * A bar to the left or the right of zero.
@@ -52,7 +52,7 @@ export function written(line, page) {
   const parts = [];
   const unit = record.unit === undefined
     ? record.baseline ? `${term(record.reward)} − ${term(record.baseline)}` : term(record.reward)
-    : `${term(record.unit)} of the unit`;
+    : `${term(record.unit)} of the episode`;
   const alone = group.size === 1 && estimator.baseline !== "none";
   const lead = estimator.baseline === "second_best";
   if (alone && estimator.singleton === "zero") parts.push("a group of one: 0");
@@ -77,8 +77,8 @@ export function written(line, page) {
 function rule(estimator) {
   if (estimator.estimator !== "group") return `Advantages are those of “${estimator.estimator}”${estimator.whiten ? ", whitened over the tokens of the step" : ""}.`;
   const centered = { mean: "reward − mean", leave_one_out: "(reward − mean) · n / (n − 1)", none: "reward", second_best: "best − second best, for the best" }[/** @type {string} */ (estimator.baseline)];
-  const divided = estimator.normalize_std ? `A = (${centered}) / (deviation + ${constant(estimator.eps)})` : `A = ${centered}`;
-  return `${divided}${estimator.anchor_weight ? ` + ${estimator.anchor_weight} · anchor` : ""}${estimator.whiten ? ", whitened over the tokens of the step" : ""}. Reward: of a unit, less the baseline that was known before the step, if there is one`;
+  const divided = `Advantage A = ${estimator.normalize_std ? `(${centered}) / (deviation + ${constant(estimator.eps)})` : centered}`;
+  return `${divided}${estimator.anchor_weight ? ` + ${estimator.anchor_weight} · anchor` : ""}${estimator.whiten ? ", whitened over the tokens of the step" : ""}. Reward: of a turn or an episode, less the baseline that was known before the step, if there is one`;
 }
 
 /**
@@ -93,10 +93,10 @@ export async function page(root, at) {
 
 /** Quantities by which groups and tasks are sorted: name, meaning, value and text. */
 const SORTS = {
-  size: { label: "size", about: "units", of: (/** @type {any} */ of) => of.size, text: (/** @type {number} */ v) => String(v) },
+  size: { label: "size", about: "rewards", of: (/** @type {any} */ of) => of.size, text: (/** @type {number} */ v) => String(v) },
   reward: { label: "mean reward", about: "of its turns", of: (/** @type {any} */ of) => of.reward, text: fixed },
   deviation: { label: "deviation", about: "of the rewards", of: (/** @type {any} */ of) => of.group?.deviation ?? 0, text: fixed },
-  advantages: { label: "sum of |A|", about: "equal replies apart", of: (/** @type {any} */ of) => of.advantages, text: (/** @type {number} */ v) => fixed(v, 2) },
+  advantages: { label: "sum of |A|", about: "of advantages, equal replies apart", of: (/** @type {any} */ of) => of.advantages, text: (/** @type {number} */ v) => fixed(v, 2) },
   weight: { label: "weight", about: "equal replies added up", of: (/** @type {any} */ of) => of.weight, text: (/** @type {number} */ v) => fixed(v, 2) },
   turn: { label: "a turn", about: "weight by turns", of: (/** @type {any} */ of) => of.weight / of.samples, text: fixed },
   share: { label: "part of the step", about: "of its weight", of: (/** @type {any} */ of) => of.share, text: percent },
@@ -125,7 +125,7 @@ function ranked(lines, sort) {
 function most(lines, noun, link) {
   const [first, next] = ranked(lines, "weight");
   const ties = lines.filter((of) => Math.abs(of.weight - first.weight) < 1e-6).length;
-  return [link(first), ties > 1 ? ` and ${ties - 1} more ${noun}s, each with weight ` : `, with weight `, fixed(first.weight, 2), ties === 1 && next && ` (next: ${fixed(next.weight, 2)})`];
+  return [link(first), ties > 1 ? ` and ${plural(ties - 1, `more ${noun}`)}, each with weight ` : ", with weight ", fixed(first.weight, 2), ties === 1 && next && ` (next: ${fixed(next.weight, 2)}), ${fixed(first.weight / first.samples)} a turn`];
 }
 
 /**
@@ -163,8 +163,8 @@ async function list(root, at, run) {
     const columns = /** @type {Sort[]} */ (["size", "reward", ...(byTask ? [] : ["deviation"]), "advantages", "turn", "weight", "share"]);
     const head = (/** @type {Sort} */ key) => h("th", { class: "n", "aria-sort": sort === key && "descending" },
       h("button", { onclick: () => go({ sort: key }) }, SORTS[key].label, sort === key && " ↓"), h("small", {}, byTask && key === "size" ? "turns" : SORTS[key].about));
-    fill(body, known && lines.length > 0 && (top < 1e-6 ? h("p", { class: "answer" }, "No group taught anything: rewards of a group are equal, or its replies.") : [h("p", { class: "answer" }, h("b", {}, "The group that taught the most: "), most(found.groups, "group", link), "."),
-      found.agents.length > 1 && h("p", { "data-agents": "" }, "By agent, as one that is asked more often has more turns to add up: ", found.agents.flatMap((/** @type {any} */ of, /** @type {number} */ i) => [i > 0 && "; ", link(of), ` with ${fixed(of.weight, 2)}, ${fixed(of.weight / of.samples)} a turn`]), "."),
+    fill(body, known && lines.length > 0 && (top < 1e-6 ? h("p", { class: "answer" }, "No group taught anything: rewards of a group are equal, or its replies.") : [h("p", { class: "answer" }, h("b", {}, "The group that taught the most, all its turns added up: "), most(found.groups, "group", link), "."),
+      found.agents.length > 1 && h("p", { "data-agents": "" }, "An agent that is asked twice has twice the turns to add up, so by agent: ", found.agents.flatMap((/** @type {any} */ of, /** @type {number} */ i) => [i > 0 && "; ", link(of), ` with ${fixed(of.weight, 2)}, ${fixed(of.weight / of.samples)} a turn`]), "."),
       !whole && h("p", {}, "The task that taught the most, its groups added up: ", most(found.tasks, "task", link), ".")]),
       lines.length > 0 && (known ? h("p", {}, "Weight: advantages of equal replies to an equal prompt are added up, as A and −A of them cancel, then these sums without their signs. ",
         sort !== "weight" && `The list is sorted by ${SORTS[sort].label}, which does not say what taught the most.`) : h("p", { class: "warn" }, "Replies cannot be read, so which group taught the most cannot be told: equal replies with A and −A cancel.")),
@@ -211,7 +211,7 @@ async function one(root, at, run) {
     found.question && h("p", {}, say(found.question)),
     h("dl", { class: "facts card" },
       h("dt", {}, "grouped by"), h("dd", {}, BY[/** @type {keyof typeof BY} */ (group.by)]),
-      h("dt", {}, "size"), h("dd", {}, `${plural(samples.length, "turn")} of ${plural(episodes, "episode")}; ${plural(group.size, "unit")}`),
+      h("dt", {}, "size"), h("dd", {}, `${plural(samples.length, "turn")} of ${plural(episodes, "episode")}; ${plural(group.size, "reward")} compared`),
       h("dt", {}, "mean"), h("dd", {}, fixed(group.mean)),
       h("dt", {}, "deviation"), h("dd", {}, `${fixed(group.deviation)} (n − 1)`, !group.spread && h("span", { class: "bad" }, "  all rewards are equal: this group teaches nothing")),
       h("dt", {}, "rule"), h("dd", {}, rule(found.estimator)),

@@ -133,7 +133,7 @@ function outcome(run) {
     })),
     !gain && rows.length > 1 && h("p", {}, "not paired: the evaluations before and after have no task in common"),
     gain && h("p", {}, "gain ", h("b", { class: gain.low > 0 ? "good" : gain.high < 0 ? "bad" : "" }, signed(gain.mean)),
-      muted(` (${signed(gain.low)} to ${signed(gain.high)}), paired over ${plural(gain.tasks, "task")}`)),
+      muted(` (95 %: ${signed(gain.low)} to ${signed(gain.high)}), paired over ${plural(gain.tasks, "task")}`)),
     remark(`${run.measure ?? "solved"} on “${first.split}”, 95 %; ${plural(first.overall.tasks, "task")}, ${plural(first.samples, "sample")} each; ◇ greedy`,
       first.unscored > 0 && `; ${first.unscored} unscored`));
 }

@@ -1,6 +1,6 @@
 // One step beside the one before it: what changed, and where.
 
-import { h, fill, a, num, td, muted, remark, sheet, say, table, word, folded, stepper } from "./dom.js";
+import { h, fill, a, num, td, muted, remark, sheet, say, table, word, WORDS, folded, stepper } from "./dom.js";
 import { get, isOffline, seriesOf, to } from "./data.js";
 import { spark } from "./chart.js";
 import { count, fixed, percent, plural, short, signed } from "./format.js";
@@ -26,17 +26,18 @@ function median(values) {
 export function changes(series, step) {
   const now = series.steps.indexOf(step);
   const found = Object.entries(series.columns).filter(([name]) => !BY_RULE.test(name)).map(([name, values]) => {
-    // An update follows the rollout of its step: what it did shows in the next one.
+    // An update follows the rollout of its step: what that of the step before did shows in this one.
     const update = /^(policy|critic|mixer|mismatch)\//.test(name);
-    const at = update ? now - 1 : now;
-    const value = values[at];
-    const before = /** @type {number[]} */ (values.slice(Math.max(0, at - BEFORE), Math.max(0, at)).filter((of) => of !== null));
-    if (value === null || value === undefined || before.length < 3) return null;
-    const usual = median(before);
-    const spread = 1.4826 * median(before.map((of) => Math.abs(of - usual)));
-    const unit = Math.max(spread, 0.02 * Math.max(Math.abs(usual), Math.abs(value)), 1e-9);
-    return { name, update, step: series.steps[at], value, usual, z: (value - usual) / unit };
-  });
+    return (update ? [now - 1, now] : [now]).map((at) => {
+      const value = values[at];
+      const before = /** @type {number[]} */ (values.slice(Math.max(0, at - BEFORE), Math.max(0, at)).filter((of) => of !== null));
+      if (value === null || value === undefined || before.length < 3) return null;
+      const usual = median(before);
+      const spread = 1.4826 * median(before.map((of) => Math.abs(of - usual)));
+      const unit = Math.max(spread, 0.02 * Math.max(Math.abs(usual), Math.abs(value)), 1e-9);
+      return { name, update, step: series.steps[at], value, usual, z: (value - usual) / unit };
+    });
+  }).flat();
   return found.filter((of) => of !== null && Math.abs(of.z) >= 3)
     .sort((x, y) => Math.abs(/** @type {any} */ (y).z) - Math.abs(/** @type {any} */ (x).z));
 }
@@ -75,6 +76,9 @@ function parts({ change, step, earlier }, r) {
     return other === null ? a(to(`r/${r}/episode/train/${step}/${n}`), "an episode") : a(to("beside", { a: `${r}/train/${step}/${n}`, b: `${r}/train/${step}/${other}` }), "side by side");
   };
   const terms = change.terms.filter((/** @type {any} */ of) => of.cause.kind !== "solved" || Math.abs(of.by) > 5e-4);
+  // What the digits that are shown leave of the change.
+  const shown3 = (/** @type {number} */ by) => Math.round(Number(by.toFixed(3)) * 1e3);
+  const rest = [change.mix, change.new, ...terms.map((/** @type {any} */ of) => of.by)].reduce((left, by) => left - shown3(by), shown3(change.by)) / 1e3;
   const part = (/** @type {any} */ of, /** @type {number} */ tasks) => (of.episodes > 0 ? `${fixed(of.score)} of ${count(of.episodes)} (${plural(tasks, "task")})` : "–");
   const tasks = change.sources.flatMap((/** @type {any} */ of, /** @type {number} */ i) => [i > 0 && ", ", say(of.source), ` ${plural(of.tasks[0], "task")}, ${of.tasks[1]} before`]);
   return sheet(h("h3", {}, `What the change from step ${from} is made of`),
@@ -82,8 +86,9 @@ function parts({ change, step, earlier }, r) {
       row([word("mix"), " of tasks: ", ...tasks], change.mix),
       change.new !== 0 && row("new sources", change.new),
       terms.map((/** @type {any} */ of) => row(say(of.text), of.by, [...of.episodes, fixed(of.weighted, 1)], shown(of))),
+      rest !== 0 && h("tr", { "data-rounding": rest }, h("td", { colspan: 4 }, "rounding of the numbers above"), num(signed(rest))),
       row(h("b", {}, "sum: change of the score"), change.by, [fixed(change.now), fixed(change.before)])].flat()),
-    remark("The parts are exact. Lost: by the first reply that no solved episode of the task goes on from. ",
+    remark(`The parts are exact. An episode is lost ${WORDS.lost}. `,
       `At the new mix: the episodes of step ${from}, counted as if each source had its share of step ${step}.`),
     change.sources.length > 1 && [h("h3", {}, "The same by source"), table(["source", "score of episodes", `step ${from}`, "adds", ""],
       change.sources.map((/** @type {any} */ of) => h("tr", {}, td(say(of.source)), num(part(of.now, of.tasks[0])), num(muted(part(of.before, of.tasks[1]))), num(adds(of.mix + of.within)),
@@ -100,10 +105,9 @@ function seats(found, r) {
     const old = found.before?.seats[seat];
     const of = (/** @type {string} */ name, /** @type {(value: any) => string} */ text) =>
       num(text(share(both(sums, name), both(sums, "turns"))), muted(` (${text(share(both(old, name), both(old, "turns")))})`));
-    return h("tr", { "data-seat": seat }, td(say(seat)), of("reward", fixed), of("malformed", percent), of("truncated", percent), of("tokens", short),
-      num(a(to(`r/${r}/episodes`, { stage: "train", step: found.step, seat, sort: "reward" }), "worst")));
+    return h("tr", { "data-seat": seat }, td(a(to(`r/${r}/episodes`, { stage: "train", step: found.step, seat, sort: "reward" }), say(seat))), of("reward", fixed), of("malformed", percent), of("truncated", percent), of("tokens", short));
   });
-  return sheet(h("h3", {}, "Agents"), table([word("agent"), "reward", word("malformed"), "truncated", "reply tokens", ""], rows), found.earlier && remark(`In parentheses: step ${found.earlier[1]}.`));
+  return sheet(h("h3", {}, "Agents"), table([word("agent"), "reward", word("malformed"), "truncated", "reply tokens"], rows), remark("An agent leads to its worst episodes.", found.earlier && ` In parentheses: step ${found.earlier[1]}.`));
 }
 
 /**
@@ -158,12 +162,13 @@ export async function page(root, at) {
       earlier && earlier[0] < earlier[1] && `; mean of steps ${earlier.join(" to ")}: ${fixed(found.usual)}`,
       `; ${count(found.now.solved)} of ${plural(found.now.episodes, "episode")} solved`),
     found.text.length > 0 && h("ul", { class: "reasons" }, found.text.map((/** @type {string} */ text) => h("li", {}, say(text)))),
+    run.notices.filter((/** @type {any} */ of) => of.step === step && of.level !== "fine").map((/** @type {any} */ of) => h("p", { class: "warn", "data-notice": "" }, "! ", say(of.text))),
     by && h("p", { class: "muted", "data-estimator": "" }, `Advantages: “${by.estimator}”, computed on ${by.device ?? "the CPU"}${by.kernel ? ` by the kernel ${by.kernel}` : ""}.`)),
     change && parts(found, r),
     h("div", { class: "cols" }, seats(found, r), tasks(found, r)),
     h("h2", {}, "Metrics that are unlike the steps before"),
     far.length > 0 ? sheet(table(["metric", "value", "median before", "robust z", ""], far.map(row)),
-    remark("Robust z: the difference from the median of the 10 steps before, in units of their usual difference from it. Metrics of an update are those of the step before, whose weights generated this step."))
+    remark("Robust z: the difference from the median of the 10 steps before, in units of their usual difference from it. Metrics of an update: of this step, and of the step before, whose weights generated this step."))
       : remark(here < 3 ? "Too few steps before." : "None."));
   return { title, keys };
 }

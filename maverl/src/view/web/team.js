@@ -1,6 +1,6 @@
 // The team of a run: who fails, who is rewarded, who is waited for, and what each agent replies.
 
-import { h, a, foreign, num, td, muted, remark, sheet, table, word, sentences } from "./dom.js";
+import { h, a, foreign, num, td, muted, remark, sheet, table, word, WORDS, sentences } from "./dom.js";
 import { to } from "./data.js";
 import { fixed, percent, plural } from "./format.js";
 
@@ -29,18 +29,21 @@ function facts({ late, times }, seats) {
  * @param {string} r
  */
 export function brief(team, replies, seats, r) {
-  const { late, times } = team;
+  const { late, times, parts } = team;
   const { lost, replaced, fall, reward } = replies;
   if (!late || late.episodes === 0) return null;
   const { busy, slowest } = facts(team, seats);
   const table = (/** @type {string} */ id) => () => document.getElementById(id)?.scrollIntoView();
+  const seconds = parts.reduce((/** @type {number} */ sum, /** @type {any} */ [, of]) => sum + of, 0);
+  const step = seconds > 0 && `Time: a step is ${parts.slice(0, 3).map((/** @type {any} */ [name, of]) => `${percent(of / seconds)} ${name}`).join(", ")}.`;
+  const waits = times && slowest && `${step ? "" : "Time: "}${slowest} is the bottleneck of the rollout: in ${percent(busy(slowest))} of it, this agent alone has open requests, and all others wait.`;
   return h("section", { class: "card brief" }, h("h3", {}, `In short, steps ${late.steps.join(" to ")}`), sentences([
     [lost?.text, "by agent", table("bottlenecks")],
     [replaced?.text],
-    times && slowest && [`Time: ${slowest} is the bottleneck. In ${percent(busy(slowest))} of the rollout, this agent alone has open requests, and all others wait.`],
+    (step || waits) && [[step, waits].filter(Boolean).join(" ")],
     [fall?.text, fall?.step && `step ${fall.step}`, () => (location.hash = to(`r/${r}/step`, { step: fall.step }))],
     [reward, "replies by outcome", table("replies")],
-  ].filter((of) => of && of[0])), remark("Lost by an agent: its reply is malformed or truncated, or else the first that no solved episode of the task goes on from."));
+  ].filter((of) => of && of[0])), remark(`An unsolved episode is lost ${WORDS.lost}.`));
 }
 
 /**
@@ -70,8 +73,8 @@ export function weak(team, { lost, replaced }, seats, r) {
   });
   /** @type {[import("./dom.js").Child, string][]} */
   const columns = [
-    [word("lost"), "of the unsolved episodes, by its reply"], ...(undone ? [/** @type {[string, string]} */ (["undone", "of them, a right answer, by or after its reply"])] : []), [word("malformed"), "of the unsolved episodes, a reply"], ["reward", "a turn, if solved"], ["reward", "a turn, if not"],
-    [word("parts"), "of the reward, if solved"], ["parts", "if not"], ["tokens", "of all sampled"]];
+    [word("lost"), "unsolved episodes, by its reply"], ...(undone ? [/** @type {[string, string]} */ (["replaced", "of them, a right answer, by it or after its reply"])] : []), [word("malformed"), "of the unsolved episodes, a reply"], ["reward", "a turn, if solved"], ["reward", "a turn, if not"],
+    ["reward parts", "besides the score, if solved"], ["reward parts", "if not"], ["tokens", "of all sampled"]];
   if (times) columns.push(["busy", "of the rollout, with a request"], ["alone", "no other agent has one"], ["waited", "of its time, for the engine"]);
   return h("section", { id: "bottlenecks" }, h("h2", {}, "Bottlenecks: agents that fail, are rewarded, are waited for"), sheet(
     table([word("agent"), ...columns.map(([name, about]) => h("th", { class: "n" }, name, h("small", {}, about)))], [...rows, ...(lost?.others ?? []).map((/** @type {any} */ [name, n]) => h("tr", {}, td(name), cell(losing(n)), h("td", { colspan: columns.length - 1 })))])),
