@@ -5,6 +5,7 @@
 use std::ffi::OsString;
 
 use clap::{ArgAction, CommandFactory};
+use maverl::cli::examples;
 
 use super::*;
 
