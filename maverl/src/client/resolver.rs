@@ -56,7 +56,7 @@ mod tests {
             ("http://127.0.0.1.example.org/", None),
         ];
         for (url, wanted) in cases {
-            let found = address(&url.parse().unwrap()).map(|address| address.to_string());
+            let found = address(&Uri::from_static(url)).map(|address| address.to_string());
             assert_eq!(found.as_deref(), wanted, "{url}");
         }
     }

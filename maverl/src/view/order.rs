@@ -50,7 +50,7 @@ mod tests {
             let list: Vec<(u64, usize)> = (0..n).map(|i| (draw() % 7, i)).collect();
             let (mut ours, mut other) = (list.clone(), list);
             sort(&mut ours, |a, b| b.0.cmp(&a.0));
-            other.sort_by(|a, b| b.0.cmp(&a.0));
+            other.sort_by_key(|pair| std::cmp::Reverse(pair.0));
             assert_eq!(ours, other);
         }
     }
