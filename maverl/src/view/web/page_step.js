@@ -86,7 +86,7 @@ function parts({ change, step, earlier }, r) {
       row([word("mix"), " of tasks: ", ...tasks], change.mix),
       change.new !== 0 && row("new sources", change.new),
       terms.map((/** @type {any} */ of) => row(say(of.text), of.by, [...of.episodes, fixed(of.weighted, 1)], shown(of))),
-      rest !== 0 && h("tr", { "data-rounding": rest }, h("td", { colspan: 4 }, "rounding of the numbers above"), num(signed(rest))),
+      rest !== 0 && h("tr", { "data-rounding": rest }, h("td", { colspan: 4 }, "rounding of the numbers above"), num(signed(rest)), td()),
       row(h("b", {}, "sum: change of the score"), change.by, [fixed(change.now), fixed(change.before)])].flat()),
     remark(`The parts are exact. An episode is lost ${WORDS.lost}. `,
       `At the new mix: the episodes of step ${from}, counted as if each source had its share of step ${step}.`),
