@@ -100,12 +100,8 @@ fn environment(
     let table = table(component);
     let needs = needs(&config.orchestra, registry);
     let fits = |entry: &EnvironmentEntry| needs.iter().all(|need| entry.understands(need));
-    let fitting: BTreeMap<_, _> = registry
-        .environments
-        .iter()
-        .filter(|(_, entry)| fits(entry))
-        .map(|(name, entry)| (*name, *entry))
-        .into_map();
+    let fitting = registry.environments.iter().filter(|(_, entry)| fits(entry));
+    let fitting: BTreeMap<_, _> = fitting.map(|(name, entry)| (*name, *entry)).into_map();
     let entries = match (&named.name, fitting.len()) {
         (None, 1) => &fitting,
         _ => &registry.environments,

@@ -58,13 +58,14 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
+use crate::IntoMap;
+use crate::TryIntoMap;
 use crate::env::DynEnvironment;
 use crate::orchestra::{ChatBackend, Member};
 use crate::plan::{Chosen, EndpointPlan, Overlong, Plan, RewardPlan, RewardSource, SeatPlan};
 use crate::registry::Registry;
 use crate::runtime::Policy;
 use crate::trajectory::{Episode, Seat};
-use crate::{IntoMap, TryIntoMap};
 use rewards::{RewardServer, VerifierReward};
 
 /// A team that plays many episodes concurrently. Cheap to clone.

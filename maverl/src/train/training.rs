@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
+use crate::IntoMap;
+use crate::TryIntoMap;
 use crate::algo::is_greedy;
 use crate::checkpoint::{Checkpoint, Draft};
 use crate::config::{Preset, TaskConfig};
@@ -30,7 +32,6 @@ use crate::train::trainable::{Stepped, Trainable};
 use crate::train::verifier::verify;
 use crate::train::{estimator, measure, supervised};
 use crate::trajectory::{Episode, Seat};
-use crate::{IntoMap, TryIntoMap};
 
 /// Number of tasks that the environment reports on before the run.
 const REPORTED: usize = 1000;
