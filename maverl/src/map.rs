@@ -1,4 +1,4 @@
-//! Maps that are made of the items of an iterator.
+//! Maps and sets that are made of the items of an iterator.
 //!
 //! [`collect`](Iterator::collect) sorts the items first, with a sort that is compiled for each iterator. These functions insert
 //! one item after the other, as other code does with maps of the same type.
@@ -39,6 +39,14 @@ pub(crate) trait TryIntoMap<K: Ord, V, E>:
 }
 
 impl<K: Ord, V, E, I: Iterator<Item = Result<(K, V), E>>> TryIntoMap<K, V, E> for I {}
+
+/// Returns the map or set of all items.
+#[cfg(feature = "view")]
+pub(crate) fn collected<C: Default + Extend<T>, T>(items: impl IntoIterator<Item = T>) -> C {
+    let mut found = C::default();
+    found.extend(items);
+    found
+}
 
 #[cfg(test)]
 mod tests {

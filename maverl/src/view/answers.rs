@@ -7,8 +7,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde_json::Value;
 
-use super::order::collected;
 use crate::agent::tag;
+use crate::map::collected;
 
 /// Maximum number of tags of a reply, and of bytes of the name of one.
 const TAGS: usize = 8;

@@ -13,9 +13,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use self::sentence::{answered, cause, parts, told};
-use super::order::{collected, sort};
+use super::order::sort;
 use super::parting::{Cause, Kind};
 use crate::eval::student;
+use crate::map::collected;
 
 /// An episode, as far as the change depends on it.
 #[derive(Debug, Clone, PartialEq)]

@@ -8,9 +8,10 @@ use serde_json::{Value, json};
 use super::Viewer;
 use super::api::Answer;
 use super::http::{Query, Response};
-use super::order::{collected, sort};
+use super::order::sort;
 use super::run::{Facts, Run};
 use crate::eval::{over_runs, paired};
+use crate::map::collected;
 
 /// Maximum number of compared runs.
 const MOST: usize = 12;

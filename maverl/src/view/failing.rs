@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::change::Change;
 use super::index::counts::Played;
-use super::order::{collected, sort};
+use super::order::sort;
 use super::parting::{Kind, Parted, read_turns};
 use super::replies::last_line;
 use super::run::Run;
+use crate::map::collected;
 use crate::run_dir::Texts;
 
 /// Number of pairs of replies that are quoted.

@@ -1,5 +1,5 @@
-//! Sorting and collecting with little code: the sorts of the standard library, which maps use when they are collected, are
-//! compiled for each type anew, to 6 kB. Sorts of many elements use them nevertheless.
+//! Sorting with little code: the sorts of the standard library are compiled for each type anew, to 6 kB. Sorts of many
+//! elements use them nevertheless.
 
 use std::cmp::Ordering;
 
@@ -25,13 +25,6 @@ fn places(n: usize, by: &dyn Fn(usize, usize) -> Ordering) -> Vec<usize> {
         places[element] = place;
     }
     places
-}
-
-/// Collects elements one by one.
-pub(super) fn collected<C: Default + Extend<T>, T>(elements: impl IntoIterator<Item = T>) -> C {
-    let mut found = C::default();
-    found.extend(elements);
-    found
 }
 
 #[cfg(test)]

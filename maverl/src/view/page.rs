@@ -21,10 +21,11 @@ use sha2::{Digest, Sha256};
 
 use super::http::{Body, Request};
 use super::index::Index;
-use super::order::{collected, sort};
+use super::order::sort;
 use super::run::Run;
 use super::selection::Selection;
 use super::{Viewer, api, assets};
+use crate::map::collected;
 use crate::run_dir::TRAIN;
 
 /// Maximum size of a page in bytes.

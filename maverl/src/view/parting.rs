@@ -8,8 +8,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::index::counts::Played;
-use super::order::{collected, sort};
+use super::order::sort;
 use super::run::Run;
+use crate::map::collected;
 use crate::run_dir::{TRAIN, Texts, scan_texts};
 
 /// Maximum number of episodes whose replies are compared.

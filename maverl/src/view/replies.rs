@@ -11,10 +11,11 @@ use super::api::{self, Answer};
 use super::fall;
 use super::hacked::{self, Hacked};
 use super::index::counts::Played;
-use super::order::{collected, sort};
+use super::order::sort;
 use super::parting::{causes, lost, read_texts};
 use super::run::Run;
 use super::team::WINDOW;
+use crate::map::collected;
 use crate::run_dir::{TRAIN, Texts};
 use crate::trajectory::{RewardOf, RewardPart};
 

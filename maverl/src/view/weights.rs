@@ -9,9 +9,9 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
-use super::order::collected;
 use super::parting::{Said, read_turns};
 use super::run::Run;
+use crate::map::collected;
 use crate::run_dir::{SampleRecord, StepSamples, TRAIN, Texts};
 
 /// Length of a file, and the time at which it was written.

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::{Cell, Index, Row, RowPlace, SCORED, SOLVED};
-use crate::view::order::{collected, sort};
+use crate::map::collected;
+use crate::view::order::sort;
 
 /// Sums over the scored episodes of some steps.
 #[derive(Debug, Default, Clone, PartialEq, Serialize)]
