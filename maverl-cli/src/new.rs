@@ -351,7 +351,7 @@ mod tests {
         assert_eq!(keys.remove("debug"), Some(false.into()));
         // Of the crates with settings of their own, a team names those that it knows.
         let packages = keys.get_mut("package").and_then(|of| of.as_table_mut()).unwrap();
-        packages.retain(|name, _| name == "maverl" || name == "maverl-cli");
+        packages.retain(|name, _| ["maverl", "maverl-cli", "maverl-engine"].contains(&&**name));
         assert_eq!(team["profile"]["release"], release);
     }
 
