@@ -158,7 +158,7 @@ fn check_name(name: &str) -> Result<(), NewError> {
         return Ok(());
     };
     let free =
-        |name: &String| is_snake(name) && !KEYWORDS.contains(&&**name) && !TAKEN.contains(&&**name);
+        |name: &String| is_snake(name) && !KEYWORDS.contains(&name) && !TAKEN.contains(&&**name);
     let instead = [snake(name), format!("{}_team", snake(name))].into_iter().find(free);
     Err(NewError::Name { name: name.to_owned(), reason, instead })
 }
@@ -351,7 +351,7 @@ mod tests {
         assert_eq!(keys.remove("debug"), Some(false.into()));
         // Of the crates with settings of their own, a team names those that it knows.
         let packages = keys.get_mut("package").and_then(|of| of.as_table_mut()).unwrap();
-        packages.retain(|name, _| ["maverl", "maverl-cli", "maverl-engine"].contains(&&**name));
+        packages.retain(|name, _| ["maverl", "maverl-cli", "maverl-engine"].contains(&name));
         assert_eq!(team["profile"]["release"], release);
     }
 
