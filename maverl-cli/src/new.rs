@@ -158,7 +158,7 @@ fn check_name(name: &str) -> Result<(), NewError> {
         return Ok(());
     };
     let free =
-        |name: &String| is_snake(name) && !KEYWORDS.contains(&name) && !TAKEN.contains(&&**name);
+        |name: &String| is_snake(name) && !KEYWORDS.contains(&&**name) && !TAKEN.contains(&&**name);
     let instead = [snake(name), format!("{}_team", snake(name))].into_iter().find(free);
     Err(NewError::Name { name: name.to_owned(), reason, instead })
 }
