@@ -167,6 +167,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "agent",
             "config",
             "eval",
+            "map",
             "model",
             "run_dir",
             "serve",
