@@ -298,7 +298,7 @@ fn parse(
 ) -> Result<(tokenizers::Tokenizer, Specials), TokenizerError> {
     let failed = |e: tokenizers::Error| TokenizerError::Files(e.to_string());
     let json = std::str::from_utf8(json).map_err(|e| TokenizerError::Files(e.to_string()))?;
-    // Not by `from_bytes`, of which every crate that calls it gets a copy.
+    // `from_bytes` is generic: the reader of all kinds of tokenizers would be compiled again here.
     let mut tokenizer: tokenizers::Tokenizer = json.parse().map_err(failed)?;
     tokenizer.with_padding(None).with_truncation(None).map_err(failed)?;
     if let ModelWrapper::BPE(bpe) = tokenizer.get_model()
