@@ -1,20 +1,27 @@
 //! Packs the scripts and styles of `maverl view` into one file, which the program contains.
 
-use std::fs::{self, File};
-use std::io::{Result, Write as _};
-use std::path::{Path, PathBuf};
-
-use flate2::Compression;
-use flate2::write::GzEncoder;
-
-fn main() -> Result<()> {
-    let web = "src/view/web";
+fn main() -> std::io::Result<()> {
     println!("cargo::rerun-if-changed=build.rs");
+    #[cfg(feature = "view")]
+    pack("src/view/web")?;
+    Ok(())
+}
+
+/// Writes the files of a directory to `$OUT_DIR/web.gz`: name, NUL, content, NUL.
+#[cfg(feature = "view")]
+fn pack(web: &str) -> std::io::Result<()> {
+    use std::fs::{self, File};
+    use std::io::Write as _;
+    use std::path::{Path, PathBuf};
+
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+
     println!("cargo::rerun-if-changed={web}");
     let out = std::env::var_os("OUT_DIR").unwrap_or_default();
     let mut packed =
         GzEncoder::new(File::create(Path::new(&out).join("web.gz"))?, Compression::best());
-    let files: Result<Vec<PathBuf>> =
+    let files: std::io::Result<Vec<PathBuf>> =
         fs::read_dir(web)?.map(|entry| entry.map(|entry| entry.path())).collect();
     let mut files = files?;
     files.sort();

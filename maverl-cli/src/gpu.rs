@@ -125,6 +125,6 @@ pub(super) fn gpu(command: &GpuCommand) -> Result<ExitCode, Failure> {
 
 #[cfg(not(feature = "cuda"))]
 pub(super) fn gpu(_: &GpuCommand) -> Result<ExitCode, Failure> {
-    super::tell(format_args!("error: {}", lacks_feature!("cuda")));
+    super::tell(format_args!("error: {}", maverl::lacks_feature!("cuda", "maverl-cli")));
     Ok(ExitCode::from(2))
 }

@@ -16,22 +16,6 @@ use maverl::registry::Registry;
 use maverl::table::paragraphs;
 use maverl::train::own;
 
-/// The message about a command that needs a feature.
-#[cfg(not(all(feature = "cuda", feature = "serve", feature = "view")))]
-macro_rules! lacks_feature {
-    ($feature:literal) => {
-        concat!(
-            "this program lacks the feature `",
-            $feature,
-            "`: build it with `--features ",
-            $feature,
-            "` in a clone of maverl, or in your crate with `features = [\"",
-            $feature,
-            "\"]` of the dependency `maverl-cli`"
-        )
-    };
-}
-
 mod bench;
 mod blank;
 mod collect;
@@ -251,7 +235,9 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         #[cfg(feature = "serve")]
         Command::Serve(command) => serve::serve(&command),
         #[cfg(not(feature = "serve"))]
-        Command::Serve { options: _ } => Err(Failure(lacks_feature!("serve").to_owned())),
+        Command::Serve { options: _ } => {
+            Err(Failure(maverl::lacks_feature!("serve", "maverl-cli").to_owned()))
+        }
         Command::Bench(args) => bench::bench(&args),
         Command::Gpu(command) => gpu::gpu(&command),
         Command::Completions { shell } => complete::completions(shell),

@@ -118,7 +118,7 @@ fn steps(text: &str) -> Result<(u32, u32), String> {
 }
 
 #[cfg(not(feature = "view"))]
-const MISSING: &str = lacks_feature!("view");
+const MISSING: &str = maverl::lacks_feature!("view", "maverl-cli");
 
 /// Serves pages about runs until a signal.
 #[cfg(not(feature = "view"))]

@@ -34,12 +34,16 @@
 //! [`maverl`]: https://docs.rs/maverl
 #![warn(missing_docs)]
 
-/// Message about a feature that this program lacks, and how to build it with the feature.
+/// Message about a feature that this program lacks, and how to build it with the feature, which a crate names at a
+/// dependency (`maverl` if none is given).
 // Defined before the modules, which use it without a path.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! lacks_feature {
     ($feature:literal) => {
+        $crate::lacks_feature!($feature, "maverl")
+    };
+    ($feature:literal, $dependency:literal) => {
         concat!(
             "this program lacks the feature `",
             $feature,
@@ -47,7 +51,9 @@ macro_rules! lacks_feature {
             $feature,
             "` in a clone of maverl, or in your crate with `features = [\"",
             $feature,
-            "\"]` of the dependency `maverl`"
+            "\"]` of the dependency `",
+            $dependency,
+            "`"
         )
     };
 }

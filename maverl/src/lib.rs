@@ -101,6 +101,8 @@ pub mod view;
 
 pub(crate) use map::{IntoMap, TryIntoMap};
 pub(crate) use maverl_engine::dist;
+#[doc(hidden)]
+pub use maverl_engine::lacks_feature;
 pub use maverl_engine::{loss, model, runtime};
 
 pub use agent::{Agent, AgentName, AskError, Input, Prompt, Reply, ReplyError, Show};

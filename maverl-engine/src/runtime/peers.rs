@@ -33,7 +33,12 @@ impl Peers {
     /// Creates the ranks that share a channel. With `sharded`, each has a shard of the moments.
     pub(crate) fn new(channel: Option<Channel>, sharded: bool) -> Self {
         let channel = channel.filter(|channel| channel.size() > 1);
-        Self { sharded: sharded && channel.is_some(), channel, ..Self::default() }
+        Self {
+            sharded: sharded && channel.is_some(),
+            channel,
+            #[cfg(feature = "cuda")]
+            transfer: None,
+        }
     }
 
     /// Returns the same ranks for arrays in host memory, of which each rank has all moments.
