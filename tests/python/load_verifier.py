@@ -6,8 +6,7 @@ Not part of the test command: it needs `pip install torch transformers` and a bu
     python tests/python/load_verifier.py target/release/maverl verifiers/v1
 
 The directory is opened with AutoModelForSequenceClassification, or one that scores by log-probs with AutoModelForCausalLM. It has
-to give the probabilities that the server gives at
-`/predict`, to 1e-4. Exits with 1 if it does not.
+to give the probabilities that the server gives at `/predict`, to 1e-4. Exits with 1 if it does not.
 """
 
 import json

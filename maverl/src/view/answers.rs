@@ -270,7 +270,7 @@ impl Replaced {
         if judged > 0 {
             let judges: Vec<&str> = judges.iter().map(String::as_str).collect();
             text += &format!(
-                " Of {judged} first answers it is known by the rewards of {}: elsewhere, they tell right from wrong answers.",
+                " {judged} first answers are known by the rewards of {} alone, which tell right from wrong wherever outcomes do.",
                 judges.join(", ")
             );
         }
@@ -368,7 +368,7 @@ mod tests {
         let found = Answers::new(&[known(5, -500_000, 500_000), open.to_vec()].concat()).replaced();
         let text = found["text"].as_str().unwrap_or_default();
         assert!(text.contains("So 5 of the 12 episodes with more than one answer are solved: 0 after a right first answer, 5 after a wrong one."), "{text}");
-        assert!(text.ends_with("Of 2 first answers it is known by the rewards of m/v: elsewhere, they tell right from wrong answers."), "{text}");
+        assert!(text.ends_with("2 first answers are known by the rewards of m/v alone, which tell right from wrong wherever outcomes do."), "{text}");
     }
 
     #[test]

@@ -103,7 +103,7 @@ fn compared(seat: &str, pairs: &[[Reply; 2]]) -> Option<Failure> {
     if let Some(word) = coined(0).next().filter(|_| (lost as f64 - kept as f64) > APART * n as f64)
     {
         text += &format!(
-            " {lost} of its {n} replies there have a word that is not in the prompt; so have {kept} of the {n} in the solved episodes."
+            " {lost} of its {n} replies there have a word that is not in the prompt; so have {kept} of the {n} replies of solved episodes that they are compared with."
         );
         evidence = format!(
             ", with a word that is not in its prompt in {lost} of {n} replies, such as “{word}”"
@@ -133,7 +133,7 @@ mod tests {
             failure.text,
             "How s/a failed: “<search>Magmek</search>” where the solved one has “<search>Magmak</search>” (2 times); \
              “<search>made</search>” where the solved one has “<search>Magmak</search>”. \
-             2 of its 3 replies there have a word that is not in the prompt; so have 0 of the 3 in the solved episodes."
+             2 of its 3 replies there have a word that is not in the prompt; so have 0 of the 3 replies of solved episodes that they are compared with."
         );
         let alike =
             compared("s/a", &[of("<search>made</search>", "<search>Who</search>")]).unwrap();

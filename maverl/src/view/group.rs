@@ -1,5 +1,6 @@
 //! Groups of a step: what was compared with what, and the arithmetic of each advantage.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
@@ -120,15 +121,33 @@ fn rank(((weight, share), _): &Ranked) -> (i64, i64) {
     (round(*weight), round(*share))
 }
 
-/// Adds lines of groups to the line of the largest group of each agent, of groups that have one.
-fn add_largest(agents: &mut BTreeMap<String, Ranked>, groups: &[Ranked]) {
+/// Line of the largest group of an agent, and the number of groups with its weight.
+type Largest = BTreeMap<String, (Ranked, usize)>;
+
+/// Adds lines of groups to the largest group of each agent, of groups that have one.
+fn add_largest(agents: &mut Largest, groups: &[Ranked]) {
     for line in groups {
         let Some(seat) = line.1["group"]["seat"].as_str() else { continue };
-        let known = agents.entry(seat.to_owned()).or_insert_with(|| line.clone());
-        if rank(line) > rank(known) {
+        let (known, equal) = agents.entry(seat.to_owned()).or_insert_with(|| (line.clone(), 0));
+        let (new, old) = (rank(line), rank(known));
+        *equal = match new.0.cmp(&old.0) {
+            Ordering::Less => *equal,
+            Ordering::Equal => *equal + 1,
+            Ordering::Greater => 1,
+        };
+        if new > old {
             *known = line.clone();
         }
     }
+}
+
+/// Returns the lines of the largest groups of agents.
+fn of_agents(agents: Largest) -> Vec<Value> {
+    let line = |((_, mut line), equal): (Ranked, usize)| {
+        line["equal"] = json!(equal);
+        line
+    };
+    agents.into_values().map(line).collect()
 }
 
 fn unranked(lines: Vec<Ranked>) -> Vec<Value> {
@@ -139,12 +158,12 @@ fn unranked(lines: Vec<Ranked>) -> Vec<Value> {
 pub(super) fn list(run: &Run, step: u64) -> Answer {
     let all = recorded(run, step)?;
     let both = lines(run, step, &all);
-    let mut agents = BTreeMap::new();
+    let mut agents = Largest::new();
     add_largest(&mut agents, &both[0]);
     let [groups, tasks] = both.map(unranked);
     api::bounded(&object!({
         "step": step, "estimator": all.estimator, "groups": groups, "tasks": tasks,
-        "agents": unranked(agents.into_values().collect()), "samples": all.samples.len(),
+        "agents": of_agents(agents), "samples": all.samples.len(),
     }))
 }
 
@@ -173,7 +192,7 @@ pub(super) fn largest(run: &Run) -> Answer {
     sizes.sort_unstable();
     let read = newest(&sizes, BYTES);
     let (mut found, mut samples, mut estimator) = ([Vec::new(), Vec::new()], 0, Value::Null);
-    let mut agents = BTreeMap::new();
+    let mut agents = Largest::new();
     for step in &read {
         let all = recorded(run, *step)?;
         let both = lines(run, *step, &all);
@@ -190,7 +209,7 @@ pub(super) fn largest(run: &Run) -> Answer {
     api::bounded(&object!({
         "step": Value::Null, "steps": [read.first(), read.last()], "of": sizes.len(),
         "estimator": estimator, "groups": groups, "tasks": tasks,
-        "agents": unranked(agents.into_values().collect()), "samples": samples,
+        "agents": of_agents(agents), "samples": samples,
     }))
 }
 

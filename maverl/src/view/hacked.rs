@@ -60,7 +60,8 @@ impl By {
         match self {
             Self::Outcome => String::new(),
             Self::Answer(all) => format!(
-                " The answer before is known to be right in {} and wrong in {} of its {all} turns.",
+                " The answer before is known to be right in {} and wrong in {} of its {all} turns, by the outcomes of \
+                 episodes that ended with it.",
                 split.turns.solved, split.turns.unsolved
             ),
         }
@@ -200,12 +201,19 @@ fn unpaid(team: &Team) -> String {
     let means = || team.seats.values().flat_map(by_outcome).flatten();
     let [low, high] = [means().fold(0.0, f64::min), means().fold(0.0, f64::max)];
     let text = "No reward part pays an agent, only the score of the episode does.";
-    let number = |value: f64| format!("{value:.3}").replace("-0.000", "0.000").replace('-', "−");
+    // As many digits as show on which side of 0 the lowest one is.
+    let digits = if low < 0.0 && low > -5e-4 { 6 } else { 3 };
+    let zero = format!("{:.digits$}", 0.0);
+    let number = |value: f64| match format!("{value:.digits$}").trim_start_matches('-') {
+        shown if shown == zero => zero.clone(),
+        shown if value < 0.0 => format!("−{shown}"),
+        shown => shown.to_owned(),
+    };
     match [low, high].map(number) {
         [low, high] if low == high => text.to_owned(),
         [low, high] => format!(
             "{text} A turn gets {low} to {high} by reward parts on average, by agent and outcome{}.",
-            if high == "0.000" { ": penalties" } else { "" }
+            if high == zero { ": penalties" } else { "" }
         ),
     }
 }
@@ -279,7 +287,7 @@ mod tests {
             "Reward hacked? Yes, that of m/verifier. m/verifier replies “no” in 100.0 % of its turns after a wrong answer, and \
              in 100.0 % after a right one, so it is paid although it does not tell right from wrong. Reward parts give it 0.50 a \
              turn after a wrong answer, and −0.50 after a right one. The answer before is known to be right in 69 and wrong in \
-             135 of its 319 turns."
+             135 of its 319 turns, by the outcomes of episodes that ended with it."
         );
         assert_eq!(hacked, [Hacked { seat: "m/verifier".to_owned(), steps: [36, 40] }]);
         let (text, hacked) = of(9);

@@ -196,7 +196,7 @@ fn a_task_that_differs_leads_to_its_episodes_side_by_side() {
         "{row}: {shown}"
     );
     let seeds = at.browser.text("[data-seeds]");
-    let scores = "Held-out score after training: seeds differ beyond chance, B − A.Gain over training: seeds differ beyond chance, B − A.";
+    let scores = "Held-out score after training: seeds differ beyond chance: B lower than A.Gain over training: seeds differ beyond chance: B lower than A.";
     // Both begin with equal scores, so their gains differ as their scores do.
     let both = format!("B − A: score {shown}, over 16 tasks; gain {shown}");
     assert!(seeds.starts_with(scores) && seeds.ends_with(&both), "{seeds}");

@@ -160,14 +160,14 @@ fn right_answers_that_were_replaced_are_counted_and_a_verifier_is_judged_by_what
     let answers = format!(
         "Answers: {lost} of {right} right first answers were replaced by wrong ones, {mended} of {wrong} wrong ones by right ones. \
          So {solved} of the 24 episodes with more than one answer are solved: {kept} after a right first answer, {mended} after a \
-         wrong one. Right ones were replaced by {solver} ({lost}), after replies of {verifier} ({lost}). Of {judged} first answers \
-         it is known by the rewards of {verifier}: elsewhere, they tell right from wrong answers."
+         wrong one. Right ones were replaced by {solver} ({lost}), after replies of {verifier} ({lost}). {judged} first \
+         answers are known by the rewards of {verifier} alone, which tell right from wrong wherever outcomes do."
     );
     let hacked = format!(
         "Reward hacked? Yes, that of {verifier}. {verifier} replies “<verify>no</verify>” in 100.0 % of its turns after a wrong \
          answer, and in 100.0 % after a right one, so it is paid although it does not tell right from wrong. Reward parts give it \
          0.50 a turn after a wrong answer, and −0.50 after a right one. The answer before is known to be right in \
-         {seen_right} and wrong in {seen_wrong} of its 24 turns."
+         {seen_right} and wrong in {seen_wrong} of its 24 turns, by the outcomes of episodes that ended with it."
     );
     let viewer = Viewer::new(vec![home.path().to_owned()]).unwrap();
     let (_, found) = ask(&viewer, "api/runs/a/replies");

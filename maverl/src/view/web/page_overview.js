@@ -128,7 +128,7 @@ function outcome(run) {
     h("div", { class: "dotplot" }, rows.flatMap(([name, report]) => {
       const { mean, low, high } = /** @type {any} */ (report).overall.avg;
       return [muted(/** @type {string} */ (name)), plot(report),
-        h("span", {}, h("b", { "data-outcome": name }, fixed(mean)), muted(` (${fixed(low)} to ${fixed(high)})`,
+        h("span", {}, h("b", { "data-outcome": name }, fixed(mean)), muted(` (${fixed(low)} to ${fixed(high)})`, /** @type {any} */ (report).greedy && `, greedy ${fixed(/** @type {any} */ (report).greedy.mean)}`,
           Object.entries(/** @type {any} */ (report).overall.pass).filter(([k]) => Number(k) > 1).map(([k, of]) => `, pass@${k} ${fixed(of.mean)}`)))];
     })),
     !gain && rows.length > 1 && h("p", {}, "not paired: the evaluations before and after have no task in common"),
