@@ -19,6 +19,7 @@ mod par;
 pub mod adamw;
 pub mod advantage;
 pub mod attention;
+pub mod bias;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 pub mod embedding;
@@ -31,7 +32,7 @@ pub mod rope;
 pub mod sample;
 pub mod simd;
 
-pub use par::alone;
+pub use par::{alone, copy};
 
 #[cfg(any(test, feature = "cuda"))]
 #[cfg_attr(not(test), allow(dead_code, reason = "tests have more than the checks of `cuda`"))]

@@ -23,6 +23,16 @@ pub fn alone<R>(f: impl FnOnce() -> R) -> R {
     f()
 }
 
+/// Copies numbers on the threads of the current pool.
+///
+/// # Panics
+///
+/// If the lengths differ.
+pub fn copy(from: &[f32], to: &mut [f32]) {
+    assert_eq!(from.len(), to.len(), "copy: {} numbers into {}", from.len(), to.len());
+    parts(to, 1, |start, to| to.copy_from_slice(&from[start..start + to.len()]));
+}
+
 /// Returns the number of threads that a kernel may use.
 pub(crate) fn threads() -> usize {
     if ALONE.get() { 1 } else { rayon::current_num_threads() }

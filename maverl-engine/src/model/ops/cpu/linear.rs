@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use maverl_kernels::bias;
 use maverl_kernels::matmul::{Matmul, Precision};
 use maverl_kernels::sample::{derive_seed, uniform};
 use rayon::prelude::*;
@@ -38,11 +39,8 @@ pub(super) fn forward(
         Some(weight) => products.nt_packed(x, weight, y, n),
         None => products.nt(x, &map.weight.values(), y, n, o, i),
     });
-    if let Some(bias) = &map.bias {
-        let bias = bias.values();
-        for row in y.chunks_exact_mut(o) {
-            row.iter_mut().zip(&*bias).for_each(|(y, bias)| *y += bias);
-        }
+    if let Some(of) = &map.bias {
+        bias::add(&of.values(), y);
     }
     if let Some(lora) = &map.lora {
         correct(lora, x, y, n, pool);
@@ -69,9 +67,7 @@ pub(super) fn backward(
         products.precision().add().tn(dy, x, dweight, o, i, n);
     }
     if let Some(dbias) = map.bias.as_ref().and_then(|bias| gradients.of(bias.slot())) {
-        for dy in dy.chunks_exact(o) {
-            dbias.iter_mut().zip(dy).for_each(|(dbias, dy)| *dbias += dy);
-        }
+        bias::add_bwd(dy, dbias);
     }
     products.nn(dy, &map.weight.values(), dx, n, i, o);
     if let Some(lora) = &map.lora {
