@@ -34,10 +34,7 @@ pub fn add_bwd(dy: &[f32], dbias: &mut [f32]) {
 }
 
 fn check(name: &str, elements: usize, d: usize) {
-    assert!(
-        d > 0 && elements.is_multiple_of(d),
-        "{name}: {elements} elements are not rows of {d}"
-    );
+    assert!(d > 0 && elements.is_multiple_of(d), "{name}: {elements} elements are not rows of {d}");
 }
 
 /// Some rows of [`add`].

@@ -256,6 +256,23 @@ impl Crashes {
     }
 }
 
+/// Metric of episodes whose program ended with exit code 0 and without a report. The gateway gives each scored episode 0 or
+/// 1.
+pub(crate) const UNREPORTED: &str = "gateway/unreported";
+
+/// Returns a warning if no program of the scored episodes reported an answer or a reward.
+pub fn unreported(episodes: &[Episode]) -> Option<String> {
+    let marks = episodes.iter().filter_map(|episode| episode.score()?.metrics.get(UNREPORTED));
+    let marks: Vec<bool> = marks.map(|mark| mark.as_f64() != Some(0.0)).collect();
+    (!marks.is_empty() && marks.iter().all(|mark| *mark)).then(|| {
+        format!(
+            "all {} programs ended with exit code 0 and without a report, so no answer was judged: print one line of JSON with \
+             `answer` or `reward`, such as {{\"answer\": \"4\"}}, or call `finish`. This is said once",
+            marks.len()
+        )
+    })
+}
+
 /// Returns the number of episodes whose program ended while it played; `None` if no program played.
 fn crashes(episodes: &[Episode]) -> Option<u64> {
     let crashed = episodes.iter().filter_map(|episode| match &episode.outcome {
@@ -429,6 +446,22 @@ mod tests {
         );
         assert_eq!((told(1, 2), told(0, 0)), (None, None));
         assert!(told(0, 1).is_some());
+    }
+
+    #[test]
+    fn programs_that_all_report_nothing_are_told_of() {
+        let played = |unreported: u8| {
+            let mut played = episode("a", 0, false, 1);
+            if let Outcome::Scored(score) = &mut played.outcome {
+                score.metrics.insert(UNREPORTED.to_owned(), unreported.into());
+            }
+            played
+        };
+        let told = unreported(&[played(1), played(1)]).unwrap();
+        assert!(told.starts_with("all 2 programs ended with exit code 0"), "{told}");
+        assert_eq!(unreported(&[played(1), played(0)]), None);
+        assert_eq!(unreported(&[episode("a", 0, true, 1)]), None, "no program played");
+        assert_eq!(rollout(&[played(1), played(0)]).get(UNREPORTED), Some(0.5));
     }
 
     #[test]

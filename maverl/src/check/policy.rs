@@ -338,7 +338,9 @@ fn disagreement(
 
 /// Reports settings that cannot be used for training.
 pub(super) fn trainable(config: &Config, seats: &[SeatPlan], problems: &mut Problems<'_>) {
-    if !seats.iter().any(|seat| seat.trained) {
+    // Without agents and endpoints, the problem of the orchestra says what is missing.
+    let is_empty = seats.is_empty() && config.endpoints.is_empty();
+    if !is_empty && !seats.iter().any(|seat| seat.trained) {
         let (message, help) = match seats.is_empty() {
             true => (
                 "nothing is trained: every agent is an endpoint's",

@@ -289,6 +289,10 @@ fn instead(path: &[String], found: &Actual, expected: &str, whole: bool) -> Opti
             Actual::Seq => Some("it is one text, not several".to_owned()),
             _ => None,
         },
+        // A program with its arguments.
+        ("a list", Actual::Str(text)) if name == "command" => {
+            Some(format!("write `{name} = {:?}`", text.split_whitespace().collect::<Vec<_>>()))
+        }
         ("a list", Actual::Str(text)) => Some(format!("write `{name} = [{text:?}]`")),
         ("a list", Actual::Unsigned(n)) => Some(format!("write `{name} = [{n}]`")),
         ("a list", Actual::Signed(n)) => Some(format!("write `{name} = [{n}]`")),

@@ -5,7 +5,7 @@ use std::time::Instant;
 use crate::checkpoint::{Best, TrainerState};
 use crate::config::EvalConfig;
 use crate::eval::{EvalReport, EvalSpec};
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, UNREPORTED, unreported};
 use crate::run_dir::{Journal, Place, RunDir, RunDirError, places, read_rollouts};
 use crate::train::error::TrainError;
 use crate::train::interrupt::Interrupt;
@@ -129,7 +129,9 @@ impl<W: Trainable> Evaluator<'_, W> {
         let reports = [&evaluation.sampled, &evaluation.greedy].into_iter();
         let left_out = reports.filter_map(EvalReport::left_out);
         let malformed = self.state.warned.malformed.warning(episodes);
-        let warnings: Vec<String> = left_out.chain(malformed).collect();
+        let others = &mut self.state.warned.others;
+        let unreported = unreported(episodes).filter(|_| others.insert(UNREPORTED.to_owned()));
+        let warnings: Vec<String> = left_out.chain(malformed).chain(unreported).collect();
         rows::warn(self.journal, self.progress, self.state.step, &warnings)
     }
 

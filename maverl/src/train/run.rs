@@ -15,7 +15,7 @@ use std::time::{Instant, SystemTime};
 use crate::IntoMap;
 use crate::checkpoint::{Checkpoint, Checkpoints, TrainerState, Which};
 use crate::config::{CheckpointConfig, EvalConfig, RecordConfig};
-use crate::metrics::{Metrics, by_seat};
+use crate::metrics::{Metrics, UNREPORTED, by_seat, unreported};
 use crate::run_dir::disk::{read_json, write_json};
 use crate::run_dir::{
     Journal, Missing, Origin, RunDir, RunDirError, RunLocation, STEP_SECONDS, SpanRow, TRAIN,
@@ -193,6 +193,7 @@ impl<W: Trainable> Run<W> {
         }
         let crashes = self.state.warned.crashes.warning(&done.episodes);
         done.warnings_once.extend(crashes.map(|warning| ("crashes", warning)));
+        done.warnings_once.extend(unreported(&done.episodes).map(|warning| (UNREPORTED, warning)));
         for (name, warning) in std::mem::take(&mut done.warnings_once) {
             if self.state.warned.others.insert(name.to_owned()) {
                 done.warnings.push(warning);

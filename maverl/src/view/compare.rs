@@ -47,7 +47,7 @@ pub(super) fn answer(viewer: &Viewer, query: &Query) -> Answer {
         }
     }
     let pairs = pairs(&runs, &facts);
-    let seeds = seeds(&facts, &keys);
+    let seeds = seeds(&facts, &keys, &pairs);
     Ok(Response::json(&object!({
         "runs": lines,
         "seeds": seeds,
@@ -95,7 +95,7 @@ fn gain(one: &Shares, other: &Shares) -> Value {
 
 /// Returns the sets of at least two runs that differ in the seed only: their results, and the interval of a run from
 /// another seed by Student's t, within 0 to 1.
-fn seeds(facts: &[Facts], keys: &BTreeMap<String, Vec<Value>>) -> Vec<Value> {
+fn seeds(facts: &[Facts], keys: &BTreeMap<String, Vec<Value>>, pairs: &[Value]) -> Vec<Value> {
     let others = |i: usize| {
         let values = keys.iter().filter(|(key, _)| *key != "seed").map(|(_, values)| &values[i]);
         json!(values.collect::<Vec<_>>()).to_string()
@@ -110,15 +110,52 @@ fn seeds(facts: &[Facts], keys: &BTreeMap<String, Vec<Value>>) -> Vec<Value> {
         let interval = interval.map(
             |of| object!({ "mean": of.mean, "low": of.low.max(0.0), "high": of.high.min(1.0) }),
         );
+        let differ = |what, key| differ(what, key, members, pairs);
+        let gain = differ("Gain over training", "gain");
+        // Runs with equal weights start at the same score.
+        let weights = |i: &usize| &facts[*i].provenance["weights"];
+        let start = weights(&members[0]);
+        let equal = start.is_object() && members.iter().all(|i| weights(i) == start);
+        let note = "Their starting weights are equal, so their scores before training differ by sampling alone, and the scores after \
+                    it tell more than the gains.";
+        let note = (equal && gain.is_some()).then_some(note);
+        let text = [differ("Held-out score after training", "difference"), gain];
         object!({
             "members": members,
             "after": results,
             "interval": interval,
+            "text": text.into_iter().flatten().collect::<Vec<_>>(),
+            "note": note,
         })
     };
     let mut sets: Vec<&Vec<usize>> = sets.values().filter(|members| members.len() > 1).collect();
     sort(&mut sets, Ord::cmp);
     sets.into_iter().map(set).collect()
+}
+
+/// Says which runs of a set differ beyond chance in a quantity of their pairs; `None` if no pair has it.
+fn differ(what: &str, key: &str, members: &[usize], pairs: &[Value]) -> Option<String> {
+    let letter = |run: usize| char::from(b'A' + run as u8);
+    let (mut known, mut apart) = (0, Vec::new());
+    for pair in pairs {
+        let run = |at: usize| pair["runs"][at].as_u64().map(|run| run as usize);
+        let (Some(first), Some(second)) = (run(0), run(1)) else { continue };
+        let end = |name: &str| pair[key][name].as_f64();
+        let (Some(low), Some(high)) = (end("low"), end("high")) else { continue };
+        if !members.contains(&first) || !members.contains(&second) {
+            continue;
+        }
+        known += 1;
+        if low > 0.0 || high < 0.0 {
+            let side = if low > 0.0 { "higher" } else { "lower" };
+            apart.push(format!("{} {side} than {}", letter(second), letter(first)));
+        }
+    }
+    let found = match apart.is_empty() {
+        true => "no two of these seeds differ beyond chance".to_owned(),
+        false => format!("seeds differ beyond chance: {}", apart.join(", ")),
+    };
+    (known > 0).then(|| format!("{what}: {found}."))
 }
 
 /// Calls `found` with every leaf of a table by its whole key.

@@ -115,6 +115,8 @@ pub(super) struct Course<'e> {
     rewarded: bool,
     /// The program, or the worker of the episode, ended while it played.
     pub(super) crashed: bool,
+    /// The program ended with exit code 0 and without a report.
+    pub(super) unreported: bool,
     pub(super) jobs: FuturesUnordered<BoxFuture<'static, Done>>,
     pub(super) end: Option<End>,
     /// Name of the first field of sampling that had no effect.
@@ -146,6 +148,7 @@ impl<'e> Course<'e> {
             counts: Counts::default(),
             rewarded: false,
             crashed: false,
+            unreported: false,
             jobs: FuturesUnordered::new(),
             end: None,
             ignored: None,

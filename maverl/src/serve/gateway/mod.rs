@@ -347,8 +347,10 @@ impl Shared {
         let fault = |message: String| End::Fault(Fault::new(FaultKind::Program, message));
         match left.status.code() {
             Some(0) => {
-                // A program that reports nothing gives no answer.
-                let Some(report) = left.report else { return End::Answer(None) };
+                let Some(report) = left.report else {
+                    course.unreported = true;
+                    return End::Answer(None);
+                };
                 let read = Fields::parse(report.to_string().as_bytes()).and_then(Finish::read);
                 let finished = match read {
                     Ok(finish) => course.finish(finish).await,

@@ -176,6 +176,12 @@ impl ProgramOptions {
         if find_program(program, base).is_some() {
             return None;
         }
+        if program.contains(char::is_whitespace) {
+            let parts: Vec<&str> = program.split_whitespace().collect();
+            return Some(format!(
+                "`command` runs a program that is called `{program}`; write its name and arguments apart, as {parts:?}"
+            ));
+        }
         Some(match program.contains('/') {
             true => format!(
                 "`command` runs `{program}`; there is no file {}",
@@ -283,6 +289,10 @@ mod tests {
         assert_eq!(problems.len(), 7, "{problems:?}");
         let empty = ProgramOptions { command: vec![], models: vec![], ..options(&[]) };
         assert_eq!(empty.validate(Path::new("/")).unwrap_err().len(), 2);
+        let line =
+            ProgramOptions { command: vec!["python3 agent.py".to_owned()], ..options(&["a"]) };
+        let told = line.validate(Path::new("/")).unwrap_err().concat();
+        assert!(told.ends_with("as [\"python3\", \"agent.py\"]"), "{told}");
     }
 
     #[test]

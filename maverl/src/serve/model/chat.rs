@@ -82,7 +82,8 @@ impl Chat {
         let variables = variables(fields)?;
         only_text(fields)?;
         fields.finish(server.settings.strict)?;
-        let rendered = render(&entry, with_system(messages, &wanted), &tools, variables)?;
+        let messages = with_system(messages, &wanted);
+        let rendered = render(&entry, messages, &tools, variables, true)?;
         let prompt = entry.tokenizer().encode_rendered(&rendered).map_err(|e| unrendered(&e))?;
         let max_tokens = limit.within(prompt.len(), entry.context())?;
         let sampling = Arc::new(crate::runtime::Sampling { max_tokens, ..sampling });
@@ -345,6 +346,7 @@ pub(super) fn render(
     messages: Vec<ChatMessage>,
     tools: &Tools,
     variables: Map<String, Value>,
+    add_generation_prompt: bool,
 ) -> Result<Rendered, Refusal> {
     let tokenizer = entry.tokenizer();
     let declared = Some(&tools.declared).filter(|tools| !tools.is_empty());
@@ -352,7 +354,7 @@ pub(super) fn render(
         Some(tools) if !tokenizer.takes_tools() => ChatInput::open(&plain(&flat(&messages), tools)),
         _ => ChatInput { tools: declared.cloned(), ..ChatInput::open(messages) },
     };
-    let input = ChatInput { chat_template_kwargs: variables, ..input };
+    let input = ChatInput { chat_template_kwargs: variables, add_generation_prompt, ..input };
     tokenizer.render_chat(&input).map_err(|error| unrendered(&error))
 }
 

@@ -62,8 +62,19 @@ fn ids(entry: &Entry, fields: &mut Fields) -> Result<Value, Refusal> {
     let ids = match fields.text("prompt")? {
         Some(text) if framed => tokenizer.encode_framed(&text),
         Some(text) => tokenizer.encode(&text),
+        None if !fields.has("messages") => {
+            let what = "is missing; write `prompt`, a text, or `messages`";
+            return Err(fields.error("prompt", what));
+        }
         None => {
             let messages = messages(fields)?;
+            let add_generation_prompt = match fields.take("add_generation_prompt") {
+                None => true,
+                Some(Value::Bool(add)) => add,
+                Some(other) => {
+                    return Err(fields.wrong("add_generation_prompt", &other, "true or false"));
+                }
+            };
             let tools = Tools::read(fields)?;
             let variables = match fields.take("chat_template_kwargs") {
                 Some(Value::Object(variables)) => variables,
@@ -72,7 +83,13 @@ fn ids(entry: &Entry, fields: &mut Fields) -> Result<Value, Refusal> {
                     return Err(fields.wrong("chat_template_kwargs", &other, "an object"));
                 }
             };
-            tokenizer.encode_rendered(&render(entry, messages, &tools, variables)?)
+            tokenizer.encode_rendered(&render(
+                entry,
+                messages,
+                &tools,
+                variables,
+                add_generation_prompt,
+            )?)
         }
     };
     let ids = ids.map_err(|error| unrendered(&error))?;

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use crate::serve::Refusal;
 
 /// Fields that are accepted and have no effect: they concern accounts and caches of other servers.
-const WITHOUT_EFFECT: [&str; 16] = [
+const WITHOUT_EFFECT: [&str; 15] = [
     "user",
     "metadata",
     "store",
@@ -22,13 +22,12 @@ const WITHOUT_EFFECT: [&str; 16] = [
     "cache_salt",
     "skip_special_tokens",
     "spaces_between_special_tokens",
-    "add_generation_prompt",
     "kv_transfer_params",
     "prompt_cache_options",
 ];
 
 /// Fields whose effect this server does not have, with the value that asks for none.
-const NEUTRAL: [(&str, &str); 16] = [
+const NEUTRAL: [(&str, &str); 17] = [
     ("presence_penalty", "0"),
     ("frequency_penalty", "0"),
     ("logit_bias", "{}"),
@@ -45,7 +44,12 @@ const NEUTRAL: [(&str, &str); 16] = [
     ("ignore_eos", "false"),
     ("include_stop_str_in_output", "false"),
     ("prompt_logprobs", "0"),
+    ("add_generation_prompt", "true"),
 ];
+
+/// Fields of other servers for the form of a reply.
+const FORMS: [&str; 5] =
+    ["guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs"];
 
 /// Maximum number of unknown names that the log has.
 const LOGGED: usize = 100;
@@ -84,6 +88,11 @@ impl Fields {
     /// Takes a field; `None` if it is missing or null.
     pub(in crate::serve) fn take(&mut self, name: &str) -> Option<Value> {
         self.map.shift_remove(name).filter(|value| !value.is_null())
+    }
+
+    /// Returns true if a field is there and not null.
+    pub(in crate::serve) fn has(&self, name: &str) -> bool {
+        self.map.get(name).is_some_and(|value| !value.is_null())
     }
 
     /// Puts a field back, so that it is read again.
@@ -186,6 +195,10 @@ impl Fields {
                         name,
                         &format!("is {}, which this server does not support; leave it out, or write {neutral}", shown(value)),
                     ).with_code("unsupported_parameter"));
+                }
+                None if FORMS.contains(&name.as_str()) => {
+                    let refusal = self.error(name, "is not supported; write `response_format`");
+                    return Err(refusal.with_code("unsupported_parameter"));
                 }
                 None if strict => {
                     let refusal = self.error(name, "is not known to this server");

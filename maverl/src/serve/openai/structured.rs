@@ -1,6 +1,6 @@
 //! Requests for replies of a given form: `response_format`, and calls that must be made.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::fields::shown;
 use super::{Fields, ToolChoice};
@@ -97,8 +97,11 @@ fn form(fields: &Fields, format: &Value) -> Result<Option<Form>, Refusal> {
         Some("json_object") => Ok(Some(Form::Json(None))),
         Some("json_schema") => {
             let schema = &format["json_schema"]["schema"];
-            let schema = if schema.is_null() { json!({}) } else { schema.clone() };
-            Ok(Some(Form::Json(Some(schema))))
+            if schema.is_null() {
+                let what = "is missing; write `{\"type\": \"json_schema\", \"json_schema\": {\"name\": .., \"schema\": {..}}}`";
+                return Err(fields.error("response_format.json_schema.schema", what));
+            }
+            Ok(Some(Form::Json(Some(schema.clone()))))
         }
         _ => Err(fields.wrong(
             "response_format",

@@ -5,6 +5,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use super::Refusal;
+use crate::agent::tag;
 use crate::rollout::rewards::{Input, Item, ItemTask, MOST_ITEMS, protocol};
 use crate::trajectory::{Message, Role};
 
@@ -118,7 +119,7 @@ impl GetReward {
             Graded {
                 task: ItemTask { question: prompt.to_owned(), ..ItemTask::default() },
                 data: labels.get(i).map(labeled).unwrap_or_default(),
-                answer: Some(reply),
+                answer: Some(answer(&reply)),
                 input: Input::Text(text),
             }
         };
@@ -156,11 +157,16 @@ fn asked(bytes: &[u8]) -> Result<Wanted, Refusal> {
 
 /// Returns the item of a conversation whose last message is the reply; nothing if it has no messages.
 fn conversation(messages: Vec<Message>, data: Map<String, Value>) -> Option<Graded> {
-    let answer = Some(messages.last()?.content.clone());
+    let answer = Some(answer(&messages.last()?.content));
     let asked = messages.iter().rev().find(|message| message.role == Role::User);
     let question = asked.map(|message| message.content.clone()).unwrap_or_default();
     let task = ItemTask { question, ..ItemTask::default() };
     Some(Graded { input: Input::Conversation(messages), task, data, answer })
+}
+
+/// Returns the answer of a reply: the text between its only `<answer>` and `</answer>`, or else the whole.
+fn answer(reply: &str) -> String {
+    tag(reply, "answer").unwrap_or(reply).to_owned()
 }
 
 /// Returns the data of a task with a reference.

@@ -62,6 +62,10 @@ async fn the_routes_of_others_are_answered_as_their_clients_expect() {
     assert_eq!(ask("/rm", rm).await.body, "1.0");
     let rm = json!({"prompt": [{"role": "user", "content": "?"}], "response": "5", "label": 4});
     assert_eq!(ask("/rm", rm).await.body, "0.0");
+    let rm = json!({"prompt": "2 + 2?", "response": "So: <answer> 4 </answer>.", "label": "4"});
+    assert_eq!(ask("/rm", rm).await.body, "1.0", "the text in the tags is the answer");
+    let rm = json!({"prompt": "2 + 2?", "response": "<answer>4</answer><answer>4</answer>", "label": "4"});
+    assert_eq!(ask("/rm", rm).await.body, "0.0", "of two tags, none is the answer");
     let body = json!({"query": ["2 + 2? 4", "2 + 2? 5"], "prompts": ["2 + 2? ", "2 + 2? "], "labels": ["4", "4"]});
     assert_eq!(ask("/get_reward", body).await.json(), json!({"rewards": [1.0, 0.0]}));
     // Protocols without references have nothing for a judge, and no place for failed items.

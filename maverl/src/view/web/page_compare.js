@@ -119,26 +119,13 @@ export async function page(root, at) {
   const select = /** @type {HTMLSelectElement} */ (h("select", { onchange: () => go({ x: select.value }) }, AXES.map((name) => h("option", { value: name, selected: name === axis }, name))));
   const differing = found.hashes.filter((/** @type {any} */ row) => !row.equal).map((/** @type {any} */ row) => ({ ...row, values: row.values.map((/** @type {any} */ hash) => hash?.slice(0, 12) ?? null) }));
   const equal = found.hashes.filter((/** @type {any} */ row) => row.equal).map((/** @type {any} */ row) => row.key);
-  // Whether runs begin with equal weights.
-  const starts = (/** @type {number[]} */ members) => {
-    const weights = found.hashes.filter((/** @type {any} */ row) => row.key.startsWith("weights."));
-    return weights.length > 0 && weights.every((/** @type {any} */ { values }) => members.every((i) => values[i] !== null && values[i] === values[members[0]]));
-  };
   const set = (/** @type {any} */ of) => {
     const names = of.members.map(letter);
     const known = of.after.filter((/** @type {number | null} */ after) => after !== null);
     const [low, high] = [Math.min(...known), Math.max(...known)];
     const its = found.pairs.filter((/** @type {any} */ one) => one.runs.every((/** @type {number} */ i) => of.members.includes(i)));
-    // Which differ in a quantity: the score after training, or the gain, which depends on the start too.
-    const differ = (/** @type {string} */ what, /** @type {"difference" | "gain"} */ key) => {
-      const known = its.filter((/** @type {any} */ one) => one[key]);
-      const sides = known.map((/** @type {any} */ one) => [one, verdict(one[key])]).filter(([, side]) => side !== "not distinguishable");
-      const apart = sides.map(([{ runs: [first, second] }, side]) => `${letter(second)} ${side} than ${letter(first)}`);
-      return known.length > 0 && h("p", { class: "answer" }, h("b", {}, `${what}: ${apart.length > 0 ? `seeds differ beyond chance: ${apart.join(", ")}.` : "no two of these seeds differ beyond chance."}`));
-    };
     return h("div", { class: "card", "data-seeds": names.join("") },
-      differ("Held-out score after training", "difference"), differ("Gain over training", "gain"),
-      its.some((/** @type {any} */ one) => one.gain) && starts(of.members) && h("p", { "data-start": "" }, "Their starting weights are equal. So their scores before training differ by sampling alone, and the scores after it tell more than the gains."),
+      of.text.map((/** @type {string} */ text) => h("p", { class: "answer" }, h("b", {}, text))), of.note && h("p", {}, of.note),
       h("p", {}, h("b", {}, names.join(", ")), " differ in the seed only. ",
         of.interval ? [`Held-out score after training ${fixed(low)} to ${fixed(high)}; mean `, h("b", {}, fixed(of.interval.mean)), muted(` (${fixed(of.interval.low)} to ${fixed(of.interval.high)}, 95 % for the mean over seeds)`)] : "Fewer than two have a result."),
       h("ul", { class: "reasons" }, its.map((/** @type {any} */ one) => h("li", {}, `${name(one)}: score `, result(one), ...(one.gain ? ["; gain ", result({ difference: one.gain })] : [])))));

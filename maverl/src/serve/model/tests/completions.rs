@@ -133,6 +133,14 @@ async fn tokens_of_a_text_and_the_text_of_tokens() {
     let json = ask(address, "/tokenize", Some(&json!({"messages": messages}))).await.json();
     let chat = served.chat(json!({"max_tokens": 1, "return_token_ids": true})).await.json();
     assert_eq!(json["tokens"], chat["prompt_token_ids"]);
+    // Without the beginning of the reply, the ids are the first ones.
+    let closed = json!({"messages": messages, "add_generation_prompt": false});
+    let shorter = ask(address, "/tokenize", Some(&closed)).await.json();
+    let n = shorter["tokens"].as_array().unwrap().len();
+    assert!(n < json["tokens"].as_array().unwrap().len(), "{shorter}");
+    assert_eq!(shorter["tokens"], json!(json["tokens"].as_array().unwrap()[..n]));
+    let nothing = ask(address, "/tokenize", Some(&json!({}))).await;
+    assert_eq!(nothing.message(), "`prompt` is missing; write `prompt`, a text, or `messages`");
     assert_eq!(
         ask(address, "/detokenize", Some(&json!({"tokens": [1_u64 << 40]}))).await.status,
         400

@@ -62,6 +62,10 @@ async fn fields_with_a_wrong_value_are_named() {
             "tool_choice",
         ),
         (json!({"response_format": {"type": "xml"}}), "response_format"),
+        (
+            json!({"response_format": {"type": "json_schema", "schema": {"type": "object"}}}),
+            "response_format.json_schema.schema",
+        ),
         (json!({"chat_template_kwargs": [1]}), "chat_template_kwargs"),
         (json!({"chat_template_kwargs": {"messages": []}}), "chat_template_kwargs"),
         (json!({"modalities": ["audio"]}), "modalities"),
@@ -87,6 +91,8 @@ async fn effects_that_there_are_not_are_refused_and_their_neutral_values_accepte
         ("functions", json!([]), json!([{"name": "f"}])),
         ("min_tokens", json!(0), json!(4)),
         ("ignore_eos", json!(false), json!(true)),
+        ("add_generation_prompt", json!(true), json!(false)),
+        ("guided_json", json!(null), json!({"type": "object"})),
     ] {
         let (status, code, param) = refused(&served, json!({"max_tokens": 1, name: wanted})).await;
         assert_eq!((status, code.as_str(), param.as_str()), (400, "unsupported_parameter", name));
