@@ -618,6 +618,7 @@ export type Step = {
 export type Largest = {
   agents: Array<{
     advantages: number;
+    equal: number;
     group: {
       by: string;
       deviation: number;
@@ -691,6 +692,7 @@ export type Largest = {
 export type Groups = {
   agents: Array<{
     advantages: number;
+    equal: number;
     group: {
       by: string;
       deviation: number;
@@ -859,5 +861,7 @@ export type Comparison = {
     after: (null | number)[];
     interval: null;
     members: number[];
+    note: null;
+    text: unknown[];
   }>;
 };
