@@ -197,12 +197,19 @@ fn a_model_that_is_not_there_ends_the_server_with_the_reason() {
     let lab = lab();
     for (args, part) in [
         (&["--model", "no/such/model"][..], "no/such/model"),
+        (&["--model", "builtin:tinny"], "no built-in model is called \"tinny\""),
+        (&["--model", "builtin:tiny", "--adapter", "tiny=model"], "two models are called `tiny`"),
         (&["--run", "runs/none"], "runs/none"),
         (&["--model", "builtin:tiny", "--adapter", "judge=model"], "adapter"),
     ] {
         let args = [&["serve", "model", "--address", "127.0.0.1:0"], args].concat();
         let ended = lab.run(&args).failed();
         assert!(ended.stderr.contains(part), "{ended}");
+        assert_eq!(ended.stdout, "", "a server that cannot start announces no address");
+    }
+    for team in [&["serve", "team", "none.toml"][..], &["serve", "team"]] {
+        let ended = lab.run(&[team, &["--address", "127.0.0.1:0"]].concat()).failed();
+        assert_eq!(ended.stdout, "", "{ended}");
     }
     let ended = lab.run(&["serve", "model", "--model", "builtin:tiny", "--address", "0.0.0.0:0"]);
     ended.failed().says(&["there is no key; add `--key-env NAME`"]);
