@@ -523,6 +523,15 @@ before_and_after = false
 every = 0
 "#;
 
+/// The environment of [`LOOKS_UP`] with its tasks, without a team.
+const SERVED: &str = r#"
+[task]
+data = "builtin:facts"
+[environment]
+name = "search"
+top_k = 1
+"#;
+
 /// A protocol of environments behind servers.
 #[derive(Clone, Copy, PartialEq)]
 enum Protocol {
@@ -581,10 +590,11 @@ fn a_run_in_an_environment_over_grpc_is_that_in_the_environment_itself() {
 
 fn a_remote_run_is_a_local_one(protocol: Protocol) {
     let lab = lab();
-    lab.write("served.toml", LOOKS_UP);
+    lab.write("local.toml", LOOKS_UP);
+    lab.write("served.toml", SERVED);
     let remote = LOOKS_UP.replace("name = \"search\"\ntop_k = 1\n", "");
     lab.write("remote.toml", &remote);
-    lab.run(&["train", "served.toml", "--out", "local"]).succeeded();
+    lab.run(&["train", "local.toml", "--out", "local"]).succeeded();
     let server = Server::start(&lab, protocol.served());
     let output = trains_at(&lab, &server, protocol, "remote", &[]).output().unwrap();
     Ended::of(&output).succeeded();
@@ -643,7 +653,7 @@ fn a_run_whose_server_over_grpc_is_killed_ends_with_its_address_and_resumes_to_e
 
 fn a_run_survives_its_server(protocol: Protocol) {
     let lab = lab();
-    lab.write("served.toml", LOOKS_UP);
+    lab.write("served.toml", SERVED);
     lab.write("remote.toml", &LOOKS_UP.replace("name = \"search\"\ntop_k = 1\n", ""));
     let mut server = Server::start(&lab, protocol.served());
     let set = ["steps=6", "checkpoint.every=1", "rollout.max_unscored=0"];
