@@ -2,6 +2,7 @@
 
 mod episodes;
 
+use std::ffi::OsString;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -13,7 +14,7 @@ use serde_json::json;
 
 use super::export::{whole, writable};
 use super::{ConfigArgs, Failure, block_on, number, of_run, paths, planned, print};
-use episodes::{collected, has_part, of, of_config};
+use episodes::{collected, has_part, has_seats, of, of_config};
 use maverl::check::Purpose;
 use maverl::checkpoint::{Checkpoints, Which};
 use maverl::collect::{
@@ -48,7 +49,7 @@ pub(super) struct CollectArgs {
     /// Split of the tasks to play. [default: `task.split`]
     #[arg(long, value_name = "SPLIT", conflicts_with = "from")]
     split: Option<String>,
-    /// Maximum number of tasks to play. [default: all]
+    /// Maximum number of tasks to play. [default: `task.limit`; with `--quick`, at most `eval.tasks`; else all]
     #[arg(long, value_name = "N", value_parser = number::from_1, conflicts_with = "from")]
     tasks: Option<NonZeroUsize>,
     /// Episodes to play of each task, with each checkpoint at each temperature. [default: 8]
@@ -183,6 +184,7 @@ pub(super) fn collect(args: &CollectArgs) -> Result<ExitCode, Failure> {
     if let Some(part) = &options.label {
         has_part(part, &episodes)?;
     }
+    has_seats(&options.filters.seats, &episodes)?;
     let collection = rows(episodes, &options);
     let counts = collection.sets.iter().map(|(kind, set)| {
         format!("{} rows of `{}`", set.train.len() + set.test.len(), kind.name())
@@ -250,12 +252,18 @@ impl CollectArgs {
         for dir in &self.from {
             let run = paths::run(dir)?;
             let mut steps = run.rollout_steps()?;
+            let (first, last) = match (steps.first(), steps.last()) {
+                (Some(first), Some(last)) => (*first, *last),
+                _ => return Err(Failure(format!("`{}` has no rollouts", dir.display()))),
+            };
             if let Some(Steps(wanted)) = &self.steps {
                 steps.retain(|step| wanted.contains(step));
             }
             if steps.is_empty() {
-                let range = if self.steps.is_some() { " in `--steps`" } else { "" };
-                return Err(Failure(format!("`{}` has no rollouts{range}", dir.display())));
+                return Err(Failure(format!(
+                    "`{}` has no rollouts in `--steps`; it has steps {first} to {last}",
+                    dir.display()
+                )));
             }
             let mut source = of(dir, "train")?;
             let weights = source.provenance.as_ref().map(|it| it.weights.clone());
@@ -273,8 +281,27 @@ impl CollectArgs {
         Ok((all, sources))
     }
 
+    /// Refuses to play if nothing says what to play.
+    fn has_source(&self) -> Result<(), Failure> {
+        let variable = |(name, _): (OsString, _)| {
+            name.to_str().is_some_and(|name| name.starts_with("MAVERL_ENVIRONMENT"))
+        };
+        if self.run.is_some() || self.config.is_given() || std::env::vars_os().any(variable) {
+            return Ok(());
+        }
+        Err(Failure("give `--from RUN`, `--run RUN` or a configuration".to_owned()))
+    }
+
+    /// Returns the maximum number of tasks to play.
+    fn limit(&self, plan: &Plan) -> NonZeroUsize {
+        let quick = self.config.is_quick().then_some(plan.eval.tasks);
+        let configured = || [plan.task.limit, quick].into_iter().flatten().min();
+        self.tasks.or_else(configured).unwrap_or(NonZeroUsize::MAX)
+    }
+
     /// Plays episodes with every checkpoint at every temperature.
     fn play(&self) -> Result<Gathered, Failure> {
+        self.has_source()?;
         let registry = Registry::collect()?;
         let (layers, weights) = match &self.run {
             Some(dir) => {
@@ -290,7 +317,7 @@ impl CollectArgs {
         if split == plan.task.split {
             plan.eval.data = None;
         }
-        plan.eval.tasks = self.tasks.unwrap_or(NonZeroUsize::MAX);
+        plan.eval.tasks = self.limit(&plan);
         let samples = self.samples.map_or(8, |n| u32::try_from(n.get()).unwrap_or(u32::MAX));
         let mut temperatures: Vec<Option<f32>> =
             self.temperature.iter().copied().map(Some).collect();
@@ -338,7 +365,7 @@ impl CollectArgs {
         };
         let progress = train::stderr();
         let episodes = block_on(async {
-            Ok::<_, Failure>(train::play(plan, registry, weights, spec, &progress).await?)
+            Ok::<_, Failure>(train::play_for_data(plan, registry, weights, spec, &progress).await?)
         })?;
         source.steps.insert(0, episodes.len() as u64);
         source.played = Some(json!({

@@ -131,6 +131,16 @@ impl ConfigArgs {
         self.file.as_ref().or(self.named.as_ref())
     }
 
+    /// Returns true if there is a file or an assignment.
+    pub fn is_given(&self) -> bool {
+        self.path().is_some() || !self.set.is_empty()
+    }
+
+    /// Returns true for `--quick`.
+    pub fn is_quick(&self) -> bool {
+        self.quick
+    }
+
     /// Returns all sources.
     pub fn sources(&self, given: Option<&BuiltinConfig<'_>>) -> Sources {
         self.over(self.base(given))

@@ -33,6 +33,11 @@ impl Seat {
     pub fn at(agent: impl Into<String>, index: u32) -> Self {
         Self { agent: agent.into(), index: Some(index) }
     }
+
+    /// Returns true if the name of this seat means the other one: an agent without an index means each of its seats.
+    pub fn covers(&self, other: &Self) -> bool {
+        self.agent == other.agent && self.index.is_none_or(|index| other.index == Some(index))
+    }
 }
 
 impl fmt::Display for Seat {

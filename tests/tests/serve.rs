@@ -197,12 +197,19 @@ fn a_model_that_is_not_there_ends_the_server_with_the_reason() {
     let lab = lab();
     for (args, part) in [
         (&["--model", "no/such/model"][..], "no/such/model"),
+        (&["--model", "builtin:tinny"], "no built-in model is called \"tinny\""),
+        (&["--model", "builtin:tiny", "--adapter", "tiny=model"], "two models are called `tiny`"),
         (&["--run", "runs/none"], "runs/none"),
         (&["--model", "builtin:tiny", "--adapter", "judge=model"], "adapter"),
     ] {
         let args = [&["serve", "model", "--address", "127.0.0.1:0"], args].concat();
         let ended = lab.run(&args).failed();
         assert!(ended.stderr.contains(part), "{ended}");
+        assert_eq!(ended.stdout, "", "a server that cannot start announces no address");
+    }
+    for team in [&["serve", "team", "none.toml"][..], &["serve", "team"]] {
+        let ended = lab.run(&[team, &["--address", "127.0.0.1:0"]].concat()).failed();
+        assert_eq!(ended.stdout, "", "{ended}");
     }
     let ended = lab.run(&["serve", "model", "--model", "builtin:tiny", "--address", "0.0.0.0:0"]);
     ended.failed().says(&["there is no key; add `--key-env NAME`"]);
@@ -516,6 +523,15 @@ before_and_after = false
 every = 0
 "#;
 
+/// The environment of [`LOOKS_UP`] with its tasks, without a team.
+const SERVED: &str = r#"
+[task]
+data = "builtin:facts"
+[environment]
+name = "search"
+top_k = 1
+"#;
+
 /// A protocol of environments behind servers.
 #[derive(Clone, Copy, PartialEq)]
 enum Protocol {
@@ -574,10 +590,11 @@ fn a_run_in_an_environment_over_grpc_is_that_in_the_environment_itself() {
 
 fn a_remote_run_is_a_local_one(protocol: Protocol) {
     let lab = lab();
-    lab.write("served.toml", LOOKS_UP);
+    lab.write("local.toml", LOOKS_UP);
+    lab.write("served.toml", SERVED);
     let remote = LOOKS_UP.replace("name = \"search\"\ntop_k = 1\n", "");
     lab.write("remote.toml", &remote);
-    lab.run(&["train", "served.toml", "--out", "local"]).succeeded();
+    lab.run(&["train", "local.toml", "--out", "local"]).succeeded();
     let server = Server::start(&lab, protocol.served());
     let output = trains_at(&lab, &server, protocol, "remote", &[]).output().unwrap();
     Ended::of(&output).succeeded();
@@ -636,7 +653,7 @@ fn a_run_whose_server_over_grpc_is_killed_ends_with_its_address_and_resumes_to_e
 
 fn a_run_survives_its_server(protocol: Protocol) {
     let lab = lab();
-    lab.write("served.toml", LOOKS_UP);
+    lab.write("served.toml", SERVED);
     lab.write("remote.toml", &LOOKS_UP.replace("name = \"search\"\ntop_k = 1\n", ""));
     let mut server = Server::start(&lab, protocol.served());
     let set = ["steps=6", "checkpoint.every=1", "rollout.max_unscored=0"];

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::{ConfigArgs, Failure, paths};
 use maverl::collect::{Collected, Source};
 use maverl::run_dir::disk::name;
-use maverl::trajectory::{Episode, RewardOf};
+use maverl::trajectory::{Episode, RewardOf, Seat};
 
 /// Refuses a part of the reward that no turn has.
 pub(super) fn has_part(part: &str, episodes: &[Collected]) -> Result<(), Failure> {
@@ -28,6 +28,17 @@ pub(super) fn has_part(part: &str, episodes: &[Collected]) -> Result<(), Failure
             "no turn has a part `{part}` of the reward; write one of `{known}` for `--label`"
         ),
     }))
+}
+
+/// Refuses a seat that no episode has.
+pub(super) fn has_seats(wanted: &[Seat], episodes: &[Collected]) -> Result<(), Failure> {
+    let turns = episodes.iter().flat_map(|collected| &collected.episode.turns);
+    let seats: BTreeSet<&Seat> = turns.map(|turn| &turn.seat).collect();
+    let Some(missing) = wanted.iter().find(|seat| !seats.iter().any(|of| seat.covers(of))) else {
+        return Ok(());
+    };
+    let known = seats.iter().map(|seat| format!("`{seat}`")).collect::<Vec<_>>().join(", ");
+    Err(Failure(format!("no episode has the seat `{missing}`; seats: {known}")))
 }
 
 /// Returns the source of a run.

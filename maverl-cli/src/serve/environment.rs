@@ -43,7 +43,7 @@ impl EnvironmentArgs {
     /// Starts the environment, and loads its tasks.
     fn load(&self) -> Result<ServedEnvironment, Failure> {
         let registry = Registry::collect()?;
-        let plan = planned(&self.config.sources(None), &registry, Purpose::Eval)?;
+        let plan = planned(&self.config.sources(None), &registry, Purpose::Environment)?;
         let environment = rollout::environment(&plan, &registry)?;
         let mut chosen = plan.mixture.values().chain([&plan.environment]);
         let acts = chosen.any(|chosen| {

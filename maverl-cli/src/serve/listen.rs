@@ -67,6 +67,7 @@ pub(super) struct Server {
 impl ListenArgs {
     /// Binds the address, and prints it as the first line of standard output.
     pub(super) async fn open(&self, limits: Limits) -> Result<Server, Failure> {
+        self.has_port()?;
         let guard = self.guard()?;
         #[cfg(feature = "tls")]
         let (tls, scheme) = (self.tls()?, if self.tls_cert.is_some() { "https" } else { "http" });
@@ -92,6 +93,20 @@ impl ListenArgs {
         let mut out = std::io::stdout();
         writeln!(out, "{line}").and_then(|()| out.flush())?;
         Ok(Server { listener, guard, health: Health::default(), url })
+    }
+
+    /// Refuses an address that is not HOST:PORT.
+    fn has_port(&self) -> Result<(), Failure> {
+        let address = &self.address;
+        let (host, port) = address.rsplit_once(':').unwrap_or(("", address));
+        let port = port.parse::<u16>();
+        if !host.is_empty() && port.is_ok() {
+            return Ok(());
+        }
+        let port = port.unwrap_or(8000);
+        Err(Failure(format!(
+            "`--address` is `{address}`; write HOST:PORT, such as 127.0.0.1:{port}"
+        )))
     }
 
     fn guard(&self) -> Result<Guard, Failure> {
@@ -196,8 +211,24 @@ mod tests {
     fn opened(options: &[&str]) -> Result<(), String> {
         let words = ["x"].iter().chain(options);
         let args = Cli::try_parse_from(words).map_err(|error| error.to_string())?.listen;
+        args.has_port().map_err(|Failure(told)| told)?;
         let guard = args.guard().map_err(|Failure(told)| told)?;
         args.exposed(&guard, "http").map_err(|Failure(told)| told)
+    }
+
+    #[test]
+    fn an_address_without_a_host_or_a_port_is_answered_with_the_form() {
+        for (address, such) in [
+            ("18313", "127.0.0.1:18313"),
+            (":18313", "127.0.0.1:18313"),
+            ("localhost", "127.0.0.1:8000"),
+            ("127.0.0.1:99999", "127.0.0.1:8000"),
+        ] {
+            let told = opened(&["--address", address]).unwrap_err();
+            let wanted = format!("`--address` is `{address}`; write HOST:PORT, such as {such}");
+            assert_eq!(told, wanted);
+        }
+        assert_eq!(opened(&["--address", "[::1]:0"]), Ok(()));
     }
 
     #[test]

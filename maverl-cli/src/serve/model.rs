@@ -1,5 +1,6 @@
 //! `maverl serve model`: models, adapters and the policies of a run, in OpenAI's protocol.
 
+use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -10,13 +11,13 @@ use clap::{ArgGroup, Args, ValueEnum};
 use serde_json::{Map, Value};
 
 use super::listen::ListenArgs;
-use super::policies;
+use super::policies::Policies;
 use super::queue::QueueArgs;
 use crate::export::which;
 use crate::{Failure, block_on, models, number, paths};
 use maverl::checkpoint::Which;
 use maverl::config::{Dtype, RuntimeConfig};
-use maverl::model::{Model, ModelFiles, Tokenizer};
+use maverl::model::{Model, ModelFiles, ModelSource, Tokenizer};
 use maverl::runtime::Host;
 use maverl::serve::model::{Catalog, Entry, ModelServer, ModelSettings};
 use maverl::serve::{Limits, Structured};
@@ -156,19 +157,18 @@ impl RequestArgs {
 
 /// Serves until a signal.
 pub(super) fn serve(args: &ModelArgs) -> Result<ExitCode, Failure> {
+    let settings =
+        ModelSettings { allow_adapters: args.allow_adapters.clone(), ..args.requests.settings()? };
+    let wanted = args.wanted()?;
     block_on(async {
         let interrupt = Interrupt::on_signals()?;
         let listening = args.listen.open(Limits::default()).await?;
-        let settings = ModelSettings {
-            allow_adapters: args.allow_adapters.clone(),
-            ..args.requests.settings()?
-        };
         let url = listening.url.clone();
         let server = ModelServer::new(settings, listening.health.clone());
         let metrics = server.metrics().clone();
         let serving = listening.run(server.router(), "model", metrics, &interrupt);
         let loading = async {
-            let entries = args.load().await?;
+            let entries = args.load(&wanted).await?;
             eprintln!("serving {} at {url}/v1", names(&entries));
             let spare = args.spare(&entries);
             server.open(Catalog::new(entries, spare));
@@ -186,39 +186,74 @@ fn names(entries: &[Entry]) -> String {
     names.join(", ")
 }
 
+/// Models to serve, whose paths and names are checked. That is done before the server listens. Weights are loaded after it,
+/// so that `/health` answers meanwhile.
+enum Wanted<'a> {
+    /// A model by its location.
+    Model(&'a str, ModelSource),
+    /// Policies of a run.
+    Policies(Box<Policies<'a>>),
+}
+
 impl ModelArgs {
-    /// Loads everything that is served.
-    async fn load(&self) -> Result<Vec<Entry>, Failure> {
+    /// Checks the paths and names of everything that is served.
+    fn wanted(&self) -> Result<Wanted<'_>, Failure> {
         match (&self.model, &self.run) {
-            (Some(model), _) => self.load_model(model).await,
+            (Some(model), _) => {
+                let source = models::source(model)?;
+                self.check_adapters(&self.called(model))?;
+                Ok(Wanted::Model(model, source))
+            }
             (None, Some(run)) => {
-                policies::load(run, &self.checkpoint, &self.policy, &self.requests).await
+                let policies = Policies::open(run, &self.checkpoint, &self.policy)?;
+                Ok(Wanted::Policies(Box::new(policies)))
             }
             (None, None) => Err(Failure("give `--model` or `--run`".to_owned())),
         }
     }
 
-    async fn load_model(&self, model: &str) -> Result<Vec<Entry>, Failure> {
-        let name = self.name.clone().unwrap_or_else(|| short(model));
+    /// Loads everything that is served.
+    async fn load(&self, wanted: &Wanted<'_>) -> Result<Vec<Entry>, Failure> {
+        match wanted {
+            Wanted::Model(model, source) => self.load_model(model, source).await,
+            Wanted::Policies(policies) => policies.load(&self.requests).await,
+        }
+    }
+
+    /// Returns the name of the model in requests.
+    fn called(&self, model: &str) -> String {
+        self.name.clone().unwrap_or_else(|| short(model))
+    }
+
+    /// Refuses equal names, and directories without an adapter.
+    fn check_adapters(&self, model: &str) -> Result<(), Failure> {
+        let mut names = BTreeSet::from([model]);
+        for (adapter, dir) in &self.adapter {
+            if !names.insert(adapter) {
+                return Err(Failure(format!("two models are called `{adapter}`")));
+            }
+            paths::adapter(dir)?;
+        }
+        Ok(())
+    }
+
+    async fn load_model(&self, model: &str, source: &ModelSource) -> Result<Vec<Entry>, Failure> {
+        let name = self.called(model);
         let told = self.chat_template_kwargs.clone().unwrap_or_default();
         let dtype = match self.dtype {
             Precision::F32 => Dtype::F32,
             Precision::Bf16 => Dtype::Bf16,
         };
-        let (path, runtime) = (model.to_owned(), self.requests.runtime(&RuntimeConfig::default()));
+        let (source, runtime) = (source.clone(), self.requests.runtime(&RuntimeConfig::default()));
         let places = 1 + self.adapter.len() + self.places_for_clients();
         let loaded = tokio::task::spawn_blocking(move || {
-            let files = models::files(&path)?;
+            let files = models::fetched(&source)?;
             start(&files, dtype, &told, &runtime, places)
         });
         let (host, fingerprint) = loaded.await??;
         let base = Entry { fingerprint, ..Entry::new(name.clone(), &host, 0, model) };
         let mut entries = vec![base];
         for (place, (adapter, dir)) in (1..).zip(&self.adapter) {
-            if entries.iter().any(|entry| entry.name == *adapter) {
-                return Err(Failure(format!("two models are called `{adapter}`")));
-            }
-            paths::adapter(dir)?;
             let fingerprint = host.load_adapter(place, dir, 0).await?;
             let entry = Entry::new(adapter.clone(), &host, place, dir.display().to_string());
             entries.push(Entry { parent: Some(name.clone()), fingerprint, ..entry });

@@ -13,44 +13,60 @@ use maverl::registry::Registry;
 use maverl::runtime::{DeviceChoice, Host};
 use maverl::serve::model::Entry;
 
-/// Loads the policies of a run from some of its checkpoints. The first checkpoint has the plain names, and each has the
-/// names `POLICY@STEP`.
-pub(super) async fn load(
-    run: &Path,
-    checkpoints: &[Which],
-    only: &[String],
-    requests: &RequestArgs,
-) -> Result<Vec<Entry>, Failure> {
-    let plan = planned(&of_run(run)?.0, &Registry::collect()?, Purpose::Eval)?;
-    let known = || plan.policies.iter().map(|policy| format!("`{}`", policy.name));
-    if let Some(other) = only.iter().find(|name| plan.policies.iter().all(|p| p.name != **name)) {
-        let known = known().collect::<Vec<_>>().join(", ");
-        return Err(Failure(format!("the run has no policy `{other}`; it has {known}")));
-    }
-    let run = paths::run(run)?;
-    let mut opened: Vec<Checkpoint> = Vec::new();
-    for which in checkpoints {
-        let checkpoint = Checkpoints::of(run.path()).open(*which)?;
-        if opened.iter().all(|other| other.state.step != checkpoint.state.step) {
-            opened.push(checkpoint);
+/// Policies of a run at some of its checkpoints.
+pub(super) struct Policies<'a> {
+    plan: Plan,
+    checkpoints: Vec<Checkpoint>,
+    /// Names of the policies; empty for all.
+    only: &'a [String],
+}
+
+impl<'a> Policies<'a> {
+    /// Reads the configuration of a run, and opens the checkpoints. No weights are loaded.
+    pub(super) fn open(
+        run: &Path,
+        checkpoints: &[Which],
+        only: &'a [String],
+    ) -> Result<Self, Failure> {
+        let plan = planned(&of_run(run)?.0, &Registry::collect()?, Purpose::Eval)?;
+        let unknown = |name: &&String| plan.policies.iter().all(|policy| policy.name != **name);
+        if let Some(other) = only.iter().find(unknown) {
+            let known = plan.policies.iter().map(|policy| format!("`{}`", policy.name));
+            let known = known.collect::<Vec<_>>().join(", ");
+            return Err(Failure(format!("the run has no policy `{other}`; it has {known}")));
         }
+        let run = paths::run(run)?;
+        let mut opened: Vec<Checkpoint> = Vec::new();
+        for which in checkpoints {
+            let checkpoint = Checkpoints::of(run.path()).open(*which)?;
+            if opened.iter().all(|other| other.state.step != checkpoint.state.step) {
+                opened.push(checkpoint);
+            }
+        }
+        Ok(Self { plan, checkpoints: opened, only })
     }
-    let mut entries = Vec::new();
-    for index in 0..plan.workers.len() {
-        let chosen = |policy: &&PolicyPlan| {
-            policy.worker == index && (only.is_empty() || only.contains(&policy.name))
-        };
-        let policies: Vec<&PolicyPlan> = plan.policies.iter().filter(chosen).collect();
-        entries.extend(adapters(&plan, index, &policies, &opened, requests).await?);
-        entries.extend(own_weights(&plan, index, &policies, &opened, requests).await?);
+
+    /// Loads the policies. The first checkpoint has the plain names, and each has the names `POLICY@STEP`.
+    pub(super) async fn load(&self, requests: &RequestArgs) -> Result<Vec<Entry>, Failure> {
+        let Self { plan, checkpoints, only } = self;
+        let mut entries = Vec::new();
+        for index in 0..plan.workers.len() {
+            let chosen = |policy: &&PolicyPlan| {
+                policy.worker == index && (only.is_empty() || only.contains(&policy.name))
+            };
+            let policies: Vec<&PolicyPlan> = plan.policies.iter().filter(chosen).collect();
+            entries.extend(adapters(plan, index, &policies, checkpoints, requests).await?);
+            entries.extend(own_weights(plan, index, &policies, checkpoints, requests).await?);
+        }
+        let first = checkpoints.first().map_or(0, |checkpoint| checkpoint.state.step);
+        // Plain names come first, in the order of the plan.
+        let mut plain: Vec<Entry> =
+            entries.iter().filter(|entry| entry.version == first).cloned().collect();
+        let numbered = |entry: &mut Entry| entry.name = format!("{}@{}", entry.name, entry.version);
+        entries.iter_mut().for_each(numbered);
+        plain.append(&mut entries);
+        Ok(plain)
     }
-    let first = opened.first().map_or(0, |checkpoint| checkpoint.state.step);
-    // Plain names come first, in the order of the plan.
-    let mut plain: Vec<Entry> =
-        entries.iter().filter(|entry| entry.version == first).cloned().collect();
-    entries.iter_mut().for_each(|entry| entry.name = format!("{}@{}", entry.name, entry.version));
-    plain.append(&mut entries);
-    Ok(plain)
 }
 
 /// Loads the policies of a worker group that are adapters, all on one base.

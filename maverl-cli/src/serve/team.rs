@@ -11,7 +11,8 @@ use super::queue::QueueArgs;
 use crate::export::which;
 use crate::{ConfigArgs, Failure, block_on, number, of_run, paths, planned};
 use maverl::check::Purpose;
-use maverl::checkpoint::{Checkpoints, Which};
+use maverl::checkpoint::{Checkpoint, Checkpoints, Which};
+use maverl::plan::Plan;
 use maverl::registry::Registry;
 use maverl::rollout::Rollout;
 use maverl::runtime::Runtime;
@@ -62,6 +63,13 @@ enum HistoryArg {
     Last,
 }
 
+/// A team before its weights are loaded, which happens after the server listens, so that `/health` answers meanwhile.
+struct Described {
+    registry: Registry,
+    plan: Plan,
+    checkpoint: Option<Checkpoint>,
+}
+
 impl TeamArgs {
     fn settings(&self) -> TeamSettings {
         TeamSettings {
@@ -76,8 +84,8 @@ impl TeamArgs {
         }
     }
 
-    /// Loads the team, with the weights of the checkpoint.
-    async fn load(&self) -> Result<ServedTeam, Failure> {
+    /// Reads the configuration, and opens the checkpoint.
+    fn described(&self) -> Result<Described, Failure> {
         let registry = Registry::collect()?;
         let sources = match &self.run {
             Some(run) => self.config.over(of_run(run)?.0),
@@ -86,14 +94,23 @@ impl TeamArgs {
         let mut plan = planned(&sources, &registry, Purpose::Eval)?;
         // No policy is trained, so no critic is needed.
         plan.algorithm.critic = None;
+        let open = |run: &PathBuf| -> Result<_, Failure> {
+            Ok(Checkpoints::of(paths::run(run)?.path()).open(self.checkpoint)?)
+        };
+        let checkpoint = self.run.as_ref().map(open).transpose()?;
+        Ok(Described { registry, plan, checkpoint })
+    }
+
+    /// Loads the team, with the weights of the checkpoint.
+    async fn load(&self, described: Described) -> Result<ServedTeam, Failure> {
+        let Described { registry, plan, checkpoint } = described;
         let runtime = {
             let (workers, options) = (plan.worker_specs(), plan.runtime_options());
             tokio::task::spawn_blocking(move || Runtime::start(&workers, &options)).await??
         };
         let policies = runtime.policies().to_vec();
         let mut version = 0;
-        if let Some(run) = &self.run {
-            let checkpoint = Checkpoints::of(paths::run(run)?.path()).open(self.checkpoint)?;
+        if let Some(checkpoint) = &checkpoint {
             version = checkpoint.state.step;
             for policy in &policies {
                 policy.load(&checkpoint.policy(policy.name())?).await?;
@@ -107,6 +124,7 @@ impl TeamArgs {
 
 /// Serves until a signal.
 pub(super) fn serve(args: &TeamArgs) -> Result<ExitCode, Failure> {
+    let described = args.described()?;
     block_on(async {
         let interrupt = Interrupt::on_signals()?;
         let listening = args.listen.open(Limits::default()).await?;
@@ -115,7 +133,7 @@ pub(super) fn serve(args: &TeamArgs) -> Result<ExitCode, Failure> {
         let metrics = server.metrics().clone();
         let serving = listening.run(server.router(), "team", metrics, &interrupt);
         let loading = async {
-            let team = args.load().await?;
+            let team = args.load(described).await?;
             eprintln!("serving `{}` at {url}/v1", team.name);
             server.open(team);
             std::future::pending::<Result<(), Failure>>().await

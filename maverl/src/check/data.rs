@@ -48,7 +48,7 @@ pub(super) fn tasks(
     problems: &mut Problems<'_>,
 ) -> Loaded {
     let there = sources(config, base, problems);
-    if purpose == Purpose::Eval || !there {
+    if matches!(purpose, Purpose::Eval | Purpose::Environment) || !there {
         return Loaded::default();
     }
     let lessons = training_data(config, base, problems);

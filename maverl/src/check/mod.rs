@@ -78,6 +78,8 @@ pub enum Purpose {
     Plan,
     /// Evaluation on held-out tasks.
     Eval,
+    /// The environment with its tasks, without a team. The plan has no seats, policies and rewards.
+    Environment,
 }
 
 /// Resolves the sources into a plan for the declared team.
@@ -109,6 +111,10 @@ pub fn check(
     }
     algorithm::preset(&mut config);
     let base = sources.base(config.base.as_deref());
+    if purpose == Purpose::Environment {
+        let plan = environment_plan(config, &base, registry, &mut problems);
+        return problems.finish(plan);
+    }
     let mut plan = plan(config, &base, registry, purpose, &mut problems);
     if let Some(plan) = &mut plan {
         rollout_servers::policies(plan, &mut problems);
@@ -189,6 +195,43 @@ fn plan(
         environments: beside,
         algorithm,
         rewards,
+        eval: config.eval.clone(),
+        checkpoint: config.checkpoint.clone(),
+        runtime: config.runtime.clone(),
+        device_memory: Vec::new(),
+        warnings,
+        config,
+    })
+}
+
+/// Returns the plan of an environment without a team.
+fn environment_plan(
+    mut config: Config,
+    base: &Path,
+    registry: &Registry,
+    problems: &mut Problems<'_>,
+) -> Option<Plan> {
+    let loaded = data::tasks(&config, base, Purpose::Environment, problems);
+    let environments = choice::environments(&config, registry, problems)?;
+    let data = (&config, &loaded);
+    let warnings = choice::meet(&environments, None, data, base, registry, problems);
+    let (environment, mixture) = choice::settle(&mut config, environments);
+    Some(Plan {
+        base: base.to_path_buf(),
+        seed: config.seed,
+        steps: config.steps,
+        task: config.task.clone(),
+        environment,
+        mixture,
+        orchestra: Chosen { name: String::new(), options: serde_json::Value::Null },
+        rollout: config.rollout.clone(),
+        seats: Vec::new(),
+        endpoints: Vec::new(),
+        policies: Vec::new(),
+        workers: Vec::new(),
+        environments: BTreeMap::new(),
+        algorithm: AlgorithmPlan::from(&config.algorithm),
+        rewards: Vec::new(),
         eval: config.eval.clone(),
         checkpoint: config.checkpoint.clone(),
         runtime: config.runtime.clone(),

@@ -52,12 +52,26 @@ pub fn kwargs(text: &str) -> Result<Map<String, Value>, String> {
     }
 }
 
-/// Returns the files of a model, all present locally.
-pub fn files(path: &str) -> Result<ModelFiles, Failure> {
+/// Returns the source of a model. A directory must exist; a model on the hub need not be local yet.
+pub fn source(path: &str) -> Result<ModelSource, Failure> {
     let source = ModelSource::parse(path)?;
     paths::model(&source)?;
+    not_adapter(ModelFiles::new(&source))?;
+    Ok(source)
+}
+
+/// Returns the files of a model, all present locally.
+pub fn files(path: &str) -> Result<ModelFiles, Failure> {
+    fetched(&source(path)?)
+}
+
+/// Returns the files of a source, after a download if they are on the hub.
+pub fn fetched(source: &ModelSource) -> Result<ModelFiles, Failure> {
     source.fetch()?;
-    let files = ModelFiles::new(&source);
+    not_adapter(ModelFiles::new(source))
+}
+
+fn not_adapter(files: ModelFiles) -> Result<ModelFiles, Failure> {
     match files.directory().filter(|dir| is_adapter(dir)) {
         None => Ok(files),
         Some(dir) => Err(Failure(format!(

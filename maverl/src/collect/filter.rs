@@ -59,15 +59,15 @@ impl Filters {
     /// Returns the reason that a turn gives no row; `None` if it gives one.
     pub(super) fn reason(&self, kind: Kind, example: &Example<'_>) -> Option<&'static str> {
         let turn = example.turn;
-        let of_seat = |seat: &Seat| {
-            *seat == turn.seat || seat.index.is_none() && seat.agent == turn.seat.agent
-        };
         let sampled = turn.tokens.as_ref().map_or(0, |tokens| tokens.completion.len());
         let sft = kind == Kind::Sft;
         let checks = [
             ("masked", turn.masked),
             ("empty", turn.reply.trim().is_empty()),
-            ("seat", !self.seats.is_empty() && !self.seats.iter().any(of_seat)),
+            (
+                "seat",
+                !self.seats.is_empty() && !self.seats.iter().any(|seat| seat.covers(&turn.seat)),
+            ),
             ("solved", sft && self.solved && !example.solved),
             ("min_reward", sft && self.min_reward.is_some_and(|least| example.reward < least)),
             ("truncated", self.no_truncated && turn.truncated),

@@ -88,7 +88,7 @@ use display::Heartbeat;
 use follow::Led;
 use ranks::Peers;
 use run::{Opened, Run, Settings};
-use sink::Observers;
+use sink::{HeldOut, Observers};
 use trainable::Trainable;
 use training::Training;
 
@@ -204,7 +204,7 @@ async fn run_on(
     let Options { place, given, missing, interrupt, sinks, .. } = options;
     let eval = plan.eval.used(plan.algorithm.preset);
     let sinks = if peers.leads() { sinks } else { Vec::new() };
-    let observers = Observers { progress: Arc::clone(&progress), sinks };
+    let observers = Observers { sinks, ..Observers::new(&progress) };
     let needs = Needs::Training(&eval);
     let training = Training::start(plan, registry, runtime, needs, (observers, peers))?;
     if let Some(report) = training.report()? {
@@ -297,6 +297,35 @@ pub async fn play(
     spec: &EvalSpec,
     progress: &Arc<dyn Progress>,
 ) -> Result<Vec<Episode>, TrainError> {
+    play_for((plan, registry), weights, spec, Observers::new(progress)).await
+}
+
+/// Runs a plan's team on the tasks of a split for a data set, as [`play`] does. The progress display does not call it an
+/// evaluation.
+///
+/// # Errors
+///
+/// See [`TrainError`].
+#[doc(hidden)]
+pub async fn play_for_data(
+    plan: &Plan,
+    registry: &Registry,
+    weights: &Weights,
+    spec: &EvalSpec,
+    progress: &Arc<dyn Progress>,
+) -> Result<Vec<Episode>, TrainError> {
+    let observers = Observers { held_out: HeldOut::Data, ..Observers::new(progress) };
+    play_for((plan, registry), weights, spec, observers).await
+}
+
+/// Runs a plan's team on the tasks of a split.
+async fn play_for(
+    (plan, registry): (&Plan, &Registry),
+    weights: &Weights,
+    spec: &EvalSpec,
+    observers: Observers,
+) -> Result<Vec<Episode>, TrainError> {
+    let progress = Arc::clone(&observers.progress);
     let checkpoint = match weights {
         Weights::Start => None,
         Weights::Run(dir, which) => Some(Checkpoints::of(RunDir::open(dir)?.path()).open(*which)?),
@@ -308,7 +337,6 @@ pub async fn play(
     let runtime = Runtime::start(&plan.worker_specs(), &plan.runtime_options())?;
     let episodes = async {
         let needs = Needs::Split(&spec.split);
-        let observers = Observers::new(progress);
         let alone = (observers, &Peers::default());
         let mut training = Training::start(plan, registry, &runtime, needs, alone)?;
         if let Some(checkpoint) = &checkpoint {

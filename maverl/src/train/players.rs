@@ -19,7 +19,7 @@ use crate::train::error::TrainError;
 use crate::train::progress::Progress;
 use crate::train::ranks::Peers;
 use crate::train::samples::Samples;
-use crate::train::sink::{EndedEpisode, Observers};
+use crate::train::sink::{EndedEpisode, HeldOut, Observers};
 use crate::train::spans::{self, Span};
 use crate::train::unscored;
 use crate::trajectory::Episode;
@@ -159,7 +159,7 @@ impl Players {
         let total = tasks.len() * indices.len();
         let requests = self.requests(stage, tasks, indices);
         let (own, requests): (Vec<usize>, Vec<EpisodeRequest>) = requests.into_iter().unzip();
-        self.progress().play(&stage.text(), requests.len() as u64);
+        self.progress().play(&stage.text(self.observers.held_out), requests.len() as u64);
         let sampled = || self.policies.iter().map(Policy::sampled).sum::<u64>();
         let (before, count) = (sampled(), Cell::new(0));
         let tell = || self.progress().played(count.get(), sampled() - before);
@@ -256,8 +256,9 @@ impl Players {
 
 impl Stage<'_> {
     /// Returns the name of the running episodes for the progress display.
-    fn text(self) -> String {
+    fn text(self, held_out: HeldOut) -> String {
         match self.name.strip_prefix("eval/") {
+            Some(split) if held_out == HeldOut::Data => format!("playing `{split}`"),
             Some(split) => format!("evaluating on `{split}`"),
             None => format!("step {}", self.step + 1),
         }
@@ -278,5 +279,18 @@ async fn with_ticks<T>(future: impl Future<Output = T>, tick: impl Fn()) -> T {
             output = &mut future => return output,
             _ = ticks.tick() => tick(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn episodes_for_a_data_set_are_not_called_an_evaluation() {
+        let held_out = Stage { name: "eval/train", step: 0 };
+        assert_eq!(held_out.text(HeldOut::Evaluation), "evaluating on `train`");
+        assert_eq!(held_out.text(HeldOut::Data), "playing `train`");
+        assert_eq!(Stage { name: "train", step: 4 }.text(HeldOut::Evaluation), "step 5");
     }
 }

@@ -82,12 +82,24 @@ pub(super) struct Observers {
     pub(super) progress: Arc<dyn Progress>,
     /// Receivers of episodes.
     pub(super) sinks: Vec<Arc<dyn EpisodeSink>>,
+    /// Purpose of the episodes of a held-out split, for the progress display.
+    pub(super) held_out: HeldOut,
+}
+
+/// Purpose of the episodes of a held-out split.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum HeldOut {
+    /// Evaluation of the team.
+    Evaluation,
+    /// A data set.
+    Data,
 }
 
 impl Observers {
-    /// Returns observers without sinks.
+    /// Returns observers of evaluations, without sinks.
     pub(super) fn new(progress: &Arc<dyn Progress>) -> Self {
-        Self { progress: Arc::clone(progress), sinks: Vec::new() }
+        let (progress, held_out) = (Arc::clone(progress), HeldOut::Evaluation);
+        Self { progress, sinks: Vec::new(), held_out }
     }
 
     /// Reports an episode that has just ended.

@@ -50,7 +50,11 @@ fn a_run_becomes_data_sets_that_supervised_training_and_dpo_learn_from() {
         assert_eq!(learned.json("summary.json")["complete"], true, "{name}");
     }
     let args = ["collect", "--from", "run", "--steps", "7..9", "--as", "sft", "--out", "none"];
-    lab.run(&args).failed().says(&["no rollouts in `--steps`"]);
+    lab.run(&args).failed().says(&["`run` has no rollouts in `--steps`; it has steps 1 to 3"]);
+    let args = ["collect", "--from", "run", "--seat", "quiz/asker", "--as", "sft", "--out", "none"];
+    lab.run(&args).failed().says(&["no episode has the seat `quiz/asker`; seats: `", "`"]);
+    let args = ["collect", "--as", "sft", "--out", "none"];
+    lab.run(&args).failed().says(&["give `--from RUN`, `--run RUN` or a configuration"]);
     let args =
         ["collect", "--from", "run", "--match", "nothing like it", "--as", "sft", "--out", "none"];
     lab.run(&args).failed().says(&["no rows are left of"]);
@@ -94,6 +98,17 @@ fn episodes_are_played_for_a_data_set_with_a_checkpoint_and_split_by_task() {
         assert_eq!(row["label"], row["maverl"]["solved"]);
         assert!((row["maverl"]["temperature"].as_f64().unwrap() - 1.3).abs() < 1e-6, "{row}");
         assert_eq!(row["maverl"]["stage"], "eval/train");
+    }
+    // `task.limit` is the number of tasks, unless `--tasks` or `--quick` says so.
+    for (most, set) in [
+        (5, &["--set", "task.limit=5"][..]),
+        (3, &["--set", "task.limit=5", "--tasks", "3"]),
+        (4, &["--quick"]),
+    ] {
+        let out = format!("most-{most}");
+        let own = ["collect", "--run", "run", "--samples", "1", "--as", "verifier", "--out", &out];
+        let told = lab.run(&[&own[..], set].concat()).succeeded().stdout;
+        assert!(told.contains(&format!(" from {most} episodes")), "{told}");
     }
     // Several checkpoints and temperatures.
     let mut args = args.to_vec();

@@ -38,6 +38,22 @@ fn the_resolved_configuration_loads_to_the_same_plan() {
 }
 
 #[test]
+fn an_environment_is_planned_without_a_team() {
+    let check = |toml: &str| super::super::check(&text(toml), &everything(), Purpose::Environment);
+    let plan = check("[environment]\nname = \"library\"\n").unwrap();
+    assert_eq!(plan.environment.name, "library");
+    assert!(plan.seats.is_empty() && plan.policies.is_empty() && plan.workers.is_empty());
+    for (toml, wanted) in [
+        ("[environment]\nname = \"libary\"\n", "no environment is called `libary`"),
+        ("[environment]\nname = \"library\"\n[task]\ndata = \"none.jsonl\"\n", "none.jsonl"),
+        ("", "`environment.name` is not set"),
+    ] {
+        let found = render(&check(toml).unwrap_err(), GraphicalTheme::none());
+        assert!(found.contains(wanted) && !found.contains("orchestra"), "{found}");
+    }
+}
+
+#[test]
 fn every_default_is_written_out_in_short_decimals() {
     let resolved = toml::to_string(&plan_of(&text("")).config).unwrap();
     for line in [

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Path, Request, State};
-use axum::http::{StatusCode, Uri};
+use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use serde_json::{Value, json};
@@ -32,6 +32,7 @@ pub(super) fn router(server: Arc<EnvironmentServer>) -> Router {
         .route("/list_environments", get(environments))
         .route("/{name}/splits", get(splits))
         .route("/{name}/{what}", post(listed))
+        .method_not_allowed_fallback(other_method)
         .fallback(other_path)
         .with_state(server)
 }
@@ -147,4 +148,16 @@ fn not_found(path: &str) -> Refusal {
 
 async fn other_path(uri: Uri) -> Response {
     not_found(uri.path()).into_response()
+}
+
+async fn other_method(request: Request) -> Response {
+    let (path, method) = (request.uri().path(), request.method());
+    let allow = match path.rsplit('/').next() {
+        Some("tasks" | "num_tasks" | "task" | "task_range") => "POST",
+        _ if method == Method::GET => return not_found(path).into_response(),
+        _ => "GET",
+    };
+    let message = format!("`{path}` takes {allow}, not {method}");
+    let refusal = Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message);
+    Refusal { allow: Some(allow), ..refusal }.into_response()
 }

@@ -221,7 +221,17 @@ impl Begun {
 }
 
 impl Reset {
+    /// Names of the arguments.
+    const KEYS: [&str; 5] = ["seed", "episode_id", "task_id", "index", "split"];
+
     fn read(data: &Value) -> Result<Self, Failed> {
+        let mut keys = data.as_object().into_iter().flat_map(Map::keys);
+        if let Some(other) = keys.find(|key| !Self::KEYS.contains(&key.as_str())) {
+            let known = Self::KEYS.join("`, `");
+            let shown: String = other.chars().take(80).collect();
+            let problem = format!("a reset has no argument {shown:?}; its arguments are `{known}`");
+            return Err(Failed { message: problem.clone(), ..Failed::field(other, &problem) });
+        }
         let number = |name: &str| match &data[name] {
             Value::Null => Ok(None),
             value => value.as_u64().map(Some).ok_or_else(|| {
@@ -235,7 +245,6 @@ impl Reset {
         };
         let split = text("split")?.unwrap_or_default();
         let (seed, index) = (number("seed")?, number("index")?);
-        // Further arguments are those of other environments.
         Ok(Self { seed, id: text("episode_id")?, task: text("task_id")?, index, split })
     }
 }

@@ -139,6 +139,7 @@ async fn messages_that_cannot_be_are_answered_with_their_code_and_the_session_go
         ("{\"type\": \"step\", \"data\": {\"message\": \"a\", \"x\": 1}}", "VALIDATION_ERROR"),
         ("{\"type\": \"step\", \"data\": {\"message\": \"a\"}}", "EXECUTION_ERROR"),
         ("{\"type\": \"reset\", \"data\": {\"seed\": -1}}", "VALIDATION_ERROR"),
+        ("{\"type\": \"reset\", \"data\": {\"idx\": 0}}", "VALIDATION_ERROR"),
         ("{\"type\": \"reset\", \"data\": {\"index\": 1000000}}", "EXECUTION_ERROR"),
         ("{\"type\": \"reset\", \"data\": {\"task_id\": \"no\"}}", "EXECUTION_ERROR"),
         ("{\"type\": \"reset\", \"data\": {\"split\": \"no\"}}", "EXECUTION_ERROR"),
@@ -151,6 +152,12 @@ async fn messages_that_cannot_be_are_answered_with_their_code_and_the_session_go
             "{sent}"
         );
     }
+    let unknown = said(&mut socket, reset(json!({"idx": 0}))).await;
+    assert_eq!(
+        unknown["data"]["message"],
+        "a reset has no argument \"idx\"; its arguments are `seed`, `episode_id`, `task_id`, `index`, `split`"
+    );
+    assert_eq!(unknown["data"]["errors"][0]["loc"], json!(["idx"]));
     assert_eq!(said(&mut socket, reset(json!({"seed": 5}))).await["type"], "observation");
     let rpc = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"});
     let listed = said(&mut socket, json!({"type": "mcp", "data": rpc})).await;
@@ -231,6 +238,14 @@ async fn the_environment_and_its_tasks_are_described_without_references() {
         assert_eq!(ask(address, path, Some(&body)).await.status, 400, "{path} {body}");
     }
     assert_eq!(ask(address, "/other/splits", None).await.status, 404);
+    for (path, body, wanted) in [
+        ("/math/num_tasks", None, "`/math/num_tasks` takes POST, not GET"),
+        ("/math/splits", Some(json!({})), "`/math/splits` takes GET, not POST"),
+    ] {
+        let answer = ask(address, path, body.as_ref()).await;
+        assert_eq!((answer.status, &answer.json()["error"]["message"]), (405, &json!(wanted)));
+    }
+    assert_eq!(ask(address, "/math/other", None).await.status, 404);
     assert_eq!(ask(address, "/ws", None).await.status, 426);
     let metrics = ask(address, "/metrics", None).await.body;
     assert!(metrics.contains("maverl_sessions 0"), "{metrics}");
