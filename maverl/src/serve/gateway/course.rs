@@ -113,9 +113,8 @@ pub(super) struct Course<'e> {
     tokens: u64,
     counts: Counts,
     rewarded: bool,
-    /// The program, or the worker of the episode, ended while it played.
+    /// The program, or the worker of the episode, ended while it played; the program ended with exit code 0 and without a report.
     pub(super) crashed: bool,
-    /// The program ended with exit code 0 and without a report.
     pub(super) unreported: bool,
     pub(super) jobs: FuturesUnordered<BoxFuture<'static, Done>>,
     pub(super) end: Option<End>,

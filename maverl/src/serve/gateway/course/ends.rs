@@ -4,7 +4,6 @@ use serde_json::json;
 
 use super::{Counts, Course, End};
 use crate::agent::ReplyError;
-use crate::metrics::UNREPORTED;
 use crate::orchestra::Recipient;
 use crate::serve::Refusal;
 use crate::serve::gateway::call::seat;
@@ -105,7 +104,7 @@ impl Course<'_> {
         log("gateway/raced", self.order.raced as f64);
         log("gateway/limits", f64::from(limits));
         log("gateway/crashes", f64::from(u8::from(self.crashed)));
-        log(UNREPORTED, f64::from(u8::from(self.unreported)));
+        log("gateway/unreported", f64::from(u8::from(self.unreported)));
         if carried > 0 {
             log("gateway/prefix_reuse", f64::from(continued) / f64::from(carried));
         }
