@@ -49,12 +49,7 @@ impl Kernel for Add<'_> {
     #[inline(always)]
     fn run<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) {
         for y in self.y.chunks_exact_mut(self.bias.len()) {
-            lanes.each(
-                [self.bias],
-                [y],
-                #[inline(always)]
-                |[bias], [y]| [lanes.add(y, bias)],
-            );
+            lanes.add_to(y, self.bias);
         }
     }
 }
@@ -74,12 +69,7 @@ impl Kernel for AddRows<'_> {
     fn run<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) {
         let Self { dy, d, first, dbias } = self;
         for dy in dy.chunks_exact(d) {
-            lanes.each(
-                [&dy[first..first + dbias.len()]],
-                [dbias],
-                #[inline(always)]
-                |[dy], [dbias]| [lanes.add(dbias, dy)],
-            );
+            lanes.add_to(dbias, &dy[first..first + dbias.len()]);
         }
     }
 }

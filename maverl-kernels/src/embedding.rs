@@ -56,12 +56,7 @@ impl Kernel for AddRows<'_> {
         for (&id, dy) in ids.iter().zip(dy.chunks_exact(d)) {
             if range.contains(&(id as usize)) {
                 let row = &mut rows[(id as usize - first) * d..][..d];
-                lanes.each(
-                    [dy],
-                    [row],
-                    #[inline(always)]
-                    |[dy], [row]| [lanes.add(row, dy)],
-                );
+                lanes.add_to(row, dy);
             }
         }
     }

@@ -329,6 +329,17 @@ impl<S: Simd, const N: usize> Lanes<S, N> {
         out
     }
 
+    /// Adds `x` to `sum`.
+    #[inline(always)]
+    pub(crate) fn add_to(self, sum: &mut [f32], x: &[f32]) {
+        self.each(
+            [x],
+            [sum],
+            #[inline(always)]
+            |[x], [sum]| [self.add(sum, x)],
+        );
+    }
+
     /// Overwrites arrays by the result of `f` on sixteen elements of each at a time. `f` gets the elements of the
     /// `read` arrays and the old elements of the `written` arrays. All arrays have the length of the first written one.
     #[inline(always)]

@@ -180,14 +180,7 @@ fn plan(
     let (environment, components) = choice::settle(&mut config, environments?);
     write_out(&mut config, (&algorithm, &models), (&orchestra, &beside), &seats);
     Some(Plan {
-        base: base.to_path_buf(),
-        seed: config.seed,
-        steps: config.steps,
-        task: config.task.clone(),
-        environment,
-        mixture: components,
         orchestra,
-        rollout: config.rollout.clone(),
         seats,
         endpoints,
         policies,
@@ -195,12 +188,8 @@ fn plan(
         environments: beside,
         algorithm,
         rewards,
-        eval: config.eval.clone(),
-        checkpoint: config.checkpoint.clone(),
-        runtime: config.runtime.clone(),
-        device_memory: Vec::new(),
         warnings,
-        config,
+        ..without_team(config, base, (environment, components))
     })
 }
 
@@ -215,8 +204,17 @@ fn environment_plan(
     let environments = choice::environments(&config, registry, problems)?;
     let data = (&config, &loaded);
     let warnings = choice::meet(&environments, None, data, base, registry, problems);
-    let (environment, mixture) = choice::settle(&mut config, environments);
-    Some(Plan {
+    let chosen = choice::settle(&mut config, environments);
+    Some(Plan { warnings, ..without_team(config, base, chosen) })
+}
+
+/// Returns a plan without seats, policies and rewards.
+fn without_team(
+    config: Config,
+    base: &Path,
+    (environment, mixture): (Chosen, BTreeMap<String, Chosen>),
+) -> Plan {
+    Plan {
         base: base.to_path_buf(),
         seed: config.seed,
         steps: config.steps,
@@ -236,9 +234,9 @@ fn environment_plan(
         checkpoint: config.checkpoint.clone(),
         runtime: config.runtime.clone(),
         device_memory: Vec::new(),
-        warnings,
+        warnings: Vec::new(),
         config,
-    })
+    }
 }
 
 fn training_warnings(

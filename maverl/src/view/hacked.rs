@@ -204,10 +204,8 @@ fn unpaid(team: &Team) -> String {
     // As many digits as show on which side of 0 the lowest one is.
     let digits = if low < 0.0 && low > -5e-4 { 6 } else { 3 };
     let zero = format!("{:.digits$}", 0.0);
-    let number = |value: f64| match format!("{value:.digits$}").trim_start_matches('-') {
-        shown if shown == zero => zero.clone(),
-        shown if value < 0.0 => format!("−{shown}"),
-        shown => shown.to_owned(),
+    let number = |value: f64| {
+        format!("{value:.digits$}").replace(&format!("-{zero}"), &zero).replace('-', "−")
     };
     match [low, high].map(number) {
         [low, high] if low == high => text.to_owned(),

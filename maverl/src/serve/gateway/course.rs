@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use tokio::sync::{oneshot, watch};
 
 use complete::complete;
+pub(super) use ends::Exit;
 
 use super::answer::{Choice, Told, answer};
 use super::call::Call;
@@ -113,9 +114,8 @@ pub(super) struct Course<'e> {
     tokens: u64,
     counts: Counts,
     rewarded: bool,
-    /// The program, or the worker of the episode, ended while it played; the program ended with exit code 0 and without a report.
-    pub(super) crashed: bool,
-    pub(super) unreported: bool,
+    /// How the program ended, if a metric counts that.
+    pub(super) exit: Option<Exit>,
     pub(super) jobs: FuturesUnordered<BoxFuture<'static, Done>>,
     pub(super) end: Option<End>,
     /// Name of the first field of sampling that had no effect.
@@ -146,8 +146,7 @@ impl<'e> Course<'e> {
             tokens: 0,
             counts: Counts::default(),
             rewarded: false,
-            crashed: false,
-            unreported: false,
+            exit: None,
             jobs: FuturesUnordered::new(),
             end: None,
             ignored: None,

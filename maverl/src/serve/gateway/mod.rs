@@ -40,7 +40,7 @@ use super::{Family, Guard, Health, Kind, Limits, Listener, Metrics, Ready, Refus
 use crate::agent::AskError;
 use crate::orchestra::{EpisodeState, Team};
 use crate::trajectory::{Fault, FaultKind, Seat};
-use course::{Course, End};
+use course::{Course, End, Exit};
 use episodes::{Entered, Episodes};
 use log::Log;
 use player::{Ended, Player};
@@ -348,7 +348,7 @@ impl Shared {
         match left.status.code() {
             Some(0) => {
                 let Some(report) = left.report else {
-                    course.unreported = true;
+                    course.exit = Some(Exit::Unreported);
                     return End::Answer(None);
                 };
                 let read = Fields::parse(report.to_string().as_bytes()).and_then(Finish::read);
@@ -375,7 +375,7 @@ impl Shared {
         if course.limited() {
             return End::Answer(None);
         }
-        course.crashed = true;
+        course.exit = Some(Exit::Crashed);
         match self.options.on_crash {
             OnCrash::Score => End::Answer(None),
             OnCrash::Unscored => End::Fault(Fault::new(FaultKind::Crash, message)),

@@ -68,13 +68,8 @@ fn ids(entry: &Entry, fields: &mut Fields) -> Result<Value, Refusal> {
         }
         None => {
             let messages = messages(fields)?;
-            let add_generation_prompt = match fields.take("add_generation_prompt") {
-                None => true,
-                Some(Value::Bool(add)) => add,
-                Some(other) => {
-                    return Err(fields.wrong("add_generation_prompt", &other, "true or false"));
-                }
-            };
+            let name = "add_generation_prompt";
+            let add_generation_prompt = !fields.has(name) || fields.flag(name)?;
             let tools = Tools::read(fields)?;
             let variables = match fields.take("chat_template_kwargs") {
                 Some(Value::Object(variables)) => variables,

@@ -10,6 +10,15 @@ use crate::serve::gateway::call::seat;
 use crate::serve::gateway::report::{Failure, Finish, MOST_NAMES, Part, PartOf};
 use crate::trajectory::{Fault, FaultKind, TurnPath};
 
+/// End of a program that a metric counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::serve::gateway) enum Exit {
+    /// The program, or the worker of the episode, ended while it played.
+    Crashed,
+    /// The program ended with exit code 0 and without a report.
+    Unreported,
+}
+
 impl Course<'_> {
     /// Adds a part to the reward, once the episode ends.
     pub(super) fn part(&mut self, part: Part) -> Result<(), Refusal> {
@@ -103,8 +112,11 @@ impl Course<'_> {
         log("gateway/rewritten", f64::from(carried - continued));
         log("gateway/raced", self.order.raced as f64);
         log("gateway/limits", f64::from(limits));
-        log("gateway/crashes", f64::from(u8::from(self.crashed)));
-        log("gateway/unreported", f64::from(u8::from(self.unreported)));
+        for (name, exit) in
+            [("gateway/crashes", Exit::Crashed), ("gateway/unreported", Exit::Unreported)]
+        {
+            log(name, f64::from(u8::from(self.exit == Some(exit))));
+        }
         if carried > 0 {
             log("gateway/prefix_reuse", f64::from(continued) / f64::from(carried));
         }
