@@ -118,7 +118,7 @@ fn worlds_that_block_every_thread_cost_their_episodes_alone() {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(2).enable_all().build().unwrap();
     let mut runner = runner(flow, Talker::default());
-    runner.timeout = Duration::from_millis(300);
+    runner.timeout = Duration::from_secs(1);
     let rollout = Rollout::new(runner, NonZeroUsize::new(4).unwrap());
     let requests = requests(&["block", "score block", "open block", "yes", "also"]);
     let gate = GATE.lock().unwrap();

@@ -112,10 +112,7 @@ fn seeds(facts: &[Facts], keys: &BTreeMap<String, Vec<Value>>, pairs: &[Value]) 
         );
         let differ = |what, key| differ(what, key, members, pairs);
         let gain = differ("Gain over training", "gain");
-        // Runs with equal weights start at the same score.
-        let weights = |i: &usize| &facts[*i].provenance["weights"];
-        let start = weights(&members[0]);
-        let equal = start.is_object() && members.iter().all(|i| weights(i) == start);
+        let equal = start_equal(members.iter().map(|i| &facts[*i].provenance["weights"]));
         let note = "Their starting weights are equal, so their scores before training differ by sampling alone, and the scores after \
                     it tell more than the gains.";
         let note = (equal && gain.is_some()).then_some(note);
@@ -131,6 +128,13 @@ fn seeds(facts: &[Facts], keys: &BTreeMap<String, Vec<Value>>, pairs: &[Value]) 
     let mut sets: Vec<&Vec<usize>> = sets.values().filter(|members| members.len() > 1).collect();
     sort(&mut sets, Ord::cmp);
     sets.into_iter().map(set).collect()
+}
+
+/// Returns true if runs begin with the same known weights.
+fn start_equal<'v>(mut weights: impl Iterator<Item = &'v Value>) -> bool {
+    let first =
+        weights.next().filter(|weights| weights.as_object().is_some_and(|of| !of.is_empty()));
+    first.is_some_and(|first| weights.all(|other| other == first))
 }
 
 /// Says which runs of a set differ beyond chance in a quantity of their pairs; `None` if no pair has it.
@@ -217,4 +221,19 @@ fn pair(
         "worse": differences.iter().filter(|d| **d < 0.0).count(),
         "changed": changed.collect::<Vec<_>>(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn starting_weights_that_are_not_known_are_not_called_equal() {
+        let (a, b) = (json!({ "tiny": "a" }), json!({ "tiny": "b" }));
+        assert!(start_equal([&a, &a].into_iter()));
+        assert!(!start_equal([&a, &b].into_iter()));
+        for unknown in [json!({}), Value::Null] {
+            assert!(!start_equal([&unknown, &unknown].into_iter()));
+        }
+    }
 }

@@ -313,6 +313,9 @@ mod tests {
         let fined = of((50, 10, -0.025), (50, 40, -0.1));
         let means = "only the score of the episode does. A turn gets −0.100 to 0.000 by reward parts on average, by agent and outcome: penalties.";
         assert!(fined.ends_with(means), "{fined}");
+        let little = of((50, 10, 0.0), (50, 40, -0.0002));
+        let means = "A turn gets −0.000200 to 0.000000 by reward parts on average, by agent and outcome: penalties.";
+        assert!(little.ends_with(means), "{little}");
     }
 
     #[test]

@@ -84,8 +84,7 @@ fn broken() -> u32 {
 
 #[tokio::test]
 async fn calls_are_checked_carried_out_and_counted() {
-    let tools =
-        environment(json!({"tools": ["calculator", "obedient", "broken"], "timeout_s": 0.05}));
+    let tools = environment(json!({"tools": ["calculator", "obedient", "broken"]}));
     let mut session = session(&tools, &task(json!({"answers": ["42"]})));
     let mut seen =
         async |name: &str, arguments: Value| call(&tools, &mut session, name, arguments).await;
@@ -111,14 +110,22 @@ async fn calls_are_checked_carried_out_and_counted() {
     for (name, arguments, wanted) in [
         ("calculator", json!({"expression": "1/0"}), "error: "),
         ("obedient", json!({"manner": "refuses"}), "error: it will not"),
-        ("obedient", json!({"manner": "hangs"}), "error: it took longer than 0.05 seconds"),
         ("obedient", json!({"manner": "breaks"}), "error: `obedient` broke"),
         ("broken", json!({}), "error: it broke"),
     ] {
         let text = seen(name, arguments).await;
         assert!(text.starts_with(wanted), "{text}");
     }
-    assert_eq!(counts(&tools, &session), [13.0, 6.0, 5.0]);
+    assert_eq!(counts(&tools, &session), [12.0, 6.0, 4.0]);
+}
+
+#[tokio::test]
+async fn a_call_that_hangs_is_ended_and_counted() {
+    let tools = environment(json!({"tools": ["obedient"], "timeout_s": 0.05}));
+    let mut session = session(&tools, &task(json!({"answers": ["42"]})));
+    let text = call(&tools, &mut session, "obedient", json!({"manner": "hangs"})).await;
+    assert!(text.starts_with("error: it took longer than 0.05 seconds"), "{text}");
+    assert_eq!(counts(&tools, &session), [1.0, 0.0, 1.0]);
 }
 
 #[tokio::test]

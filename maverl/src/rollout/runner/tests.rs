@@ -116,9 +116,9 @@ async fn a_worker_fault_is_unscored() {
 #[tokio::test]
 async fn a_timeout_is_unscored_and_keeps_the_turns_so_far() {
     let mut runner = runner(careless("sleep"), parrot());
-    runner.timeout = Duration::from_millis(20);
+    runner.timeout = Duration::from_millis(500);
     let episode = play(&runner).await;
-    let message = "the episode took longer than `rollout.timeout_s` = 0.02";
+    let message = "the episode took longer than `rollout.timeout_s` = 0.5";
     assert_eq!(*fault(&episode), Fault::new(FaultKind::Timeout, message));
     assert_eq!(episode.turns.len(), 1);
 }
@@ -126,7 +126,7 @@ async fn a_timeout_is_unscored_and_keeps_the_turns_so_far() {
 #[tokio::test]
 async fn a_judge_that_hangs_costs_its_episode_alone() {
     let mut runner = runner(asks(&["<w>score sleep</w>"]), parrot());
-    runner.timeout = Duration::from_millis(20);
+    runner.timeout = Duration::from_millis(500);
     let episode = play(&runner).await;
     assert_eq!((fault(&episode).kind, episode.turns.len()), (FaultKind::Timeout, 1));
     assert!(play(&self::runner(asks(&["<w>yes</w>"]), parrot())).await.score().is_some());
@@ -195,7 +195,7 @@ async fn sessions_of_further_environments_are_opened_and_closed_too() {
 async fn opening_and_closing_have_the_time_limit_of_the_episode() {
     for (id, turns) in [("open sleep", 0), ("close sleep", 1), ("close panic", 1)] {
         let mut runner = runner(asks(&["<w>yes</w>"]), parrot());
-        runner.timeout = Duration::from_millis(20);
+        runner.timeout = Duration::from_millis(500);
         let episode = play_task(&runner, id).await;
         let kind = if id.ends_with("panic") { FaultKind::Panic } else { FaultKind::Timeout };
         assert_eq!((fault(&episode).kind, episode.turns.len()), (kind, turns), "{id}");

@@ -200,6 +200,7 @@ fn a_task_that_differs_leads_to_its_episodes_side_by_side() {
     // Both begin with equal scores, so their gains differ as their scores do.
     let both = format!("B − A: score {shown}, over 16 tasks; gain {shown}");
     assert!(seeds.starts_with(scores) && seeds.ends_with(&both), "{seeds}");
+    assert!(seeds.contains("Their starting weights are equal, so"), "{seeds}");
     at.browser.value("document.querySelector('[data-pair] summary').click()");
     at.browser.value("document.querySelector('[data-pair] details a').click()");
     at.browser.wait("document.querySelectorAll('[data-side]').length === 2");

@@ -55,7 +55,11 @@ fn the_overview_shows_the_outcome_and_a_chart_its_values() {
     let report: Value =
         crate::run_dir::disk::read_json(&home.path().join("a/evaluations/after.json")).unwrap();
     let low = report["sampled"]["overall"]["avg"]["low"].as_f64().unwrap();
-    assert!(at.browser.text(".dotplot").contains(&format!("{low:.3}")));
+    let outcome = at.browser.text(".dotplot");
+    assert!(
+        outcome.contains(&format!("{low:.3}")) && outcome.contains(", greedy 0.750"),
+        "{outcome}"
+    );
     let point = "(() => { const s = document.querySelector('[data-title=Solved] .plot svg'); const b = s.getBoundingClientRect(); \
         s.dispatchEvent(new PointerEvent('pointermove', { clientX: b.left + 44 + (b.width - 54) / 2, clientY: b.top + 60 })); \
         return document.querySelector('[data-title=Solved] .legend').textContent; })()";
@@ -352,10 +356,17 @@ fn groups_of_all_steps_are_listed_by_their_weight_in_the_updates() {
     let all: Vec<Episode> =
         (1..=3).flat_map(|step| (0..8).map(move |n| searched(step, n))).collect();
     for turn in 0..3 {
-        let its = (0..6).map(|i| groups[3 * i + turn]);
-        let most = its.fold(0.0, f64::max);
+        let its: Vec<f64> = (0..6).map(|i| groups[3 * i + turn]).collect();
+        let most = its.iter().copied().fold(0.0, f64::max);
+        let ties = its.iter().filter(|weight| (*weight - most).abs() < 1e-6).count() - 1;
         let seat = &all[0].turns[turn].seat;
-        let expected = format!(", {seat} with {}, {} a turn", js(most, 2), js(most / 4.0, 3));
+        let equal = match ties {
+            0 => String::new(),
+            1 => " (1 more group with equal weight)".to_owned(),
+            n => format!(" ({n} more groups with equal weight)"),
+        };
+        let (weight, each) = (js(most, 2), js(most / 4.0, 3));
+        let expected = format!(", {seat} with {weight}, {each} a turn{equal}");
         assert!(agents.contains(&expected), "{expected}: {agents}");
     }
     // Another order of the list leaves the answer as it is.

@@ -18,9 +18,9 @@ async fn reward(
 
 #[tokio::test]
 async fn calling_is_worth_nothing_by_itself() {
-    let tools = environment(
-        json!({"tools": ["calculator", "files", "obedient", "broken"], "timeout_s": 0.02}),
-    );
+    let names = ["calculator", "files", "obedient", "broken"];
+    let tools = environment(json!({"tools": names}));
+    let hasty = environment(json!({"tools": names, "timeout_s": 0.02}));
     let wants = task(json!({"answers": ["1888187"]}));
     let exact = [("calculator", json!({"expression": "4817 * 392 - 77"}))];
     assert_eq!(reward(&tools, &wants, &exact, Some("1888187")).await, 1.0);
@@ -53,7 +53,7 @@ async fn calling_is_worth_nothing_by_itself() {
             Some("1888187/1"),
             Some("done"),
         ] {
-            assert_eq!(reward(&tools, &wants, calls, answer).await, 0.0, "{answer:?}");
+            assert_eq!(reward(&hasty, &wants, calls, answer).await, 0.0, "{answer:?}");
         }
     }
 }
