@@ -114,7 +114,7 @@ pub(super) struct Course<'e> {
     tokens: u64,
     counts: Counts,
     rewarded: bool,
-    /// How the program ended, if a metric counts that.
+    /// End of the program, if a metric counts it.
     pub(super) exit: Option<Exit>,
     pub(super) jobs: FuturesUnordered<BoxFuture<'static, Done>>,
     pub(super) end: Option<End>,

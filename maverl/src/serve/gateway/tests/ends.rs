@@ -51,11 +51,23 @@ async fn the_exit_code_of_a_program_says_how_its_episode_ends() {
             ),
         }
     }
-    let scored = shell("exit 3", |options| options.on_crash = OnCrash::Score).await;
-    assert_eq!(outcome(&scored), Ok(None));
-    assert_eq!(metric(&scored, "gateway/crashes"), Some(1.0));
-    let gave_up = shell("exit 65", |_| ()).await;
-    assert_eq!(metric(&gave_up, "gateway/crashes"), Some(0.0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn crashes_and_programs_without_a_report_are_counted() {
+    for (text, crashes, unreported) in [
+        ("exit 3", 1.0, 0.0),
+        ("exit 65", 0.0, 0.0),
+        ("echo nothing", 0.0, 1.0),
+        ("echo '{\"answer\": null}'", 0.0, 0.0),
+    ] {
+        let episode = shell(text, |options| options.on_crash = OnCrash::Score).await;
+        assert_eq!(outcome(&episode), Ok(None), "{text}");
+        assert_eq!(metric(&episode, "gateway/crashes"), Some(crashes), "{text}");
+        assert_eq!(metric(&episode, "gateway/unreported"), Some(unreported), "{text}");
+        let warned = crate::metrics::unreported(&[episode]).is_some();
+        assert_eq!(warned, unreported > 0.0, "{text}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
