@@ -9,7 +9,7 @@ use std::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
 use std::sync::OnceLock;
 
 use super::kernel::Sums;
-use super::layout::{PANEL, Panel, Tile};
+use super::layout::{BLOCK, PANEL, Panel, Tile};
 
 /// Words of a tile's row.
 const ROW: usize = 16;
@@ -98,9 +98,10 @@ impl Drop for Tiles {
 ///
 /// If the shapes differ from that.
 pub(super) fn kernel(_: &Tiles, tile: Tile<'_>, panel: Panel<'_>, rows: usize, sums: &mut Sums) {
-    let Panel { words, stride, depth } = panel;
+    let Panel { stride, half, depth, .. } = panel;
     assert!(depth > 0 && depth.is_multiple_of(ROW), "a depth of {depth} words");
-    assert!(stride == PANEL && words.len() >= depth * PANEL, "a panel of {} words", words.len());
+    assert_eq!((stride, half), (PANEL, BLOCK), "a panel of whole lines");
+    panel.check();
     assert_eq!(tile.word, 1, "the words of a row are read together");
     tile.check(rows, depth);
     match rows {

@@ -19,8 +19,6 @@ use crate::par;
 
 /// Words of a sum that are added before they are added to the earlier ones.
 pub(super) const MOST_WORDS: usize = 512;
-/// Rows up to which a right side with consecutive columns is not worth packing.
-const IN_PLACE_ROWS: usize = 128;
 /// Tiles that are packed at once at most, so that each panel is read once for all of them. With few rows, panels come
 /// from a far cache. With more rows, the path decides ([`Path::tiles_at_once`]).
 const FEW_TILES: usize = 8;
@@ -98,14 +96,16 @@ impl Out<'_> {
 struct View<'a, E> {
     /// Panels that are read in place.
     in_place: Option<&'a Matrix<'a, E>>,
-    /// Packed panels.
+    /// Packed panels, and the number of lines of each.
     lines: &'a [Line],
-    /// Number of lines from one panel to the next.
-    stride: usize,
+    panel_lines: usize,
+    /// Words of the piece in a packed panel.
+    packed: Range<usize>,
     columns: Range<usize>,
     words: Range<usize>,
     /// First word of the panel of a packed weight that is read after the last one of these.
     next: Option<*const u32>,
+    path: Path,
 }
 
 impl<E: Element> View<'_, E> {
@@ -116,21 +116,21 @@ impl<E: Element> View<'_, E> {
                 return matrix.panel_in_place(column, self.words.clone());
             }
             Some(_) => self.lines,
-            None => &self.lines[(column - self.columns.start) / PANEL * self.stride..],
+            None => &self.lines[(column - self.columns.start) / PANEL * self.panel_lines..],
         };
-        Panel::of(&lines[..self.words.len()])
+        Panel::packed(&lines[..self.panel_lines], self.packed.clone(), self.path)
     }
 
     /// Returns the prefetch of the panel that is read after the one that begins at a column, in about `loops` loops.
     fn ahead(&self, column: usize, loops: usize) -> Ahead {
-        let Panel { words, stride, depth } = self.panel(column);
+        let panel = self.panel(column);
         let start = match (self.in_place, self.next) {
-            (Some(_), _) => words.as_ptr().wrapping_add(PANEL),
+            (Some(_), _) => panel.words.as_ptr().wrapping_add(PANEL),
             (None, None) => return Ahead::none(),
             (None, Some(next)) if column + PANEL >= self.columns.end => next,
-            (None, Some(_)) => words.as_ptr().wrapping_add(self.stride * PANEL),
+            (None, Some(_)) => panel.words.as_ptr().wrapping_add(self.panel_lines * PANEL),
         };
-        Ahead::new(start, stride, depth, loops)
+        Ahead::new(start, panel, loops)
     }
 }
 
@@ -224,17 +224,29 @@ impl<E: Element> Product<'_, E> {
         let matrix = match &self.b {
             Panels::Of(matrix) => matrix,
             Panels::PackedWeight { lines, .. } => {
-                let stride = self.a.words();
+                let panel_lines = self.a.words();
+                let panel = |column: usize| column.div_ceil(PANEL) * panel_lines * PANEL;
                 let next = match words.end {
-                    end if end == stride => columns.end.div_ceil(PANEL) * stride,
-                    end => columns.start / PANEL * stride + end,
+                    end if end == panel_lines => panel(columns.end),
+                    end => panel(columns.start) + end * self.path.packed_panel(panel_lines).0,
                 };
-                let next = Some(lines.as_ptr().wrapping_add(next).cast());
-                let lines = &lines[columns.start / PANEL * stride + words.start..];
-                return View { in_place: None, lines, stride, columns, words, next };
+                let next = Some(lines.as_ptr().cast::<u32>().wrapping_add(next));
+                let lines = &lines[columns.start / PANEL * panel_lines..];
+                let (packed, path) = (words.clone(), self.path);
+                return View {
+                    in_place: None,
+                    lines,
+                    panel_lines,
+                    packed,
+                    columns,
+                    words,
+                    next,
+                    path,
+                };
             }
         };
-        let in_place = (rows <= IN_PLACE_ROWS && matrix.has_panels_in_place()).then_some(matrix);
+        let in_place = (rows <= self.path.in_place_rows::<E>() && matrix.has_panels_in_place())
+            .then_some(matrix);
         let skipped = if in_place.is_some() { columns.len() / PANEL * PANEL } else { 0 };
         let starts = (columns.start + skipped..columns.end).step_by(PANEL);
         if scratch.len() < starts.len() * depth {
@@ -244,7 +256,17 @@ impl<E: Element> Product<'_, E> {
             let columns = start..columns.end.min(start + PANEL);
             matrix.panel(columns, words.clone(), out, self.path);
         }
-        View { in_place, lines: scratch, stride: depth, columns, words, next: None }
+        let packed = 0..depth;
+        View {
+            in_place,
+            lines: scratch,
+            panel_lines: depth,
+            packed,
+            columns,
+            words,
+            next: None,
+            path: self.path,
+        }
     }
 
     /// Computes one piece of the sums of some rows and columns.

@@ -1,7 +1,7 @@
 //! Inner loop: a tile of the left side times a panel of the right side.
 #![allow(unsafe_code)]
 
-use std::marker::PhantomData;
+use std::{hint::black_box, marker::PhantomData};
 
 use super::layout::{BLOCK, Element, PANEL, Panel, Tile};
 use super::path::{Inner, Path, prefetch};
@@ -141,7 +141,7 @@ impl Kernel {
 }
 
 /// Words of a sum between two prefetches.
-pub(super) const STEPS: usize = 8;
+pub(super) const STEPS: usize = 16;
 /// Fractions of a line that [`Ahead`] counts.
 const UNIT: usize = 64;
 
@@ -151,8 +151,9 @@ const UNIT: usize = 64;
 pub(super) struct Ahead {
     /// First word of the first line. It may lie outside of the panels, because it is only prefetched.
     start: *const u32,
-    /// Words from one line to the next.
+    /// Words from one line to the next, and to its second half.
     stride: usize,
+    half: usize,
     lines: usize,
     /// Fractions of a line that are prefetched in each step, and those that are due.
     pace: usize,
@@ -160,15 +161,16 @@ pub(super) struct Ahead {
 }
 
 impl Ahead {
-    /// Creates the prefetch of a panel, line by line, in about `loops` loops over as many words.
-    pub(super) fn new(start: *const u32, stride: usize, lines: usize, loops: usize) -> Self {
+    /// Creates the prefetch of a panel like `panel`, line by line, in about `loops` loops over as many words.
+    pub(super) fn new(start: *const u32, panel: Panel<'_>, loops: usize) -> Self {
+        let Panel { stride, half, depth: lines, .. } = panel;
         let steps = loops.max(1) * lines.div_ceil(STEPS).max(1);
-        Self { start, stride, lines, pace: (UNIT * lines).div_ceil(steps), due: 0 }
+        Self { start, stride, half, lines, pace: (UNIT * lines).div_ceil(steps), due: 0 }
     }
 
     /// Returns a prefetch of nothing.
     pub(super) fn none() -> Self {
-        Self { start: std::ptr::null(), stride: 0, lines: 0, pace: 0, due: 0 }
+        Self { start: std::ptr::null(), stride: 0, half: 0, lines: 0, pace: 0, due: 0 }
     }
 
     /// Prefetches the lines that are due after [`STEPS`] words.
@@ -177,7 +179,7 @@ impl Ahead {
         self.due += self.pace;
         while self.due >= UNIT && self.lines > 0 {
             prefetch(self.start);
-            prefetch(self.start.wrapping_add(BLOCK));
+            prefetch(self.start.wrapping_add(self.half));
             self.start = self.start.wrapping_add(self.stride);
             self.lines -= 1;
             self.due -= UNIT;
@@ -226,26 +228,33 @@ pub(super) fn multiply_rows<V: Vectors, E: Element, const R: usize, const N: usi
     simd: V,
     part: Part<'_>,
 ) {
-    let Part { tile, panel: Panel { words, stride, depth }, ahead, mut out, then } = part;
+    let Part { tile, panel, ahead, mut out, then } = part;
+    let Panel { words, stride, half, depth } = panel;
     tile.check(R, depth * E::TERMS);
+    panel.check();
     assert_eq!(out.len(), R, "a kernel for its rows");
-    assert!(depth == 0 || words.len() >= (depth - 1) * stride + PANEL);
+    // Known to the compiler where lines are whole.
+    let half = if V::U32_LANES == BLOCK { BLOCK } else { half };
+    let place = |column: usize| column / BLOCK * half + column % BLOCK;
+    let rows = Rows::<R>::of(tile);
     for start in (0..PANEL).step_by(N * V::U32_LANES) {
         let mut sums = [[simd.splat_f32s(0.0); N]; R];
+        let mut rows = rows;
+        let mut line = words.as_ptr().wrapping_add(place(start));
         let mut next = *ahead;
         for step in (0..depth).step_by(STEPS) {
-            next.step();
-            for p in step..depth.min(step + STEPS) {
+            // Most kernels prefetch nothing.
+            if next.lines > 0 {
+                next.step();
+            }
+            for _ in 0..STEPS.min(depth - step) {
                 for term in 0..E::TERMS {
-                    // SAFETY: `r < R` and `p < depth`, which the tile has.
-                    let a = |r: usize| unsafe {
-                        let at = r * tile.row + (p * E::TERMS + term) * tile.word;
-                        f32::from_bits(*tile.words.get_unchecked(at))
-                    };
-                    // SAFETY: the vector ends within the line, and the last line within `words`, by the last assertion.
+                    // SAFETY: `r < R`, and the tile has these words, by its check.
+                    let a = |r: usize| unsafe { rows.word(r) };
+                    // SAFETY: the vector ends within half a line, and the last line within `words`, by the check.
                     let b = |i: usize| unsafe {
-                        let at = p * stride + start + i * V::U32_LANES;
-                        words.as_ptr().add(at).cast::<V::u32s>().read_unaligned()
+                        let vector = line.add(place(i * V::U32_LANES));
+                        vector.cast::<V::u32s>().read_unaligned()
                     };
                     // The smaller side is held in registers.
                     if R < N {
@@ -271,12 +280,57 @@ pub(super) fn multiply_rows<V: Vectors, E: Element, const R: usize, const N: usi
                             }
                         }
                     }
+                    rows.advance();
                 }
+                line = line.wrapping_add(stride);
             }
         }
         *ahead = next;
         for r in 0..R {
             store(simd, then, &sums[r], &mut out.row(r)[start..]);
+        }
+    }
+}
+
+/// Place of a word in `R` rows of a tile: a pointer for every three rows. An instruction adds a multiple of 0, 1 or 2 to
+/// it, so that a step of the inner loop has few other instructions.
+#[derive(Clone, Copy)]
+struct Rows<const R: usize> {
+    threes: [*const u32; MOST_ROWS.div_ceil(3)],
+    /// Words from one row to the next, and from one word of a row to the next.
+    row: usize,
+    word: usize,
+}
+
+impl<const R: usize> Rows<R> {
+    /// Returns the place of the first word.
+    #[inline(always)]
+    fn of(tile: Tile<'_>) -> Self {
+        let Tile { words, row, word } = tile;
+        let mut threes = [words.as_ptr(); MOST_ROWS.div_ceil(3)];
+        for (i, three) in threes.iter_mut().enumerate().take(R.div_ceil(3)).skip(1) {
+            // Else the compiler computes this pointer from the last one in every step.
+            *three = black_box(three.wrapping_add(3 * i * row));
+        }
+        Self { threes, row, word }
+    }
+
+    /// Returns the word in a row.
+    ///
+    /// # Safety
+    ///
+    /// The tile has the row and the word.
+    #[inline(always)]
+    unsafe fn word(&self, r: usize) -> f32 {
+        // SAFETY: as guaranteed by the caller.
+        f32::from_bits(unsafe { *self.threes[r / 3].add(r % 3 * self.row) })
+    }
+
+    /// Goes on to the next word.
+    #[inline(always)]
+    fn advance(&mut self) {
+        for three in self.threes.iter_mut().take(R.div_ceil(3)) {
+            *three = three.wrapping_add(self.word);
         }
     }
 }

@@ -5,7 +5,9 @@
 //!
 //! - a *tile* is some rows of the left side, `[rows, words + GAP]`, or `[words, BLOCK]` if the source is transposed.
 //!   Where `bf16` is widened, a tile has one word for each term, so that the inner loop widens columns alone;
-//! - a *panel* is [`PANEL`] columns of the right side, `[words, PANEL]`, padded with zeros.
+//! - a *panel* is [`PANEL`] columns of the right side, padded with zeros: `[words, PANEL]`, or two halves
+//!   `[words, BLOCK]` where the inner loop reads half of the columns at a time ([`Path::reads_halves`]). A processor
+//!   prefetches lines of 64 bytes that follow each other, but hardly every second one.
 
 #![allow(unsafe_code)]
 
@@ -27,10 +29,22 @@ pub(super) const BLOCK: usize = 16;
 /// cache sets.
 pub(super) const GAP: usize = 16;
 
-/// One word of every column of a panel.
+/// Room for one word of every column of a panel.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C, align(64))]
-pub(super) struct Line(pub(super) [u32; PANEL]);
+pub(super) struct Line([u32; PANEL]);
+
+/// Returns the words of some lines.
+fn flat(lines: &[Line]) -> &[u32] {
+    // SAFETY: a line is `PANEL` words without padding.
+    unsafe { std::slice::from_raw_parts(lines.as_ptr().cast(), lines.len() * PANEL) }
+}
+
+/// Returns the words of some lines.
+fn flat_mut(lines: &mut [Line]) -> &mut [u32] {
+    // SAFETY: a line is `PANEL` words without padding.
+    unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), lines.len() * PANEL) }
+}
 
 /// Conversion of terms to words in one precision.
 pub(super) trait Element: Send + Sync + 'static {
@@ -105,21 +119,28 @@ fn bits(terms: &[f32]) -> &[u32] {
     unsafe { std::slice::from_raw_parts(terms.as_ptr().cast(), terms.len()) }
 }
 
-/// A panel in the layout that a kernel reads: `depth` lines of [`PANEL`] words at a distance of `stride`.
+/// A panel in the layout that a kernel reads: word `p` of its first columns is `words[p * stride..][..BLOCK]`, and that
+/// of the others begins `half` words later.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Panel<'a> {
     pub(super) words: &'a [u32],
     pub(super) stride: usize,
+    pub(super) half: usize,
     pub(super) depth: usize,
 }
 
 impl<'a> Panel<'a> {
-    /// Creates a panel of consecutive lines.
-    pub(super) fn of(lines: &'a [Line]) -> Self {
-        let (start, count) = (lines.as_ptr().cast(), lines.len() * PANEL);
-        // SAFETY: a line is `PANEL` words without padding.
-        let words = unsafe { std::slice::from_raw_parts(start, count) };
-        Self { words, stride: PANEL, depth: lines.len() }
+    /// Returns some words of a packed panel.
+    pub(super) fn packed(lines: &'a [Line], words: Range<usize>, path: Path) -> Self {
+        let (stride, half) = path.packed_panel(lines.len());
+        Self { words: &flat(lines)[words.start * stride..], stride, half, depth: words.len() }
+    }
+
+    /// Asserts that the panel has its words.
+    #[inline(always)]
+    pub(super) fn check(&self) {
+        let last = self.depth.saturating_sub(1) * self.stride + self.half;
+        assert!(self.depth == 0 || self.words.len() >= last + BLOCK, "a panel of {}", self.depth);
     }
 }
 
@@ -272,10 +293,10 @@ impl<'a, E: Element> Matrix<'a, E> {
     pub(super) fn panel_in_place(&self, column: usize, words: Range<usize>) -> Panel<'a> {
         assert!(self.order == Order::Indices && column + PANEL <= self.indices);
         let of = bits(&self.data[words.start * self.indices + column..]);
-        Panel { words: of, stride: self.indices, depth: words.len() }
+        Panel { words: of, stride: self.indices, half: BLOCK, depth: words.len() }
     }
 
-    /// Packs the panel of at most [`PANEL`] columns and some words: `out [words, PANEL]`.
+    /// Packs the panel of at most [`PANEL`] columns and some words, one line of `out` for each.
     pub(super) fn panel(
         &self,
         columns: Range<usize>,
@@ -283,6 +304,7 @@ impl<'a, E: Element> Matrix<'a, E> {
         out: &mut [Line],
         path: Path,
     ) {
-        path.run(LayPanel { matrix: self, columns, words, out });
+        let strides = path.packed_panel(out.len());
+        path.run(LayPanel { matrix: self, columns, words, out: flat_mut(out), strides });
     }
 }

@@ -4,7 +4,7 @@
 use pulp::x86::V3;
 use pulp::{Arch, Scalar};
 
-use super::layout::Element;
+use super::layout::{BLOCK, Element, PANEL};
 #[cfg(target_arch = "x86_64")]
 use super::vectors::Vectors;
 use super::vectors::Work;
@@ -99,6 +99,13 @@ impl Path {
         if self.tiles_at_once(false) > 1 { 16 } else { 8 }
     }
 
+    /// Returns the number of rows up to which a right side with consecutive columns is not worth packing. Its lines are
+    /// far apart, often by a power of two, so that they share few sets of a level-1 cache: each loop over them reads
+    /// them from the next cache.
+    pub(super) fn in_place_rows<E: Element>(self) -> usize {
+        if self.reads_halves() { self.rows::<E>() } else { 128 }
+    }
+
     /// Returns the number of loops over the words of a panel that a kernel of some rows takes.
     pub(super) fn loops<E: Element>(self, rows: usize) -> usize {
         #[cfg(not(target_arch = "x86_64"))]
@@ -108,6 +115,21 @@ impl Path {
             Arch::V3(_) if rows > 3 => 2 * rows.div_ceil(V3::rows::<E>()),
             _ => 1,
         }
+    }
+
+    /// Returns true if kernels of many rows read half of a panel's columns at a time.
+    fn reads_halves(self) -> bool {
+        match self.vectors {
+            #[cfg(target_arch = "x86_64")]
+            Arch::V4(_) => false,
+            _ => self.inner == Inner::Vectors,
+        }
+    }
+
+    /// Returns the words of a packed panel from one word of a column to its next, and from the first columns to the
+    /// others, if it has `depth` words of each.
+    pub(super) fn packed_panel(self, depth: usize) -> (usize, usize) {
+        if self.reads_halves() { (BLOCK, depth * BLOCK) } else { (PANEL, BLOCK) }
     }
 
     /// Returns true if the words of a tile's row are read together.

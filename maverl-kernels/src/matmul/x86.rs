@@ -9,7 +9,7 @@ use pulp::bytemuck::cast;
 use pulp::x86::{V3, V4};
 
 use super::kernel::{Ahead, Part, Places, STEPS, Then, multiply_rows};
-use super::layout::{BLOCK, Element, PANEL, Panel, Tile};
+use super::layout::{BLOCK, Element, Panel, Tile};
 use super::vectors::{Block, Vectors, nearest, rows};
 
 /// Prefetches a cache line.
@@ -210,10 +210,10 @@ fn some_dot_rows<const R: usize>(
     out: &mut Places<'_>,
     then: Then,
 ) {
-    let Panel { words, stride, depth } = panel;
+    let Panel { words, stride, half, depth } = panel;
     tile.check(R, depth);
-    assert_eq!(out.len(), R, "a kernel for its rows");
-    assert!(depth == 0 || words.len() >= (depth - 1) * stride + PANEL);
+    panel.check();
+    assert_eq!((out.len(), half), (R, BLOCK), "a kernel for its rows, a panel of whole lines");
     let mut acc = [[_mm512_setzero_ps(); 2]; R];
     let mut next = *ahead;
     for step in (0..depth).step_by(STEPS) {

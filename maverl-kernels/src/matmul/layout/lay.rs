@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::super::path::{Path, prefetch};
 use super::super::vectors::{Vectors, Work, pair, round};
-use super::{BLOCK, Element, GAP, Line, Matrix, Order, bits};
+use super::{BLOCK, Element, GAP, Matrix, Order, bits};
 
 /// Packs one tile whose rows are read together, or whose terms are consecutive, on any path.
 pub(super) struct LayTile<'a, 'm, E> {
@@ -90,7 +90,9 @@ pub(super) struct LayPanel<'a, 'm, E> {
     pub(super) matrix: &'a Matrix<'m, E>,
     pub(super) columns: Range<usize>,
     pub(super) words: Range<usize>,
-    pub(super) out: &'a mut [Line],
+    pub(super) out: &'a mut [u32],
+    /// Words of `out` from one word of a column to its next, and from the first columns to the others.
+    pub(super) strides: (usize, usize),
 }
 
 impl<E: Element> Work for LayPanel<'_, '_, E> {
@@ -98,16 +100,19 @@ impl<E: Element> Work for LayPanel<'_, '_, E> {
 
     #[inline(always)]
     fn run<V: Vectors>(self, simd: V) {
-        let Self { matrix, columns, words, out } = self;
-        match matrix.order {
-            Order::Terms => matrix.transposed_panel(simd, columns, words, out),
-            Order::Indices => {
-                for (word, Line(out)) in words.zip(out) {
-                    for term in word * E::TERMS..(word + 1) * E::TERMS {
-                        matrix.prefetch_indices(term + AHEAD, &columns);
-                    }
-                    matrix.indices_of(simd, word, &columns, out);
-                }
+        let Self { matrix, columns, words, out, strides: (stride, half) } = self;
+        if matrix.order == Order::Terms {
+            return matrix.transposed_panel(simd, columns, words, out, (stride, half));
+        }
+        let middle = columns.end.min(columns.start + BLOCK);
+        for (i, word) in words.enumerate() {
+            for term in word * E::TERMS..(word + 1) * E::TERMS {
+                matrix.prefetch_indices(term + AHEAD, &columns);
+            }
+            let halves = [columns.start..middle, middle..columns.end];
+            for (at, columns) in [i * stride, i * stride + half].into_iter().zip(halves) {
+                let out = out[at..].first_chunk_mut::<BLOCK>().expect("a word of half a panel");
+                matrix.indices_of(simd, word, &columns, out);
             }
         }
     }
@@ -150,17 +155,17 @@ impl<E: Element> Matrix<'_, E> {
     /// Returns one word of some indices, if those are consecutive. The rest of `out`, and words past the end of the
     /// sum, are zero.
     #[inline(always)]
-    fn indices_of<V: Vectors, const N: usize>(
+    fn indices_of<V: Vectors>(
         &self,
         simd: V,
         word: usize,
         indices: &Range<usize>,
-        out: &mut [u32; N],
+        out: &mut [u32; BLOCK],
     ) {
         let (low, high) = (word * E::TERMS, (word + 1) * E::TERMS - 1);
         let of = |term: usize| &self.data[term * self.indices..][indices.clone()];
         // A copy of known length needs no call.
-        if E::TERMS == 1 && indices.len() == N && low < self.terms {
+        if E::TERMS == 1 && indices.len() == BLOCK && low < self.terms {
             *out = *bits(of(low)).first_chunk().expect("a word for each index");
             return;
         }
@@ -234,12 +239,14 @@ impl<E: Element> Matrix<'_, E> {
         simd: V,
         columns: Range<usize>,
         words: Range<usize>,
-        out: &mut [Line],
+        out: &mut [u32],
+        (stride, half): (usize, usize),
     ) {
-        for half in 0..2 {
-            let first = columns.start + half * BLOCK;
+        for i in 0..2 {
+            let first = columns.start + i * BLOCK;
             let have = columns.end.saturating_sub(first).min(BLOCK);
-            for (start, out) in words.clone().step_by(BLOCK).zip(out.chunks_mut(BLOCK)) {
+            let places = (i * half..).step_by(BLOCK * stride);
+            for (start, place) in words.clone().step_by(BLOCK).zip(places) {
                 let mut block = [[0; BLOCK]; BLOCK];
                 let whole = (start + BLOCK) * E::TERMS <= self.terms;
                 for (column, line) in (first..first + have).zip(&mut block) {
@@ -251,8 +258,9 @@ impl<E: Element> Matrix<'_, E> {
                     copy_words::<E, V>(simd, &terms[..BLOCK * E::TERMS], line);
                 }
                 simd.transpose(&mut block);
-                for (Line(line), turned) in out.iter_mut().zip(&block) {
-                    line[half * BLOCK..][..BLOCK].copy_from_slice(turned);
+                let places = (place..).step_by(stride);
+                for (place, turned) in places.zip(&block[..words.end.min(start + BLOCK) - start]) {
+                    out[place..place + BLOCK].copy_from_slice(turned);
                 }
             }
         }
