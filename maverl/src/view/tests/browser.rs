@@ -56,6 +56,18 @@ impl Browser {
             eprintln!("skipped: no browser (apt install chromium-headless-shell)");
             return None;
         };
+        // Chromium itself crashes now and then while it starts.
+        let mut starts = (0..3).map(|_| Self::start(&program, home));
+        let mut browser = starts.find_map(Result::ok).expect("a browser that starts");
+        for domain in ["Page", "Runtime", "Log", "Network", "Accessibility"] {
+            browser.call(&format!("{domain}.enable"), json!({}));
+        }
+        browser.resize(width, height);
+        Some(browser)
+    }
+
+    /// Starts a browser with a page; an error if it ended meanwhile.
+    fn start(program: &Path, home: &str) -> Result<Self, Value> {
         let profile = tempfile::tempdir().unwrap();
         let mut child = Command::new("sh")
             // The browser reads descriptor 3 and writes descriptor 4.
@@ -83,15 +95,11 @@ impl Browser {
             home: home.to_owned(),
             _profile: profile,
         };
-        let target = browser.call("Target.createTarget", json!({ "url": "about:blank" }));
+        let target = browser.try_call("Target.createTarget", &json!({ "url": "about:blank" }))?;
         let attached = json!({ "targetId": target["targetId"], "flatten": true });
-        let session = browser.call("Target.attachToTarget", attached);
+        let session = browser.try_call("Target.attachToTarget", &attached)?;
         browser.session = session["sessionId"].as_str().unwrap().to_owned();
-        for domain in ["Page", "Runtime", "Log", "Network", "Accessibility"] {
-            browser.call(&format!("{domain}.enable"), json!({}));
-        }
-        browser.resize(width, height);
-        Some(browser)
+        Ok(browser)
     }
 
     /// Sends a command and returns its result.
@@ -108,10 +116,14 @@ impl Browser {
         if !self.session.is_empty() {
             message["sessionId"] = self.session.clone().into();
         }
-        self.input.write_all(format!("{message}\0").as_bytes()).unwrap();
+        if let Err(error) = self.input.write_all(format!("{message}\0").as_bytes()) {
+            return Err(json!(format!("the browser ended: {error}")));
+        }
         loop {
             let mut bytes = Vec::new();
-            self.output.read_until(0, &mut bytes).unwrap();
+            if self.output.read_until(0, &mut bytes).unwrap() == 0 {
+                return Err(json!("the browser ended"));
+            }
             bytes.pop();
             let found: Value = serde_json::from_slice(&bytes).unwrap();
             if found["id"] != self.next {
