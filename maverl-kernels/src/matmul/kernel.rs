@@ -176,6 +176,10 @@ impl Ahead {
     /// Prefetches the lines that are due after [`STEPS`] words.
     #[inline(always)]
     pub(super) fn step(&mut self) {
+        // Most kernels prefetch nothing.
+        if self.lines == 0 {
+            return;
+        }
         self.due += self.pace;
         while self.due >= UNIT && self.lines > 0 {
             prefetch(self.start);
@@ -194,6 +198,22 @@ pub(super) struct Part<'a> {
     pub(super) ahead: &'a mut Ahead,
     pub(super) out: Places<'a>,
     pub(super) then: Then,
+}
+
+impl Part<'_> {
+    /// Asserts that tile, panel and output have `rows` rows and the words of the panel.
+    #[inline(always)]
+    fn check<E: Element>(&self, rows: usize) {
+        self.tile.check(rows, self.panel.depth * E::TERMS);
+        self.panel.check();
+        assert_eq!(self.out.len(), rows, "a kernel for its rows");
+    }
+
+    /// Returns the words from the first columns of a panel to the others, which the compiler knows where lines are whole.
+    #[inline(always)]
+    fn half<V: Vectors>(&self) -> usize {
+        if V::U32_LANES == BLOCK { BLOCK } else { self.panel.half }
+    }
 }
 
 struct Multiply<'a, E> {
@@ -228,13 +248,9 @@ pub(super) fn multiply_rows<V: Vectors, E: Element, const R: usize, const N: usi
     simd: V,
     part: Part<'_>,
 ) {
-    let Part { tile, panel, ahead, mut out, then } = part;
-    let Panel { words, stride, half, depth } = panel;
-    tile.check(R, depth * E::TERMS);
-    panel.check();
-    assert_eq!(out.len(), R, "a kernel for its rows");
-    // Known to the compiler where lines are whole.
-    let half = if V::U32_LANES == BLOCK { BLOCK } else { half };
+    part.check::<E>(R);
+    let half = part.half::<V>();
+    let Part { tile, panel: Panel { words, stride, depth, .. }, ahead, mut out, then } = part;
     let place = |column: usize| column / BLOCK * half + column % BLOCK;
     let rows = Rows::<R>::of(tile);
     for start in (0..PANEL).step_by(N * V::U32_LANES) {
@@ -243,10 +259,7 @@ pub(super) fn multiply_rows<V: Vectors, E: Element, const R: usize, const N: usi
         let mut line = words.as_ptr().wrapping_add(place(start));
         let mut next = *ahead;
         for step in (0..depth).step_by(STEPS) {
-            // Most kernels prefetch nothing.
-            if next.lines > 0 {
-                next.step();
-            }
+            next.step();
             for _ in 0..STEPS.min(depth - step) {
                 for term in 0..E::TERMS {
                     // SAFETY: `r < R`, and the tile has these words, by its check.
