@@ -209,10 +209,15 @@ impl Part<'_> {
         assert_eq!(self.out.len(), rows, "a kernel for its rows");
     }
 
-    /// Returns the words from the first columns of a panel to the others, which the compiler knows where lines are whole.
+    /// Returns the words from the first columns of a panel to the others. Vectors of a whole half read whole lines, which
+    /// makes the number known to the compiler.
     #[inline(always)]
     fn half<V: Vectors>(&self) -> usize {
-        if V::U32_LANES == BLOCK { BLOCK } else { self.panel.half }
+        if V::U32_LANES < BLOCK {
+            return self.panel.half;
+        }
+        assert_eq!(self.panel.half, BLOCK, "a panel of whole lines");
+        BLOCK
     }
 }
 
@@ -305,8 +310,8 @@ pub(super) fn multiply_rows<V: Vectors, E: Element, const R: usize, const N: usi
     }
 }
 
-/// Place of a word in `R` rows of a tile: a pointer for every three rows. An instruction adds a multiple of 0, 1 or 2 to
-/// it, so that a step of the inner loop has few other instructions.
+/// Pointers to a word of `R` rows of a tile: one for every three rows. A load adds no, one or two rows to it without an
+/// instruction of its own.
 #[derive(Clone, Copy)]
 struct Rows<const R: usize> {
     threes: [*const u32; MOST_ROWS.div_ceil(3)],
@@ -316,7 +321,7 @@ struct Rows<const R: usize> {
 }
 
 impl<const R: usize> Rows<R> {
-    /// Returns the place of the first word.
+    /// Points to the first word of each row.
     #[inline(always)]
     fn of(tile: Tile<'_>) -> Self {
         let Tile { words, row, word } = tile;

@@ -57,8 +57,8 @@ impl Browser {
             return None;
         };
         // Chromium itself crashes now and then while it starts.
-        let mut starts = (0..3).map(|_| Self::start(&program, home));
-        let mut browser = starts.find_map(Result::ok).expect("a browser that starts");
+        let start = |_| Self::start(&program, home).inspect_err(|error| eprintln!("{error}")).ok();
+        let mut browser = (0..3).find_map(start).expect("a browser that starts");
         for domain in ["Page", "Runtime", "Log", "Network", "Accessibility"] {
             browser.call(&format!("{domain}.enable"), json!({}));
         }
