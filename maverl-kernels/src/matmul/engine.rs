@@ -13,12 +13,10 @@ use rayon::prelude::*;
 
 pub(super) use super::kernel::Then;
 use super::kernel::{Ahead, Kernel, MOST_ROWS, Places, Sums};
-use super::layout::{BLOCK, Element, GAP, Line, Matrix, PANEL, Panel, Panels, Tile};
+use super::layout::{BLOCK, Element, GAP, Line, MOST_WORDS, Matrix, PANEL, Panel, Panels, Tile};
 use super::path::{Path, prefetch};
 use crate::par;
 
-/// Words of a sum that are added before they are added to the earlier ones.
-pub(super) const MOST_WORDS: usize = 512;
 /// Tiles that are packed at once at most, so that each panel is read once for all of them. With few rows, panels come
 /// from a far cache. With more rows, the path decides ([`Path::tiles_at_once`]).
 const FEW_TILES: usize = 8;
@@ -177,7 +175,13 @@ impl<E: Element> Product<'_, E> {
             1 => 1,
             _ => (m * panels * PANEL * self.a.words() / GRAIN).clamp(1, most),
         };
-        let least_panels = if m <= 4 * self.path.rows::<E>() { 1 } else { 8 };
+        // Tiles are packed once for each part of the columns.
+        let packs_rows = m >= n && !self.a.has_tiles_in_place();
+        let least_panels = match packs_rows {
+            _ if m <= 4 * self.path.rows::<E>() => 1,
+            true => self.path.panels_at_once(),
+            false => 8,
+        };
         let across = tasks.min(panels.div_ceil(least_panels));
         let enough = m.div_ceil(LEAST_ROWS).max(par::threads().div_ceil(across));
         let down = tasks.div_ceil(across).min(enough).min(m.div_ceil(self.path.rows::<E>()));

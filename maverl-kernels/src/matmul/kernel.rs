@@ -1,11 +1,14 @@
 //! Inner loop: a tile of the left side times a panel of the right side.
 #![allow(unsafe_code)]
 
-use std::{hint::black_box, marker::PhantomData};
+mod operands;
+
+use std::marker::PhantomData;
 
 use super::layout::{BLOCK, Element, PANEL, Panel, Tile};
 use super::path::{Inner, Path, prefetch};
 use super::vectors::{Vectors, Work};
+use operands::Operands;
 
 /// Number of rows of the largest tile.
 pub(super) const MOST_ROWS: usize = 32;
@@ -173,12 +176,12 @@ impl Ahead {
         Self { start: std::ptr::null(), stride: 0, half: 0, lines: 0, pace: 0, due: 0 }
     }
 
-    /// Prefetches the lines that are due after [`STEPS`] words.
+    /// Prefetches the lines that are due. Returns the number of words after which the next ones are.
     #[inline(always)]
-    pub(super) fn step(&mut self) {
-        // Most kernels prefetch nothing.
+    pub(super) fn step(&mut self) -> usize {
+        // Most kernels prefetch nothing, and go through all words in one loop.
         if self.lines == 0 {
-            return;
+            return usize::MAX;
         }
         self.due += self.pace;
         while self.due >= UNIT && self.lines > 0 {
@@ -188,6 +191,7 @@ impl Ahead {
             self.lines -= 1;
             self.due -= UNIT;
         }
+        STEPS
     }
 }
 
@@ -248,107 +252,109 @@ impl<E: Element> Work for Multiply<'_, E> {
 /// Computes the sums of `R` rows, `N` vectors of columns at once. An element's sum is a chain of fused multiply-adds
 /// over the terms in ascending order, whatever `R`, `N` and the vector are.
 #[inline(always)]
-#[expect(clippy::needless_range_loop, reason = "closures over vectors may lose their instructions")]
 pub(super) fn multiply_rows<V: Vectors, E: Element, const R: usize, const N: usize>(
     simd: V,
     part: Part<'_>,
 ) {
     part.check::<E>(R);
     let half = part.half::<V>();
-    let Part { tile, panel: Panel { words, stride, depth, .. }, ahead, mut out, then } = part;
-    let place = |column: usize| column / BLOCK * half + column % BLOCK;
-    let rows = Rows::<R>::of(tile);
+    let Part { tile, panel, ahead, mut out, then } = part;
+    let operands = Operands::<R>::of(tile, Panel { half, ..panel });
     for start in (0..PANEL).step_by(N * V::U32_LANES) {
-        let mut sums = [[simd.splat_f32s(0.0); N]; R];
-        let mut rows = rows;
-        let mut line = words.as_ptr().wrapping_add(place(start));
-        let mut next = *ahead;
-        for step in (0..depth).step_by(STEPS) {
-            next.step();
-            for _ in 0..STEPS.min(depth - step) {
-                for term in 0..E::TERMS {
-                    // SAFETY: `r < R`, and the tile has these words, by its check.
-                    let a = |r: usize| unsafe { rows.word(r) };
-                    // SAFETY: the vector ends within half a line, and the last line within `words`, by the check.
-                    let b = |i: usize| unsafe {
-                        let vector = line.add(place(i * V::U32_LANES));
-                        vector.cast::<V::u32s>().read_unaligned()
-                    };
-                    // The smaller side is held in registers.
-                    if R < N {
-                        let mut terms = [simd.splat_f32s(0.0); R];
-                        for r in 0..R {
-                            terms[r] = simd.splat_f32s(a(r));
-                        }
-                        for i in 0..N {
-                            let b = E::term(simd, b(i), term);
-                            for r in 0..R {
-                                sums[r][i] = simd.mul_add_f32s(terms[r], b, sums[r][i]);
-                            }
-                        }
-                    } else {
-                        let mut columns = [simd.splat_f32s(0.0); N];
-                        for i in 0..N {
-                            columns[i] = E::term(simd, b(i), term);
-                        }
-                        for r in 0..R {
-                            let a = simd.splat_f32s(a(r));
-                            for i in 0..N {
-                                sums[r][i] = simd.mul_add_f32s(a, columns[i], sums[r][i]);
-                            }
-                        }
-                    }
-                    rows.advance();
-                }
-                line = line.wrapping_add(stride);
+        let operands = operands.at_column(start);
+        // Vectors of a whole half have registers for distances.
+        let few = R > 3 && V::U32_LANES < BLOCK;
+        let sums = match (tile.word, panel.stride) {
+            (1, BLOCK) if few => {
+                let operands = operands.with_distances(1, BLOCK);
+                sums::<V, E, R, N, 4>(simd, operands, panel.depth, ahead)
             }
-        }
-        *ahead = next;
-        for r in 0..R {
-            store(simd, then, &sums[r], &mut out.row(r)[start..]);
+            (BLOCK, BLOCK) if few => {
+                let operands = operands.with_distances(BLOCK, BLOCK);
+                sums::<V, E, R, N, 4>(simd, operands, panel.depth, ahead)
+            }
+            _ => sums::<V, E, R, N, 1>(simd, operands, panel.depth, ahead),
+        };
+        for (r, sums) in sums.iter().enumerate() {
+            store(simd, then, sums, &mut out.row(r)[start..]);
         }
     }
 }
 
-/// Pointers to a word of `R` rows of a tile: one for every three rows. A load adds no, one or two rows to it without an
-/// instruction of its own.
-#[derive(Clone, Copy)]
-struct Rows<const R: usize> {
-    threes: [*const u32; MOST_ROWS.div_ceil(3)],
-    /// Words from one row to the next, and from one word of a row to the next.
-    row: usize,
-    word: usize,
+/// Computes the sums of `R` rows and `N` vectors of columns over `depth` words, `TERMS` terms without a branch. Where the
+/// compiler knows the distances of `operands`, such terms are read at constant offsets, without an addition for each.
+#[inline(always)]
+fn sums<V: Vectors, E: Element, const R: usize, const N: usize, const TERMS: usize>(
+    simd: V,
+    mut operands: Operands<R>,
+    depth: usize,
+    ahead: &mut Ahead,
+) -> [[V::f32s; N]; R] {
+    let at_once = (TERMS / E::TERMS).max(1);
+    let mut sums = [[simd.splat_f32s(0.0); N]; R];
+    let mut next = *ahead;
+    let mut left = depth;
+    while left > 0 {
+        let words = next.step().min(left);
+        left -= words;
+        for _ in 0..words / at_once {
+            for p in 0..at_once {
+                // SAFETY: tile and panel have `depth` words, by the check of their part.
+                unsafe { multiply_word::<V, E, R, N>(simd, &operands, p, &mut sums) };
+            }
+            operands.advance::<E>(at_once);
+        }
+        for _ in 0..words % at_once {
+            // SAFETY: as above.
+            unsafe { multiply_word::<V, E, R, N>(simd, &operands, 0, &mut sums) };
+            operands.advance::<E>(1);
+        }
+    }
+    *ahead = next;
+    sums
 }
 
-impl<const R: usize> Rows<R> {
-    /// Points to the first word of each row.
-    #[inline(always)]
-    fn of(tile: Tile<'_>) -> Self {
-        let Tile { words, row, word } = tile;
-        let mut threes = [words.as_ptr(); MOST_ROWS.div_ceil(3)];
-        for (i, three) in threes.iter_mut().enumerate().take(R.div_ceil(3)).skip(1) {
-            // Else the compiler computes this pointer from the last one in every step.
-            *three = black_box(three.wrapping_add(3 * i * row));
-        }
-        Self { threes, row, word }
-    }
-
-    /// Returns the word in a row.
-    ///
-    /// # Safety
-    ///
-    /// The tile has the row and the word.
-    #[inline(always)]
-    unsafe fn word(&self, r: usize) -> f32 {
-        // SAFETY: as guaranteed by the caller.
-        f32::from_bits(unsafe { *self.threes[r / 3].add(r % 3 * self.row) })
-    }
-
-    /// Goes on to the next word.
-    #[inline(always)]
-    fn advance(&mut self) {
-        for three in self.threes.iter_mut().take(R.div_ceil(3)) {
-            *three = three.wrapping_add(self.word);
+/// Adds the products of word `p` of some operands to `sums`.
+///
+/// # Safety
+///
+/// The operands have this word.
+#[inline(always)]
+#[expect(clippy::needless_range_loop, reason = "closures over vectors may lose their instructions")]
+unsafe fn multiply_word<V: Vectors, E: Element, const R: usize, const N: usize>(
+    simd: V,
+    operands: &Operands<R>,
+    p: usize,
+    sums: &mut [[V::f32s; N]; R],
+) {
+    for term in 0..E::TERMS {
+        // SAFETY: `r < R`, and the word exists, as guaranteed by the caller.
+        let a = |r: usize| unsafe { operands.row(r, p * E::TERMS + term) };
+        // SAFETY: `i < N`, and the word exists, as guaranteed by the caller.
+        let b = |i: usize| unsafe { operands.columns::<V>(i, p) };
+        // The smaller side is held in registers.
+        if R < N {
+            let mut terms = [simd.splat_f32s(0.0); R];
+            for r in 0..R {
+                terms[r] = simd.splat_f32s(a(r));
+            }
+            for i in 0..N {
+                let b = E::term(simd, b(i), term);
+                for r in 0..R {
+                    sums[r][i] = simd.mul_add_f32s(terms[r], b, sums[r][i]);
+                }
+            }
+        } else {
+            let mut columns = [simd.splat_f32s(0.0); N];
+            for i in 0..N {
+                columns[i] = E::term(simd, b(i), term);
+            }
+            for r in 0..R {
+                let a = simd.splat_f32s(a(r));
+                for i in 0..N {
+                    sums[r][i] = simd.mul_add_f32s(a, columns[i], sums[r][i]);
+                }
+            }
         }
     }
 }

@@ -22,6 +22,8 @@ use lay::{LayPanel, LayTile, LayTiles};
 
 /// Number of columns of a panel.
 pub(super) const PANEL: usize = 32;
+/// Words of a sum that are added before they are added to the earlier ones.
+pub(super) const MOST_WORDS: usize = 512;
 /// Rows and columns of a block that is transposed at once.
 pub(super) const BLOCK: usize = 16;
 
@@ -212,6 +214,11 @@ impl<'a, E: Element> Matrix<'a, E> {
         self.order == Order::Indices && !path.reads_rows()
     }
 
+    /// Returns true if [`Matrix::tiles`] packs nothing: the terms of each row are consecutive, and not split into pieces.
+    pub(super) fn has_tiles_in_place(&self) -> bool {
+        E::TERMS == 1 && self.order == Order::Terms && self.terms <= MOST_WORDS
+    }
+
     /// Sets `tiles` to tiles of `size` rows each, packed into `out`, `room` words apart, or in place.
     pub(super) fn tiles<'o>(
         &'o self,
@@ -244,7 +251,7 @@ impl<'a, E: Element> Matrix<'a, E> {
         out: &'o mut [u32],
         path: Path,
     ) -> Tile<'o> {
-        if E::TERMS == 1 && self.order == Order::Terms && words.len() == self.terms {
+        if self.has_tiles_in_place() {
             let of = bits(&self.data[rows.start * self.terms..rows.end * self.terms]);
             return Tile { words: of, row: self.terms, word: 1 };
         }
