@@ -66,21 +66,17 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Splits the first `rows` rows of `width` into runs that are contiguous in memory. Every run but the last holds
-    /// whole groups of lanes.
+    /// Returns the rows of `width` from row `first` on, up to row `end`, that are contiguous in memory, and their number.
+    /// In blocks, `first` is the first row of one.
     #[inline(always)]
-    pub(super) fn runs(self, rows: usize, width: usize) -> impl Iterator<Item = &'a [f32]> {
-        let total = rows * width;
-        let step = match self {
-            Self::Whole(_) => total,
-            Self::Blocks { .. } => LANES * width,
-        };
-        (0..total).step_by(step.max(1)).enumerate().map(move |(i, done)| match self {
-            Self::Whole(rows) => &rows[..total],
+    pub(super) fn run(self, first: usize, end: usize, width: usize) -> (&'a [f32], usize) {
+        match self {
+            Self::Whole(rows) => (&rows[first * width..end * width], end - first),
             Self::Blocks { storage, ids, at } => {
-                &storage[ids[i] as usize].read()[at..at + step.min(total - done)]
+                let rows = LANES.min(end - first);
+                (&storage[ids[first / LANES] as usize].read()[at..][..rows * width], rows)
             }
-        })
+        }
     }
 
     /// Returns a row of `width`.

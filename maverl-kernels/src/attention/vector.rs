@@ -145,8 +145,15 @@ fn tree<S: Simd, const N: usize, const M: usize>(
     let keys = S::as_simd_f32s(&keys[..q[0].len() * LANES]).0;
     let mut halves = [[lanes.splat(0.0); M]; 2];
     for (half, i) in halves.iter_mut().zip([0, 1]) {
-        let low = four(lanes, q, keys, i);
-        *half = add(lanes, low, four(lanes, q, keys, i + 2));
+        // From here on, `i` is lane 0. Whole groups of lanes have one length for both halves, which the compiler knows
+        // for usual head sizes: it then knows every index.
+        let len = q[0].len() - if q[0].len().is_multiple_of(LANES) { 1 } else { i };
+        let (mut q, keys) = (q, &keys[i * N..][..len * N]);
+        for q in &mut q {
+            *q = &q[i..][..len];
+        }
+        let low = four(lanes, q, keys, 0);
+        *half = add(lanes, low, four(lanes, q, keys, 2));
     }
     add(lanes, halves[0], halves[1])
 }

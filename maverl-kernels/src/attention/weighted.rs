@@ -130,13 +130,14 @@ impl Weighted<'_> {
         let Self { x, width, .. } = *self;
         let mut sums = [[[simd.splat_f32s(0.0); V]; M]; C];
         let mut done = 0;
-        for x in x.runs(common, width) {
-            let fours = x.len() / (4 * width);
+        while done < common {
+            let (mut run, rows) = x.run(done, common, width);
             let mut here = [<&[[f32; 4]]>::default(); M];
             for m in 0..M {
-                here[m] = &weights[m][done..].as_chunks().0[..fours];
+                here[m] = &weights[m][done..].as_chunks().0[..rows / 4];
             }
-            for (i, x) in x.chunks_exact(4 * width).enumerate() {
+            let mut i = 0;
+            while let Some((x, rest)) = run.split_at_checked(4 * width) {
                 for c in 0..C {
                     let x = S::as_simd_f32s(&x[(first + c) * width..][columns.clone()]).0;
                     for m in 0..M {
@@ -146,8 +147,9 @@ impl Weighted<'_> {
                         }
                     }
                 }
+                (run, i) = (rest, i + 1);
             }
-            done += 4 * fours;
+            done += rows;
         }
         sums
     }
