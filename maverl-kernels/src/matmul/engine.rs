@@ -177,10 +177,12 @@ impl<E: Element> Product<'_, E> {
         };
         // Tiles are packed once for each part of the columns.
         let packs_rows = m >= n && !self.a.has_tiles_in_place();
-        let least_panels = match packs_rows {
-            _ if m <= 4 * self.path.rows::<E>() => 1,
-            true => self.path.panels_at_once(),
-            false => 8,
+        let least_panels = if m <= 4 * self.path.rows::<E>() {
+            1
+        } else if packs_rows {
+            self.path.panels_at_once()
+        } else {
+            8
         };
         let across = tasks.min(panels.div_ceil(least_panels));
         let enough = m.div_ceil(LEAST_ROWS).max(par::threads().div_ceil(across));

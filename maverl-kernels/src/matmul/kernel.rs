@@ -262,18 +262,22 @@ pub(super) fn multiply_rows<V: Vectors, E: Element, const R: usize, const N: usi
     let operands = Operands::<R>::of(tile, Panel { half, ..panel });
     for start in (0..PANEL).step_by(N * V::U32_LANES) {
         let operands = operands.at_column(start);
-        // Vectors of a whole half have registers for distances.
-        let few = R > 3 && V::U32_LANES < BLOCK;
-        let sums = match (tile.word, panel.stride) {
-            (1, BLOCK) if few => {
-                let operands = operands.with_distances(1, BLOCK);
-                sums::<V, E, R, N, 4>(simd, operands, panel.depth, ahead)
+        let depth = panel.depth;
+        // Short vectors come with few registers, which known distances leave to the sums. Up to three rows wait for memory.
+        let knows = R > 3 && V::U32_LANES < BLOCK;
+        // SAFETY: tile and panel have `depth` words, by the check of their part.
+        let sums = unsafe {
+            match (tile.word, panel.stride) {
+                (1, BLOCK) if knows => {
+                    let operands = operands.with_distances(1, BLOCK);
+                    sums::<V, E, R, N, 4>(simd, operands, depth, ahead)
+                }
+                (BLOCK, BLOCK) if knows => {
+                    let operands = operands.with_distances(BLOCK, BLOCK);
+                    sums::<V, E, R, N, 4>(simd, operands, depth, ahead)
+                }
+                _ => sums::<V, E, R, N, 1>(simd, operands, depth, ahead),
             }
-            (BLOCK, BLOCK) if few => {
-                let operands = operands.with_distances(BLOCK, BLOCK);
-                sums::<V, E, R, N, 4>(simd, operands, panel.depth, ahead)
-            }
-            _ => sums::<V, E, R, N, 1>(simd, operands, panel.depth, ahead),
         };
         for (r, sums) in sums.iter().enumerate() {
             store(simd, then, sums, &mut out.row(r)[start..]);
@@ -283,8 +287,12 @@ pub(super) fn multiply_rows<V: Vectors, E: Element, const R: usize, const N: usi
 
 /// Computes the sums of `R` rows and `N` vectors of columns over `depth` words, `TERMS` terms without a branch. Where the
 /// compiler knows the distances of `operands`, such terms are read at constant offsets, without an addition for each.
+///
+/// # Safety
+///
+/// The operands have `depth` words.
 #[inline(always)]
-fn sums<V: Vectors, E: Element, const R: usize, const N: usize, const TERMS: usize>(
+unsafe fn sums<V: Vectors, E: Element, const R: usize, const N: usize, const TERMS: usize>(
     simd: V,
     mut operands: Operands<R>,
     depth: usize,
@@ -299,7 +307,7 @@ fn sums<V: Vectors, E: Element, const R: usize, const N: usize, const TERMS: usi
         left -= words;
         for _ in 0..words / at_once {
             for p in 0..at_once {
-                // SAFETY: tile and panel have `depth` words, by the check of their part.
+                // SAFETY: at most `depth` words, as guaranteed by the caller.
                 unsafe { multiply_word::<V, E, R, N>(simd, &operands, p, &mut sums) };
             }
             operands.advance::<E>(at_once);

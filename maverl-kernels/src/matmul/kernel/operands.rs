@@ -39,7 +39,7 @@ impl<const R: usize> Operands<R> {
     /// constants, loads use them without an instruction of their own.
     #[inline(always)]
     pub(super) fn with_distances(self, word: usize, stride: usize) -> Self {
-        debug_assert_eq!((word, stride), (self.word, self.stride), "distances stay as they are");
+        assert_eq!((word, stride), (self.word, self.stride), "distances stay as they are");
         Self { word, stride, ..self }
     }
 
