@@ -123,7 +123,7 @@ impl Library {
     /// See [`EmulateError`].
     pub fn build(source: &str, kernels: &[&str]) -> Result<Self, EmulateError> {
         let dir = scratch(&env::temp_dir())?;
-        let built = compile(&dir, source, kernels).and_then(|library| open(&library));
+        let built = compile(&dir, source, kernels, &FLAGS).and_then(|library| open(&library));
         fs::remove_dir_all(&dir)?;
         built
     }
@@ -144,7 +144,7 @@ impl Library {
             return open(&kept);
         }
         let dir = scratch(&cache)?;
-        let built = compile(&dir, source, kernels);
+        let built = compile(&dir, source, kernels, &FLAGS);
         let moved = built.and_then(|library| Ok(fs::rename(library, &kept)?));
         fs::remove_dir_all(&dir)?;
         moved.and_then(|()| open(&kept))
@@ -243,7 +243,12 @@ fn scratch(within: &Path) -> io::Result<PathBuf> {
     Ok(dir)
 }
 
-fn compile(dir: &Path, source: &str, kernels: &[&str]) -> Result<PathBuf, EmulateError> {
+fn compile(
+    dir: &Path,
+    source: &str,
+    kernels: &[&str],
+    flags: &[&str],
+) -> Result<PathBuf, EmulateError> {
     fs::write(dir.join("cuda_on_cpu.h"), HEADER)?;
     fs::write(dir.join("device_on_cpu.h"), OPERATIONS)?;
     fs::write(dir.join("kernel.cu"), source)?;
@@ -251,7 +256,7 @@ fn compile(dir: &Path, source: &str, kernels: &[&str]) -> Result<PathBuf, Emulat
     let library = dir.join("kernel.so");
     let compiler = compiler_name();
     let run = Command::new(&compiler)
-        .args(FLAGS)
+        .args(flags)
         .args(["launch.cpp", "-o"])
         .arg(&library)
         .current_dir(dir)

@@ -93,6 +93,23 @@ fn shared_memory_that_a_block_has_not_written_is_nan() {
     assert!(out[8..].iter().all(|x| x.is_nan()), "{out:?}");
 }
 
+/// Ubuntu's GCC checks sizes unless it is told otherwise. The order of variables puts others behind those of the emulation.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_compiler_that_checks_sizes_and_keeps_the_order_of_variables_builds_kernels_that_run() {
+    if library().is_none() {
+        return;
+    }
+    let checks = ["-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=3", "-fno-toplevel-reorder"];
+    let dir = scratch(&env::temp_dir()).unwrap();
+    let built = compile(&dir, SOURCE, &KERNELS, &[&FLAGS[..], &checks].concat());
+    let library = built.and_then(|library| open(&library)).unwrap();
+    fs::remove_dir_all(&dir).unwrap();
+    let mut out = vec![0.0_f32; 16];
+    assert_eq!(run(library, "unwritten", [2, 1, 1], 4, &[out.as_mut_ptr() as u64]), "");
+    assert!(out[8..].iter().all(|x| x.is_nan()), "{out:?}");
+}
+
 #[test]
 fn mistakes_of_a_kernel_are_errors_that_name_the_block() {
     let Some(library) = library() else { return };
