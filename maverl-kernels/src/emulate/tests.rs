@@ -93,7 +93,7 @@ fn shared_memory_that_a_block_has_not_written_is_nan() {
     assert!(out[8..].iter().all(|x| x.is_nan()), "{out:?}");
 }
 
-/// Ubuntu's GCC checks sizes unless it is told otherwise. The order of variables puts others behind those of the emulation.
+/// Ubuntu's GCC checks sizes by default. Without reordering, static shared memory lies behind the emulation's own variable.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_compiler_that_checks_sizes_and_keeps_the_order_of_variables_builds_kernels_that_run() {

@@ -263,16 +263,17 @@ pub(super) fn multiply_rows<V: Vectors, E: Element, const R: usize, const N: usi
     for start in (0..PANEL).step_by(N * V::U32_LANES) {
         let operands = operands.at_column(start);
         let depth = panel.depth;
-        // Short vectors come with few registers, which known distances leave to the sums. Up to three rows wait for memory.
-        let knows = R > 3 && V::U32_LANES < BLOCK;
+        // Paths with short vectors have few registers, and distances that the compiler knows need none. With up to three
+        // rows nothing is gained, because the loop waits for memory.
+        let constant = R > 3 && V::U32_LANES < BLOCK;
         // SAFETY: tile and panel have `depth` words, by the check of their part.
         let sums = unsafe {
             match (tile.word, panel.stride) {
-                (1, BLOCK) if knows => {
+                (1, BLOCK) if constant => {
                     let operands = operands.with_distances(1, BLOCK);
                     sums::<V, E, R, N, 4>(simd, operands, depth, ahead)
                 }
-                (BLOCK, BLOCK) if knows => {
+                (BLOCK, BLOCK) if constant => {
                     let operands = operands.with_distances(BLOCK, BLOCK);
                     sums::<V, E, R, N, 4>(simd, operands, depth, ahead)
                 }
