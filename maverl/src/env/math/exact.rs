@@ -6,6 +6,7 @@
 //! are, function calls need not be.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::iter;
 
 use num_bigint::{BigInt, BigUint};
@@ -123,9 +124,13 @@ impl Monomial {
 
 impl Polynomial {
     fn add(&mut self, monomial: Monomial, factor: BigRational) {
-        let sum = self.0.remove(&monomial).unwrap_or_else(BigRational::zero) + factor;
-        if !sum.is_zero() {
-            self.0.insert(monomial, sum);
+        match self.0.entry(monomial) {
+            Entry::Vacant(entry) if !factor.is_zero() => drop(entry.insert(factor)),
+            Entry::Vacant(_) => {}
+            Entry::Occupied(mut entry) => match add(entry.get(), &factor) {
+                sum if sum.is_zero() => drop(entry.remove()),
+                sum => *entry.get_mut() = sum,
+            },
         }
     }
 
@@ -144,7 +149,7 @@ impl Polynomial {
             for (b, y) in &other.0 {
                 work.spend((cost(x) + a.size()) * (cost(y) + b.size()))?;
                 let (monomial, factor) = a.times(b);
-                product.add(monomial, factor * x * y);
+                product.add(monomial, multiply(&factor, &multiply(x, y)));
             }
         }
         Ok(product)
@@ -168,6 +173,22 @@ impl Polynomial {
         let atoms = || self.0.keys().flat_map(|monomial| monomial.atoms.keys());
         let has = |name| atoms().any(|atom| *atom == Atom::Name(name));
         atoms().all(|atom| matches!(atom, Atom::Name(_))) && !(has('π') && has('e')) && !has('∞')
+    }
+}
+
+/// Adds. Integers, which most factors are, need no common divisor.
+fn add(x: &BigRational, y: &BigRational) -> BigRational {
+    match x.is_integer() && y.is_integer() {
+        true => BigRational::from_integer(x.numer() + y.numer()),
+        false => x + y,
+    }
+}
+
+/// Multiplies. Integers, which most factors are, need no common divisor.
+fn multiply(x: &BigRational, y: &BigRational) -> BigRational {
+    match x.is_integer() && y.is_integer() {
+        true => BigRational::from_integer(x.numer() * y.numer()),
+        false => x * y,
     }
 }
 
