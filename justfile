@@ -7,9 +7,10 @@ default:
 fmt:
     cargo fmt --all -- --check
 
-# Lints, warnings are errors.
+# Lints, warnings are errors: with all features, then with the default ones, which a team's own crate has.
 lint:
     cargo clippy --workspace --all-targets -- -D warnings
+    cargo clippy -p maverl-cli -- -D warnings
 
 # Every test, doc tests included.
 test:

@@ -1,10 +1,11 @@
-//! The team crate of `docs/src/walkthrough.md`: created by `maverl new` outside the workspace, built, and run as the
-//! page describes.
+//! The team crate of `docs/src/walkthrough.md`: created by `maverl new`, built, and run as the page describes.
 
+#![cfg(unix)]
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -84,6 +85,47 @@ fn the_page_shows_exactly_the_files_that_maverl_new_writes() {
     assert!(lines < 60, "{lines} lines of Rust");
 }
 
+/// Its manifest, its profiles and its locked versions are valid. Lints of maverl's default features, which it has, compile what it
+/// depends on (`just lint`).
+#[test]
+fn a_new_team_outside_of_a_workspace_is_a_package_with_its_dependencies() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = new_team(home.path(), "my_team", Some(workspace())).unwrap();
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--offline", "--format-version", "1"])
+        .current_dir(&dir)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let root = metadata["resolve"]["root"].as_str().unwrap();
+    assert!(root.contains("my_team"), "{root}");
+    assert_eq!(metadata["workspace_root"], dir.canonicalize().unwrap().to_str().unwrap());
+    let packages = metadata["packages"].as_array().unwrap();
+    let features = |name: &str| {
+        let nodes = metadata["resolve"]["nodes"].as_array().unwrap();
+        let id = &packages.iter().find(|package| package["name"] == name).unwrap()["id"];
+        nodes.iter().find(|node| node["id"] == *id).unwrap()["features"].clone()
+    };
+    assert_eq!(
+        (features("maverl"), features("maverl-cli")),
+        (Value::from([""; 0]), [""; 0].into())
+    );
+    let locked = |dir: &Path| {
+        let lock: toml::Table =
+            fs::read_to_string(dir.join("Cargo.lock")).unwrap().parse().unwrap();
+        let version = |package: &toml::Value| {
+            package
+                .get("source")
+                .map(|_| (package["name"].to_string(), package["version"].to_string()))
+        };
+        lock["package"].as_array().unwrap().iter().filter_map(version).collect::<Vec<_>>()
+    };
+    let (ours, all) = (locked(&dir), locked(workspace()));
+    let other: Vec<_> = ours.iter().filter(|package| !all.contains(package)).collect();
+    assert!(other.is_empty(), "{other:?}");
+}
+
 /// Binary of a team crate, run in its directory.
 struct Team {
     dir: PathBuf,
@@ -91,17 +133,33 @@ struct Team {
 }
 
 impl Team {
-    /// Writes the crate outside the workspace and builds it there, reusing the workspace's compiled dependencies.
+    /// Writes the crate into a copy of the workspace, as one more member of it, and builds it there: all that it depends on is
+    /// compiled already. A crate outside of a workspace would compile maverl once more.
     fn build(home: &Path) -> Self {
+        link_workspace(home);
         let dir = new_team(home, "my_team", Some(workspace())).unwrap();
+        fs::remove_file(dir.join("Cargo.lock")).unwrap();
+        let manifest = fs::read_to_string(dir.join("Cargo.toml")).unwrap();
+        let path = |part: &Path| format!("path = \"{}/", part.canonicalize().unwrap().display());
+        let manifest = manifest.replace(&path(workspace()), &path(home));
+        // The profiles are those of the workspace. With the tests as a dependency, features are those of the workspace, too.
+        let (manifest, _) = manifest.split_once("# Runs want").unwrap();
+        let tests = "[dependencies]\nmaverl-tests = { path = \"../tests\" }\n";
+        let manifest = manifest.replace("[dependencies]\n", tests);
+        fs::write(dir.join("Cargo.toml"), manifest).unwrap();
         let target = target();
-        let built = Command::new(env!("CARGO"))
-            .args(["build", "--offline"])
-            .current_dir(&dir)
-            .env("CARGO_TARGET_DIR", &target)
-            .output()
-            .unwrap();
-        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--offline"]).current_dir(&dir).env("CARGO_TARGET_DIR", &target);
+        // Build scripts run again if what cargo tells the tests about their own package is told to them.
+        for (name, _) in std::env::vars() {
+            if name.starts_with("CARGO_MANIFEST_") || name.starts_with("CARGO_PKG_") {
+                cargo.env_remove(name);
+            }
+        }
+        let built = cargo.output().unwrap();
+        let said = String::from_utf8_lossy(&built.stderr);
+        assert!(built.status.success(), "{said}");
+        eprintln!("{said}");
         let name = format!("my_team{}", std::env::consts::EXE_SUFFIX);
         Self { dir, binary: target.join("debug").join(name) }
     }
@@ -126,6 +184,22 @@ impl Team {
         let error = String::from_utf8(output.stderr).unwrap();
         error.split_whitespace().collect::<Vec<_>>().join(" ")
     }
+}
+
+/// Creates a workspace of links to this one, with the member `my_team`.
+fn link_workspace(root: &Path) {
+    let own = ["target", "Cargo.toml", "Cargo.lock", ".git"];
+    for entry in fs::read_dir(workspace()).unwrap() {
+        let entry = entry.unwrap();
+        if own.iter().all(|own| entry.file_name() != *own) {
+            symlink(entry.path(), root.join(entry.file_name())).unwrap();
+        }
+    }
+    let members = "members = [";
+    let manifest = fs::read_to_string(workspace().join("Cargo.toml")).unwrap();
+    let manifest = manifest.replacen(members, &format!("{members}\"my_team\", "), 1);
+    fs::write(root.join("Cargo.toml"), manifest).unwrap();
+    fs::copy(workspace().join("Cargo.lock"), root.join("Cargo.lock")).unwrap();
 }
 
 /// Returns the workspace's target directory, from which the test runs.
