@@ -13,6 +13,7 @@ use num_bigint::{BigInt, BigUint};
 use num_rational::BigRational;
 use num_traits::{One, Pow, Signed, ToPrimitive, Zero};
 
+use super::rational::{add, bits, cost, multiply};
 use crate::IntoMap;
 
 /// Longest number in bits.
@@ -174,30 +175,6 @@ impl Polynomial {
         let has = |name| atoms().any(|atom| *atom == Atom::Name(name));
         atoms().all(|atom| matches!(atom, Atom::Name(_))) && !(has('π') && has('e')) && !has('∞')
     }
-}
-
-/// Adds. Integers, which most factors are, need no common divisor.
-fn add(x: &BigRational, y: &BigRational) -> BigRational {
-    match x.is_integer() && y.is_integer() {
-        true => BigRational::from_integer(x.numer() + y.numer()),
-        false => x + y,
-    }
-}
-
-/// Multiplies. Integers, which most factors are, need no common divisor.
-fn multiply(x: &BigRational, y: &BigRational) -> BigRational {
-    match x.is_integer() && y.is_integer() {
-        true => BigRational::from_integer(x.numer() * y.numer()),
-        false => x * y,
-    }
-}
-
-fn bits(x: &BigRational) -> u64 {
-    x.numer().bits() + x.denom().bits()
-}
-
-fn cost(x: &BigRational) -> u64 {
-    1 + bits(x) / 64
 }
 
 impl From<BigRational> for Expr {

@@ -28,6 +28,7 @@ mod inequality;
 mod list;
 mod name;
 mod numeric;
+mod rational;
 mod read;
 mod reals;
 mod token;
