@@ -85,8 +85,8 @@ fn the_page_shows_exactly_the_files_that_maverl_new_writes() {
     assert!(lines < 60, "{lines} lines of Rust");
 }
 
-/// Its manifest, its profiles and its locked versions are valid. Lints of maverl's default features, which it has, compile what it
-/// depends on (`just lint`).
+/// Checks the manifest, the profiles and the locked versions. `just lint` compiles maverl with the default features, which a new
+/// team has.
 #[test]
 fn a_new_team_outside_of_a_workspace_is_a_package_with_its_dependencies() {
     let home = tempfile::tempdir().unwrap();

@@ -17,7 +17,7 @@ use crate::lab;
 
 /// Returns the number of generated configurations; overridden by `MAVERL_FUZZ_CASES`.
 fn cases() -> usize {
-    std::env::var("MAVERL_FUZZ_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(100)
+    std::env::var("MAVERL_FUZZ_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(250)
 }
 
 /// A fixed sequence of numbers below `n` (SplitMix64).
