@@ -128,7 +128,7 @@ impl Matmul {
 
     fn run_packed<E: Element>(self, a: &[f32], m: usize, w: &PackedWeight, out: &mut [f32]) {
         let a = Matrix::<E>::new(a, m, w.inputs, Order::Terms);
-        let b = Panels::PackedWeight { lines: &w.lines, columns: w.outputs };
+        let b = Panels::Packed { lines: &w.lines, columns: w.outputs };
         let out = Out::new(out, w.outputs);
         Product { a, b, out, then: self.then, path: Path::current::<E>() }.run();
     }

@@ -3,19 +3,25 @@
 //! A task has some rows and some columns. It processes some columns at a time, and splits sums into pieces of at most
 //! [`MOST_WORDS`], so that the panels of a piece stay in a cache while all rows of the task pass, one or several tiles
 //! at a time, as the caches of a path's processors demand. With few tiles, each panel serves all of them before the next
-//! panel is read. The blocking of rows and columns never changes an element's sum; the pieces of a sum depend on its
+//! panel is read. With many rows and a small right side, each task has all columns, and the panels are packed once for
+//! all tasks. The blocking of rows and columns never changes an element's sum; the pieces of a sum depend on its
 //! length alone.
 #![allow(unsafe_code)]
 
-use std::{cell::RefCell, marker::PhantomData, ops::Range};
+mod out;
+
+use std::{cell::RefCell, ops::Range};
 
 use rayon::prelude::*;
 
 pub(super) use super::kernel::Then;
 use super::kernel::{Ahead, Kernel, MOST_ROWS, Places, Sums};
-use super::layout::{BLOCK, Element, GAP, Line, MOST_WORDS, Matrix, PANEL, Panel, Panels, Tile};
-use super::path::{Path, prefetch};
+use super::layout::{
+    BLOCK, Element, GAP, Line, MOST_WORDS, Matrix, PANEL, Panel, Panels, Tile, panel_lines,
+};
+use super::path::Path;
 use crate::par;
+pub(super) use out::Out;
 
 /// Tiles that are packed at once at most, so that each panel is read once for all of them. With few rows, panels come
 /// from a far cache. With more rows, the path decides ([`Path::tiles_at_once`]).
@@ -24,6 +30,10 @@ const FEW_TILES: usize = 8;
 const LEAST_ROWS: usize = 256;
 /// Multiplications of words that are worth a task of their own.
 const GRAIN: usize = 1 << 19;
+/// Bytes of the largest right side that every task reads whole: most level-3 caches hold it.
+const SHARED_BYTES: usize = 4 << 20;
+/// Rows of a task that reads the whole right side, at most.
+const SHARED_ROWS: usize = 192;
 /// Tasks for each thread, where there is enough work; the last tasks balance the load.
 const TASKS: usize = 4;
 
@@ -34,60 +44,6 @@ pub(super) struct Product<'a, E> {
     pub(super) out: Out<'a>,
     pub(super) then: Then,
     pub(super) path: Path,
-}
-
-/// Output of a product. Tasks write disjoint parts of it.
-pub(super) struct Out<'a> {
-    start: *mut f32,
-    len: usize,
-    columns: usize,
-    borrow: PhantomData<&'a mut [f32]>,
-}
-
-// SAFETY: it stands for a `&mut [f32]`, and tasks write disjoint parts of it (`Out::row`).
-unsafe impl Sync for Out<'_> {}
-
-impl<'a> Out<'a> {
-    pub(super) fn new(out: &'a mut [f32], columns: usize) -> Self {
-        Self { start: out.as_mut_ptr(), len: out.len(), columns, borrow: PhantomData }
-    }
-
-    /// Returns some columns of a row.
-    ///
-    /// # Safety
-    ///
-    /// While the result lives, no other reference to that part exists.
-    #[expect(clippy::mut_from_ref, reason = "the parts of different tasks are disjoint")]
-    unsafe fn row(&self, row: usize, columns: Range<usize>) -> &mut [f32] {
-        let start = row * self.columns + columns.start;
-        assert!(columns.end <= self.columns && start + columns.len() <= self.len);
-        // SAFETY: in bounds of the borrowed slice, and exclusive as guaranteed by the caller.
-        unsafe { std::slice::from_raw_parts_mut(self.start.add(start), columns.len()) }
-    }
-}
-
-impl Out<'_> {
-    /// Returns the columns of a panel of some rows.
-    ///
-    /// # Safety
-    ///
-    /// While the result lives, no other reference to that part exists.
-    unsafe fn places(&self, rows: Range<usize>, column: usize) -> Places<'_> {
-        assert!(column + PANEL <= self.columns && rows.end * self.columns <= self.len);
-        // SAFETY: in bounds of the borrowed slice, and exclusive as guaranteed by the caller.
-        unsafe {
-            let start = self.start.add(rows.start * self.columns + column);
-            Places::new(start, self.columns, rows.len())
-        }
-    }
-
-    /// Prefetches the output of a kernel while its sums are computed.
-    fn prefetch(&self, rows: &Range<usize>, column: usize) {
-        for row in rows.clone() {
-            let start = self.start.wrapping_add(row * self.columns + column);
-            (0..PANEL).step_by(BLOCK).for_each(|i| prefetch(start.wrapping_add(i)));
-        }
-    }
 }
 
 /// Panels of a piece.
@@ -132,7 +88,7 @@ impl<E: Element> View<'_, E> {
     }
 }
 
-/// Buffers for one tile and the panels of one piece. Each thread keeps its own.
+/// Buffers of a thread: for tiles and panels of a task, and for all panels of a product that it starts.
 #[derive(Default)]
 struct Scratch {
     tile: Vec<u32>,
@@ -140,16 +96,38 @@ struct Scratch {
 }
 
 thread_local! {
+    static SHARED: RefCell<Vec<Line>> = RefCell::default();
     static SCRATCH: RefCell<Scratch> = RefCell::default();
 }
 
 impl<E: Element> Product<'_, E> {
     /// Computes the product in the current pool.
-    pub(super) fn run(&self) {
+    pub(super) fn run(self) {
         let (m, n) = (self.a.indices, self.b.columns());
         if m == 0 || n == 0 {
             return;
         }
+        match self.b {
+            Panels::Of(ref matrix) if self.rows_for_all_columns().is_some() => {
+                // Taken: while this thread waits for tasks, it may start another product.
+                let mut scratch = SHARED.take();
+                let len = panel_lines::<E>(n, matrix.terms);
+                if scratch.len() < len {
+                    scratch.resize(len, Line::default());
+                }
+                let lines = &mut scratch[..len];
+                pack(matrix, lines, self.path);
+                let b = Panels::Packed { lines, columns: n };
+                Product { b, ..self }.run_tasks();
+                SHARED.set(scratch);
+            }
+            _ => self.run_tasks(),
+        }
+    }
+
+    /// Computes the product task by task.
+    fn run_tasks(&self) {
+        let (m, n) = (self.a.indices, self.b.columns());
         let (rows, across) = self.cut();
         let panels = n.div_ceil(PANEL);
         let column = |part: usize| n.min(part * panels / across * PANEL);
@@ -164,10 +142,24 @@ impl<E: Element> Product<'_, E> {
         }
     }
 
+    /// Returns the rows of a task that reads the whole right side, or nothing if each task reads some of its columns. Such
+    /// tasks pack their rows once, and share the panels, which are packed once, too. This pays where the panels fit a
+    /// cache of all threads, and where there are enough rows for every thread.
+    fn rows_for_all_columns(&self) -> Option<usize> {
+        let m = self.a.indices;
+        let bytes = panel_lines::<E>(self.b.columns(), self.a.terms) * size_of::<Line>();
+        let enough = m >= SHARED_ROWS * TASKS * par::threads();
+        (self.path.shares_panels() && enough && bytes <= SHARED_BYTES)
+            .then(|| m.div_ceil(m.div_ceil(SHARED_ROWS)).next_multiple_of(self.path.rows::<E>()))
+    }
+
     /// Returns the rows of a task and the number of parts of the columns. Columns are split before rows, because each
     /// task packs its own columns. A task has at least enough columns to repay reading the rows and, if every thread has
     /// a task, enough rows to repay packing or reading the columns.
     fn cut(&self) -> (usize, usize) {
+        if let Some(rows) = self.rows_for_all_columns() {
+            return (rows, 1);
+        }
         let (m, n) = (self.a.indices, self.b.columns());
         let panels = n.div_ceil(PANEL);
         let most = TASKS * par::threads();
@@ -191,8 +183,12 @@ impl<E: Element> Product<'_, E> {
         (rows, across)
     }
 
-    /// Returns the number of columns whose panels are packed at once, for the longest piece of a sum.
+    /// Returns the number of columns whose panels are packed at once, for the longest piece of a sum, or all columns if they
+    /// are shared.
     fn columns_at_once(&self) -> usize {
+        if self.rows_for_all_columns().is_some() {
+            return self.b.columns();
+        }
         let words = self.a.words().clamp(1, MOST_WORDS);
         self.path.panels_at_once() * PANEL * MOST_WORDS / words / PANEL * PANEL
     }
@@ -229,7 +225,7 @@ impl<E: Element> Product<'_, E> {
         let depth = words.len();
         let matrix = match &self.b {
             Panels::Of(matrix) => matrix,
-            Panels::PackedWeight { lines, .. } => {
+            Panels::Packed { lines, .. } => {
                 let panel_lines = self.a.words();
                 let panel = |column: usize| column.div_ceil(PANEL) * panel_lines * PANEL;
                 let next = match words.end {
@@ -332,7 +328,7 @@ impl<E: Element> Product<'_, E> {
         then: Then,
     ) {
         self.out.prefetch(&rows, column);
-        let columns = column..self.out.columns.min(column + PANEL);
+        let columns = column..self.out.columns().min(column + PANEL);
         if columns.len() == PANEL {
             // SAFETY: rows and columns of different tasks are disjoint.
             let out = unsafe { self.out.places(rows, column) };

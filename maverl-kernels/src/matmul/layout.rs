@@ -186,14 +186,14 @@ pub(super) enum Panels<'a, E> {
     /// Packed on demand.
     Of(Matrix<'a, E>),
     /// Packed before: `[panels, words, PANEL]`.
-    PackedWeight { lines: &'a [Line], columns: usize },
+    Packed { lines: &'a [Line], columns: usize },
 }
 
 impl<E: Element> Panels<'_, E> {
     pub(super) fn columns(&self) -> usize {
         match self {
             Self::Of(matrix) => matrix.indices,
-            Self::PackedWeight { columns, .. } => *columns,
+            Self::Packed { columns, .. } => *columns,
         }
     }
 }

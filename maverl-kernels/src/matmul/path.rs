@@ -79,17 +79,23 @@ impl Path {
         }
     }
 
-    /// Returns the number of tiles that are packed at once and multiplied with a panel before the next panel is read.
-    /// Processors with AVX2 alone have level-2 caches of 256 or 512 KiB, which do not hold the panels of a piece and the
-    /// rows that pass. Eight tiles and a panel fit them. Elsewhere only tiles that lie side by side in memory are packed
-    /// together.
+    /// Returns the number of tiles that are packed at once and multiplied with a panel before the next panel is read. Tiles
+    /// that lie side by side in memory are packed together. Processors with AVX2 alone have level-2 caches of 256 or 512 KiB,
+    /// which do not hold the panels of a piece and the rows that pass; they hold these tiles and a panel.
     pub(super) fn tiles_at_once(self, side_by_side: bool) -> usize {
         match self.vectors {
             #[cfg(target_arch = "x86_64")]
-            Arch::V3(_) => 8,
+            Arch::V3(_) if side_by_side => 8,
+            #[cfg(target_arch = "x86_64")]
+            Arch::V3(_) => 4,
             _ if side_by_side => 4,
             _ => 1,
         }
+    }
+
+    /// Returns true if tasks may share panels that are packed once for all of them. Measured on processors with AVX2 alone.
+    pub(super) fn shares_panels(self) -> bool {
+        self.tiles_at_once(false) > 1
     }
 
     /// Returns the number of panels of the longest piece that are packed at once. Half a megabyte of them fits a
