@@ -88,7 +88,7 @@ impl<E: Element> View<'_, E> {
     }
 }
 
-/// Buffers of a thread: for tiles and panels of a task, and for all panels of a product that it starts.
+/// Buffers for one tile and the panels of one piece. Each thread keeps its own.
 #[derive(Default)]
 struct Scratch {
     tile: Vec<u32>,
@@ -96,8 +96,9 @@ struct Scratch {
 }
 
 thread_local! {
-    static SHARED: RefCell<Vec<Line>> = RefCell::default();
     static SCRATCH: RefCell<Scratch> = RefCell::default();
+    /// Panels that the tasks of a product share. The thread that starts the product packs them.
+    static SHARED: RefCell<Vec<Line>> = RefCell::default();
 }
 
 impl<E: Element> Product<'_, E> {
@@ -142,13 +143,13 @@ impl<E: Element> Product<'_, E> {
         }
     }
 
-    /// Returns the rows of a task that reads the whole right side, or nothing if each task reads some of its columns. Such
-    /// tasks pack their rows once, and share the panels, which are packed once, too. This pays where the panels fit a
-    /// cache of all threads, and where there are enough rows for every thread.
+    /// Returns the rows of a task if every task reads the whole right side. Such tasks pack their rows once, and share the
+    /// panels, which are packed once, too. This pays where the panels fit a cache of all threads, and where there are
+    /// enough rows for several threads. A thread that works alone starts no other tasks.
     fn rows_for_all_columns(&self) -> Option<usize> {
-        let m = self.a.indices;
+        let (m, threads) = (self.a.indices, par::threads());
         let bytes = panel_lines::<E>(self.b.columns(), self.a.terms) * size_of::<Line>();
-        let enough = m >= SHARED_ROWS * TASKS * par::threads();
+        let enough = threads > 1 && m >= SHARED_ROWS * TASKS * threads;
         (self.path.shares_panels() && enough && bytes <= SHARED_BYTES)
             .then(|| m.div_ceil(m.div_ceil(SHARED_ROWS)).next_multiple_of(self.path.rows::<E>()))
     }
