@@ -28,7 +28,7 @@ mod x86;
 
 pub use ceiling::multiply_add_registers;
 use engine::{Out, Product, Then};
-use layout::{Bf16, Element, F32, Line, Matrix, Order, Panels};
+use layout::{Bf16, Element, F32, Line, Matrix, Order, Packed, Panels};
 use path::Path;
 pub(crate) use path::prefetch;
 
@@ -128,7 +128,8 @@ impl Matmul {
 
     fn run_packed<E: Element>(self, a: &[f32], m: usize, w: &PackedWeight, out: &mut [f32]) {
         let a = Matrix::<E>::new(a, m, w.inputs, Order::Terms);
-        let b = Panels::Packed { lines: &w.lines, columns: w.outputs };
+        let (lines, columns) = (&w.lines[..], 0..w.outputs);
+        let b = Panels::Packed(Packed { lines, columns, words: 0..a.words() });
         let out = Out::new(out, w.outputs);
         Product { a, b, out, then: self.then, path: Path::current::<E>() }.run();
     }

@@ -3,12 +3,13 @@
 //! A task has some rows and some columns. It processes some columns at a time, and splits sums into pieces of at most
 //! [`MOST_WORDS`], so that the panels of a piece stay in a cache while all rows of the task pass, one or several tiles
 //! at a time, as the caches of a path's processors demand. With few tiles, each panel serves all of them before the next
-//! panel is read. With many rows and a small right side, each task has all columns, and the panels are packed once for
-//! all tasks. The blocking of rows and columns never changes an element's sum; the pieces of a sum depend on its
-//! length alone.
+//! panel is read. With many rows, small tasks share blocks of panels, see [`blocks`]. The blocking of rows and columns
+//! never changes an element's sum; the pieces of a sum depend on its length alone.
 #![allow(unsafe_code)]
 
+mod blocks;
 mod out;
+mod view;
 
 use std::{cell::RefCell, ops::Range};
 
@@ -17,11 +18,12 @@ use rayon::prelude::*;
 pub(super) use super::kernel::Then;
 use super::kernel::{Ahead, Kernel, MOST_ROWS, Places, Sums};
 use super::layout::{
-    BLOCK, Element, GAP, Line, MOST_WORDS, Matrix, PANEL, Panel, Panels, Tile, panel_lines,
+    BLOCK, Element, GAP, Line, MOST_WORDS, Matrix, PANEL, Packed, Panel, Panels, Tile,
 };
 use super::path::Path;
 use crate::par;
 pub(super) use out::Out;
+use view::View;
 
 /// Tiles that are packed at once at most, so that each panel is read once for all of them. With few rows, panels come
 /// from a far cache. With more rows, the path decides ([`Path::tiles_at_once`]).
@@ -30,10 +32,6 @@ const FEW_TILES: usize = 8;
 const LEAST_ROWS: usize = 256;
 /// Multiplications of words that are worth a task of their own.
 const GRAIN: usize = 1 << 19;
-/// Bytes of the largest right side that every task reads whole: most level-3 caches hold it.
-const SHARED_BYTES: usize = 4 << 20;
-/// Rows of a task that reads the whole right side, at most.
-const SHARED_ROWS: usize = 192;
 /// Tasks for each thread, where there is enough work; the last tasks balance the load.
 const TASKS: usize = 4;
 
@@ -46,48 +44,6 @@ pub(super) struct Product<'a, E> {
     pub(super) path: Path,
 }
 
-/// Panels of a piece.
-struct View<'a, E> {
-    /// Panels that are read in place.
-    in_place: Option<&'a Matrix<'a, E>>,
-    /// Packed panels, and the number of lines of each.
-    lines: &'a [Line],
-    panel_lines: usize,
-    /// Words of the piece in a packed panel.
-    packed: Range<usize>,
-    columns: Range<usize>,
-    words: Range<usize>,
-    /// First word of the panel of a packed weight that is read after the last one of these.
-    next: Option<*const u32>,
-    path: Path,
-}
-
-impl<E: Element> View<'_, E> {
-    /// Returns the panel that begins at a column.
-    fn panel(&self, column: usize) -> Panel<'_> {
-        let lines = match self.in_place {
-            Some(matrix) if column + PANEL <= self.columns.end => {
-                return matrix.panel_in_place(column, self.words.clone());
-            }
-            Some(_) => self.lines,
-            None => &self.lines[(column - self.columns.start) / PANEL * self.panel_lines..],
-        };
-        Panel::packed(&lines[..self.panel_lines], self.packed.clone(), self.path)
-    }
-
-    /// Returns the prefetch of the panel that is read after the one that begins at a column, in about `loops` loops.
-    fn ahead(&self, column: usize, loops: usize) -> Ahead {
-        let panel = self.panel(column);
-        let start = match (self.in_place, self.next) {
-            (Some(_), _) => panel.words.as_ptr().wrapping_add(PANEL),
-            (None, None) => return Ahead::none(),
-            (None, Some(next)) if column + PANEL >= self.columns.end => next,
-            (None, Some(_)) => panel.words.as_ptr().wrapping_add(self.panel_lines * PANEL),
-        };
-        Ahead::new(start, panel, loops)
-    }
-}
-
 /// Buffers for one tile and the panels of one piece. Each thread keeps its own.
 #[derive(Default)]
 struct Scratch {
@@ -97,8 +53,6 @@ struct Scratch {
 
 thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::default();
-    /// Panels that the tasks of a product share. The thread that starts the product packs them.
-    static SHARED: RefCell<Vec<Line>> = RefCell::default();
 }
 
 impl<E: Element> Product<'_, E> {
@@ -108,21 +62,9 @@ impl<E: Element> Product<'_, E> {
         if m == 0 || n == 0 {
             return;
         }
-        match self.b {
-            Panels::Of(ref matrix) if self.rows_for_all_columns().is_some() => {
-                // Taken: while this thread waits for tasks, it may start another product.
-                let mut scratch = SHARED.take();
-                let len = panel_lines::<E>(n, matrix.terms);
-                if scratch.len() < len {
-                    scratch.resize(len, Line::default());
-                }
-                let lines = &mut scratch[..len];
-                pack(matrix, lines, self.path);
-                let b = Panels::Packed { lines, columns: n };
-                Product { b, ..self }.run_tasks();
-                SHARED.set(scratch);
-            }
-            _ => self.run_tasks(),
+        match self.blocks() {
+            Some(blocks) => self.run_blocks(&blocks),
+            None => self.run_tasks(),
         }
     }
 
@@ -143,24 +85,10 @@ impl<E: Element> Product<'_, E> {
         }
     }
 
-    /// Returns the rows of a task if every task reads the whole right side. Such tasks pack their rows once, and share the
-    /// panels, which are packed once, too. This pays where the panels fit a cache of all threads, and where there are
-    /// enough rows for several threads. A thread that works alone starts no other tasks.
-    fn rows_for_all_columns(&self) -> Option<usize> {
-        let (m, threads) = (self.a.indices, par::threads());
-        let bytes = panel_lines::<E>(self.b.columns(), self.a.terms) * size_of::<Line>();
-        let enough = threads > 1 && m >= SHARED_ROWS * TASKS * threads;
-        (self.path.shares_panels() && enough && bytes <= SHARED_BYTES)
-            .then(|| m.div_ceil(m.div_ceil(SHARED_ROWS)).next_multiple_of(self.path.rows::<E>()))
-    }
-
     /// Returns the rows of a task and the number of parts of the columns. Columns are split before rows, because each
     /// task packs its own columns. A task has at least enough columns to repay reading the rows and, if every thread has
     /// a task, enough rows to repay packing or reading the columns.
     fn cut(&self) -> (usize, usize) {
-        if let Some(rows) = self.rows_for_all_columns() {
-            return (rows, 1);
-        }
         let (m, n) = (self.a.indices, self.b.columns());
         let panels = n.div_ceil(PANEL);
         let most = TASKS * par::threads();
@@ -184,12 +112,8 @@ impl<E: Element> Product<'_, E> {
         (rows, across)
     }
 
-    /// Returns the number of columns whose panels are packed at once, for the longest piece of a sum, or all columns if they
-    /// are shared.
+    /// Returns the number of columns whose panels are packed at once, for the longest piece of a sum.
     fn columns_at_once(&self) -> usize {
-        if self.rows_for_all_columns().is_some() {
-            return self.b.columns();
-        }
         let words = self.a.words().clamp(1, MOST_WORDS);
         self.path.panels_at_once() * PANEL * MOST_WORDS / words / PANEL * PANEL
     }
@@ -226,26 +150,9 @@ impl<E: Element> Product<'_, E> {
         let depth = words.len();
         let matrix = match &self.b {
             Panels::Of(matrix) => matrix,
-            Panels::Packed { lines, .. } => {
-                let panel_lines = self.a.words();
-                let panel = |column: usize| column.div_ceil(PANEL) * panel_lines * PANEL;
-                let next = match words.end {
-                    end if end == panel_lines => panel(columns.end),
-                    end => panel(columns.start) + end * self.path.packed_panel(panel_lines).0,
-                };
-                let next = Some(lines.as_ptr().cast::<u32>().wrapping_add(next));
-                let lines = &lines[columns.start / PANEL * panel_lines..];
-                let (packed, path) = (words.clone(), self.path);
-                return View {
-                    in_place: None,
-                    lines,
-                    panel_lines,
-                    packed,
-                    columns,
-                    words,
-                    next,
-                    path,
-                };
+            Panels::Packed(weight) => {
+                let (packed, path) = (weight.clone(), self.path);
+                return View { columns, words, in_place: None, packed, prefetches: true, path };
             }
         };
         let in_place = (rows <= self.path.in_place_rows::<E>() && matrix.has_panels_in_place())
@@ -259,17 +166,9 @@ impl<E: Element> Product<'_, E> {
             let columns = start..columns.end.min(start + PANEL);
             matrix.panel(columns, words.clone(), out, self.path);
         }
-        let packed = 0..depth;
-        View {
-            in_place,
-            lines: scratch,
-            panel_lines: depth,
-            packed,
-            columns,
-            words,
-            next: None,
-            path: self.path,
-        }
+        let packed = columns.start + skipped..columns.end;
+        let packed = Packed { lines: scratch, columns: packed, words: words.clone() };
+        View { columns, words, in_place, packed, prefetches: false, path: self.path }
     }
 
     /// Computes one piece of the sums of some rows and columns.

@@ -181,19 +181,27 @@ pub(super) struct Matrix<'a, E> {
     element: PhantomData<E>,
 }
 
+/// Panels of some columns and words, `[panels, words, PANEL]`.
+#[derive(Debug, Clone)]
+pub(super) struct Packed<'a> {
+    pub(super) lines: &'a [Line],
+    pub(super) columns: Range<usize>,
+    pub(super) words: Range<usize>,
+}
+
 /// Right side of a product.
 pub(super) enum Panels<'a, E> {
     /// Packed on demand.
     Of(Matrix<'a, E>),
-    /// Packed before: `[panels, words, PANEL]`.
-    Packed { lines: &'a [Line], columns: usize },
+    /// Packed before: all columns and words.
+    Packed(Packed<'a>),
 }
 
 impl<E: Element> Panels<'_, E> {
     pub(super) fn columns(&self) -> usize {
         match self {
             Self::Of(matrix) => matrix.indices,
-            Self::Packed { columns, .. } => *columns,
+            Self::Packed(packed) => packed.columns.end,
         }
     }
 }

@@ -93,9 +93,14 @@ impl Path {
         }
     }
 
-    /// Returns true if tasks may share panels that are packed once for all of them. Measured on processors with AVX2 alone.
-    pub(super) fn shares_panels(self) -> bool {
-        self.tiles_at_once(false) > 1
+    /// Returns the number of tiles of a task that shares blocks of the right side with others. Measured on processors
+    /// with AVX2 alone.
+    pub(super) fn tiles_of_blocks(self) -> Option<usize> {
+        match self.vectors {
+            #[cfg(target_arch = "x86_64")]
+            Arch::V3(_) => Some(self.tiles_at_once(false)),
+            _ => None,
+        }
     }
 
     /// Returns the number of panels of the longest piece that are packed at once. Half a megabyte of them fits a

@@ -35,6 +35,9 @@ const SIZES: [(usize, usize, usize); 13] = [
     (61, 90, 2051),
 ];
 
+/// Sizes with several blocks of columns, and of pieces.
+const BLOCKS: [(usize, usize, usize); 2] = [(256, 1060, 500), (270, 700, 1030)];
+
 /// Numbers between −1 and 1 that a precision represents exactly.
 trait Random: Element {
     const PRECISION: Precision;
@@ -241,8 +244,33 @@ fn threads_do_not_change_bits_in_bf16() {
     threads_do_not_change_bits::<Bf16>();
 }
 
+fn shared_blocks_give_the_bits_of_one_thread<E: Random>() {
+    let shares = |path: &Path| path.inner == Inner::Vectors && path.tiles_of_blocks().is_some();
+    for path in paths::<E>().into_iter().filter(shares) {
+        for (m, n, k) in BLOCKS {
+            let (a, b) = (E::random(5, m * k), E::random(6, n * k));
+            for product in [nt::<E>, nn::<E>, tn::<E>] {
+                let [one, two] = [1, 2].map(|count| {
+                    threads(count, || {
+                        let mut out = vec![0.0; m * n];
+                        product(path, &a, &b, &mut out, [m, n, k]);
+                        out
+                    })
+                });
+                same_bits(&one, &two);
+            }
+        }
+    }
+}
+
+#[test]
+fn shared_blocks_give_the_bits_of_one_thread_in_both_precisions() {
+    shared_blocks_give_the_bits_of_one_thread::<F32>();
+    shared_blocks_give_the_bits_of_one_thread::<Bf16>();
+}
+
 fn a_packed_weight_gives_the_bits_of_the_weight<E: Random>() {
-    for (m, n, k) in SIZES {
+    for (m, n, k) in SIZES.into_iter().chain(BLOCKS) {
         let (a, b, c) = (E::random(1, m * k), E::random(2, n * k), E::random(3, n * k));
         let mut packed = PackedWeight::pack(E::PRECISION, &c, n, k);
         packed.update(&b);
