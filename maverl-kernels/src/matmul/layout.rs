@@ -181,7 +181,7 @@ pub(super) struct Matrix<'a, E> {
     element: PhantomData<E>,
 }
 
-/// Panels of some columns and words, `[panels, words, PANEL]`.
+/// Panels of some columns and words, one after the other: a line for each word, see [`Path::packed_panel`].
 #[derive(Debug, Clone)]
 pub(super) struct Packed<'a> {
     pub(super) lines: &'a [Line],

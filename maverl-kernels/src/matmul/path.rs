@@ -93,8 +93,8 @@ impl Path {
         }
     }
 
-    /// Returns the number of tiles of a task that shares blocks of the right side with others. Measured on processors
-    /// with AVX2 alone.
+    /// Returns the number of tiles whose rows are a task where tasks share blocks of the right side; `None` if they share
+    /// none. Measured on processors with AVX2 alone.
     pub(super) fn tiles_of_blocks(self) -> Option<usize> {
         match self.vectors {
             #[cfg(target_arch = "x86_64")]

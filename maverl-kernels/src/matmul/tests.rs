@@ -35,8 +35,8 @@ const SIZES: [(usize, usize, usize); 13] = [
     (61, 90, 2051),
 ];
 
-/// Sizes with several blocks of columns, and of pieces.
-const BLOCKS: [(usize, usize, usize); 2] = [(256, 1060, 500), (270, 700, 1030)];
+/// Sizes with several blocks of columns, of pieces, and of both.
+const BLOCKS: [(usize, usize, usize); 3] = [(256, 1060, 500), (270, 700, 1030), (256, 2100, 1100)];
 
 /// Numbers between −1 and 1 that a precision represents exactly.
 trait Random: Element {

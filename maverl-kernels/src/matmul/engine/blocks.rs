@@ -1,8 +1,9 @@
 //! Products of many rows on several threads, whose tasks share the right side.
 //!
-//! The right side is split into blocks of some columns and pieces. The threads pack a block together, unless it is part of
-//! a packed weight. Then each task multiplies a few tiles with the whole block. So a block is packed once and stays in a
-//! cache of all threads, rows are packed once for each block, and many small tasks balance the load.
+//! The right side is split into blocks: some panels, of some pieces in succession (`nc` columns and `kc` terms of the
+//! GotoBLAS algorithm). The threads pack a block together, unless it is part of a packed weight. Then each task multiplies
+//! some rows (`mc`) with the block, or with some of its panels. So the right side is packed once, a block stays in the
+//! level-3 cache, and many small tasks balance the load.
 
 use std::{cell::RefCell, ops::Range};
 
@@ -14,50 +15,53 @@ use super::view::View;
 use super::{GRAIN, LEAST_ROWS, Product, SCRATCH, Scratch, TASKS, pieces};
 use crate::par;
 
-/// Bytes of a block. The level-3 cache of a small processor holds them beside the rows and the output of each thread.
-const BLOCK_BYTES: usize = 2 << 20;
-/// Panels of a task at least, if a block has them. A task packs its rows anew for each part of a block.
-const LEAST_PANELS: usize = 8;
+/// Bytes of a block at most. The level-3 cache of a small processor holds them beside the rows and the output of each
+/// thread.
+const SHARED_BYTES: usize = 2 << 20;
+/// Panels of a block for each part of its columns. A task packs its rows anew for each part.
+const PART_PANELS: usize = 8;
 
 thread_local! {
-    /// Block that the tasks of a product share. The thread that starts the product keeps it.
+    /// Buffer for blocks. The thread that starts a product keeps it.
     static SHARED: RefCell<Vec<Line>> = RefCell::default();
 }
 
-/// Panels and pieces of a block, and rows of the tasks that share it.
+/// Sizes of a block, of which the last may be smaller, and rows of a task.
 pub(super) struct Blocks {
     panels: usize,
-    pieces: usize,
+    pieces_at_once: usize,
     rows: usize,
 }
 
 impl<E: Element> Product<'_, E> {
-    /// Returns the blocks of the product if sharing them pays: with many rows, and enough work for several threads. A
-    /// thread that works alone starts no tasks.
+    /// Returns the sizes of shared blocks if sharing pays: with many rows, and with tasks of enough work for every thread in
+    /// each block. A thread that works alone starts no tasks.
     pub(super) fn blocks(&self) -> Option<Blocks> {
         let (m, threads) = (self.a.indices, par::threads());
-        let panels = self.b.columns().div_ceil(PANEL);
-        let work = m * panels * PANEL * self.a.words();
-        let enough = threads > 1 && m >= LEAST_ROWS && work >= GRAIN * TASKS * threads;
-        let tiles = self.path.tiles_of_blocks().filter(|_| enough)?;
+        let tiles = self.path.tiles_of_blocks()?;
         // The first piece is the longest.
-        let mut each = pieces(self.a.words());
-        let words = each.next()?.len();
-        let most = BLOCK_BYTES / size_of::<Line>() / words;
-        let panels = panels.min(most.max(1));
-        let pieces = (1 + each.count()).min((most / panels).max(1));
-        let rows = GRAIN.div_ceil(panels * PANEL * pieces * words);
-        Some(Blocks { panels, pieces, rows: rows.next_multiple_of(tiles * self.path.rows::<E>()) })
+        let mut pieces = pieces(self.a.words());
+        let words = pieces.next()?.len();
+        let most = SHARED_BYTES / size_of::<Line>() / words;
+        let all = self.b.columns().div_ceil(PANEL);
+        let panels = all.div_ceil(all.div_ceil(most));
+        let pieces_at_once = (1 + pieces.count()).min(most / panels);
+        let work = panels * PANEL * pieces_at_once * words;
+        let rows = GRAIN.div_ceil(work).next_multiple_of(tiles * self.path.rows::<E>());
+        let tasks = m.div_ceil(rows) * panels.div_ceil(PART_PANELS);
+        let least = TASKS * threads;
+        let enough = threads > 1 && m >= LEAST_ROWS && tasks >= least && m * work >= GRAIN * least;
+        enough.then_some(Blocks { panels, pieces_at_once, rows })
     }
 
     /// Computes the product block by block.
     pub(super) fn run_blocks(&self, blocks: &Blocks) {
-        let (n, pieces) = (self.b.columns(), Vec::from_iter(pieces(self.a.words())));
-        // Taken: while this thread waits for tasks, it may start another product.
+        let (n, all) = (self.b.columns(), Vec::from_iter(pieces(self.a.words())));
+        // Taken, not borrowed: while this thread waits, it may run a job that starts another product.
         let mut scratch = SHARED.take();
         for start in (0..n).step_by(blocks.panels * PANEL) {
             let columns = start..n.min(start + blocks.panels * PANEL);
-            for pieces in pieces.chunks(blocks.pieces) {
+            for pieces in all.chunks(blocks.pieces_at_once) {
                 let block = self.block(&columns, pieces, &mut scratch);
                 self.run_block(blocks, &columns, pieces, &block);
             }
@@ -82,7 +86,8 @@ impl<E: Element> Product<'_, E> {
             scratch.resize(len, Line::default());
         }
         let lines = &mut scratch[..len];
-        lines.par_chunks_exact_mut(words.len()).enumerate().for_each(|(panel, out)| {
+        let panels = lines.par_chunks_exact_mut(words.len()).with_max_len(1);
+        panels.enumerate().for_each(|(panel, out)| {
             let start = columns.start + panel * PANEL;
             let columns = start..columns.end.min(start + PANEL);
             matrix.panel(columns, words.clone(), out, self.path);
@@ -90,7 +95,8 @@ impl<E: Element> Product<'_, E> {
         Packed { lines, columns: columns.clone(), words }
     }
 
-    /// Multiplies all rows with a block, in tasks of some rows. With few of them, columns are split, too.
+    /// Multiplies all rows with a block, in tasks of some rows. Where these are too few for the threads, columns are split,
+    /// too.
     fn run_block(
         &self,
         blocks: &Blocks,
@@ -100,8 +106,7 @@ impl<E: Element> Product<'_, E> {
     ) {
         let (m, panels) = (self.a.indices, columns.len().div_ceil(PANEL));
         let down = m.div_ceil(blocks.rows);
-        let across =
-            (TASKS * par::threads()).div_ceil(down).clamp(1, panels.div_ceil(LEAST_PANELS));
+        let across = (TASKS * par::threads()).div_ceil(down).clamp(1, panels.div_ceil(PART_PANELS));
         let column = |part: usize| columns.end.min(columns.start + part * panels / across * PANEL);
         (0..down * across).into_par_iter().with_max_len(1).for_each(|i| {
             let (row, part) = (i / across * blocks.rows, i % across);
@@ -114,7 +119,7 @@ impl<E: Element> Product<'_, E> {
                         words: words.clone(),
                         in_place: None,
                         packed: block.clone(),
-                        // Other tasks have read the block, or packed it.
+                        // A block is in the shared cache: packing it, or the first tasks, brought it there.
                         prefetches: false,
                         path: self.path,
                     };

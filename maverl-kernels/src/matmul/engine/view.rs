@@ -12,7 +12,7 @@ pub(super) struct View<'a, E> {
     pub(super) words: Range<usize>,
     /// Matrix whose panels are read in place, where all columns of a panel exist.
     pub(super) in_place: Option<&'a Matrix<'a, E>>,
-    /// All other panels, and maybe more columns and words.
+    /// Panels that are not read in place. They may have more columns and words than the view.
     pub(super) packed: Packed<'a>,
     /// True if packed panels are prefetched, because they may not be in a cache.
     pub(super) prefetches: bool,
