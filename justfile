@@ -16,6 +16,29 @@ lint:
 test:
     cargo test --workspace
 
+# The second tier, on an idle machine: every test of the first, guards of speed and measurements alone, kernels with the
+# compiler's checks of each operation, and unit tests on AVX2 (at most 90 minutes on two cores).
+full: fmt lint doc full-tests full-kernels (full-path "avx2") full-guards
+
+# Every test, with what `MAVERL_FULL` adds.
+full-tests:
+    MAVERL_FULL=1 cargo test --workspace
+
+# Kernels with the checks that their profile leaves out, on the best path and on the slowest.
+full-kernels:
+    cargo test -p maverl-kernels {{ checked }}
+    MAVERL_SIMD=scalar cargo test -p maverl-kernels {{ checked }}
+
+checked := "--config profile.dev.package.maverl-kernels.debug-assertions=true --config profile.dev.package.maverl-kernels.overflow-checks=true"
+
+# Unit tests of every crate on a path that is not the best of this processor: `just full-path avx2`.
+full-path PATH:
+    MAVERL_SIMD={{ PATH }} cargo test --workspace --lib --test golden --test paths
+
+# Guards of speed and measurements, one at a time. Without those of MPI, the pictures of the book, and training for 25 minutes.
+full-guards:
+    cargo test --workspace --tests -- --ignored --test-threads 1 --nocapture --skip pictures_of_a_run --skip the_verifier_of_the_example_knows
+
 # The GPU's kernels alone, without a GPU: they run as C++ on the CPU, and NVRTC compiles them where it is there. Part of
 # `just test`.
 cuda:

@@ -32,7 +32,7 @@ pub mod rope;
 pub mod sample;
 pub mod simd;
 
-pub use par::{alone, copy};
+pub use par::{alone, copy, sum};
 
 #[cfg(any(test, feature = "cuda"))]
 #[cfg_attr(not(test), allow(dead_code, reason = "tests have more than the checks of `cuda`"))]

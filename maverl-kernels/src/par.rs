@@ -2,7 +2,10 @@
 
 use std::cell::Cell;
 
+use pulp::Simd;
 use rayon::prelude::*;
+
+use crate::lanes::{self, Kernel, LANES, Lanes};
 
 /// Elements of work below which another thread costs more than it saves.
 pub(crate) const GRAIN: usize = 16 * 1024;
@@ -31,6 +34,38 @@ pub fn alone<R>(f: impl FnOnce() -> R) -> R {
 pub fn copy(from: &[f32], to: &mut [f32]) {
     assert_eq!(from.len(), to.len(), "copy: {} numbers into {}", from.len(), to.len());
     parts(to, 1, |start, to| to.copy_from_slice(&from[start..start + to.len()]));
+}
+
+/// Returns the sum of numbers, in four sums of sixteen lanes, so that only memory limits how fast they are read.
+pub fn sum(values: &[f32]) -> f32 {
+    lanes::run(Sum { values })
+}
+
+/// Operation of [`sum`].
+struct Sum<'a> {
+    values: &'a [f32],
+}
+
+impl Kernel for Sum<'_> {
+    type Output = f32;
+
+    #[inline(always)]
+    fn run<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) -> f32 {
+        const SUMS: usize = 4;
+        let mut sums = [lanes.splat(0.0); SUMS];
+        let (body, tail) = self.values.as_chunks::<LANES>();
+        let (groups, last) = body.as_chunks::<SUMS>();
+        for group in groups {
+            for i in 0..SUMS {
+                sums[i] = lanes.add(sums[i], lanes.load(&group[i]));
+            }
+        }
+        for values in last {
+            sums[0] = lanes.add(sums[0], lanes.load(values));
+        }
+        sums[1] = lanes.add(sums[1], lanes.load_first(tail, 0.0));
+        lanes.sum(lanes.add(lanes.add(sums[0], sums[1]), lanes.add(sums[2], sums[3])))
+    }
 }
 
 /// Returns the number of threads that a kernel may use.
@@ -70,4 +105,22 @@ pub(crate) fn parts2(
     let block = block(unit);
     let pairs = a.par_chunks_mut(block).zip(b.par_chunks_mut(block)).enumerate();
     pairs.for_each(|(i, (a, b))| f(i * block, a, b));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simd;
+
+    #[test]
+    fn a_sum_has_every_number_once_and_the_same_bits_on_every_path() {
+        for len in [0, 1, 15, 16, 17, 63, 64, 65, 100, 1000, 4096 + 7] {
+            // Whole numbers, whose sums are exact.
+            let whole: Vec<f32> = (0..len).map(|i| (i % 97) as f32 - 40.0).collect();
+            assert_eq!(sum(&whole), whole.iter().sum::<f32>(), "{len}");
+            let values: Vec<f32> = (0..len).map(|i| (i as f32 * 0.37).sin()).collect();
+            let on = |path| simd::force(path, 1, || sum(&values).to_bits());
+            assert!(simd::available().into_iter().all(|path| on(path) == on(simd::Path::Scalar)));
+        }
+    }
 }

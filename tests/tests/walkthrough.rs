@@ -85,32 +85,58 @@ fn the_page_shows_exactly_the_files_that_maverl_new_writes() {
     assert!(lines < 60, "{lines} lines of Rust");
 }
 
+/// Returns the platform that this machine compiles for.
+fn host() -> String {
+    let output = Command::new("rustc").arg("-vV").output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines().find_map(|line| line.strip_prefix("host: ")).unwrap().to_owned()
+}
+
+/// Returns what cargo knows of a package with some features. Packages for other platforms were never downloaded.
+fn metadata(dir: &Path, features: &str) -> Value {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--offline", "--format-version", "1", "--filter-platform", &host()])
+        .args(["--features", features])
+        .current_dir(dir)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Returns the features that cargo builds a package with.
+fn features(metadata: &Value, name: &str) -> Vec<String> {
+    let packages = metadata["packages"].as_array().unwrap();
+    let id = &packages.iter().find(|package| package["name"] == name).unwrap()["id"];
+    let nodes = metadata["resolve"]["nodes"].as_array().unwrap();
+    let node = nodes.iter().find(|node| node["id"] == *id).unwrap();
+    serde_json::from_value(node["features"].clone()).unwrap()
+}
+
+/// The end of a run prints these features, as a test of `train::commands` shows.
+#[test]
+fn a_new_team_is_built_with_pages_by_the_features_that_a_run_prints() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = new_team(home.path(), "my_team", Some(workspace())).unwrap();
+    let metadata = metadata(&dir, "maverl-cli/view");
+    for name in ["maverl", "maverl-cli"] {
+        assert!(features(&metadata, name).iter().any(|feature| feature == "view"), "{name}");
+    }
+}
+
 /// Checks the manifest, the profiles and the locked versions. `just lint` compiles maverl with the default features, which a new
 /// team has.
 #[test]
 fn a_new_team_outside_of_a_workspace_is_a_package_with_its_dependencies() {
     let home = tempfile::tempdir().unwrap();
     let dir = new_team(home.path(), "my_team", Some(workspace())).unwrap();
-    let output = Command::new(env!("CARGO"))
-        .args(["metadata", "--offline", "--format-version", "1"])
-        .current_dir(&dir)
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let metadata = metadata(&dir, "");
     let root = metadata["resolve"]["root"].as_str().unwrap();
     assert!(root.contains("my_team"), "{root}");
     assert_eq!(metadata["workspace_root"], dir.canonicalize().unwrap().to_str().unwrap());
-    let packages = metadata["packages"].as_array().unwrap();
-    let features = |name: &str| {
-        let nodes = metadata["resolve"]["nodes"].as_array().unwrap();
-        let id = &packages.iter().find(|package| package["name"] == name).unwrap()["id"];
-        nodes.iter().find(|node| node["id"] == *id).unwrap()["features"].clone()
-    };
-    assert_eq!(
-        (features("maverl"), features("maverl-cli")),
-        (Value::from([""; 0]), [""; 0].into())
-    );
+    for name in ["maverl", "maverl-cli"] {
+        assert_eq!(features(&metadata, name), [""; 0], "{name}");
+    }
     let locked = |dir: &Path| {
         let lock: toml::Table =
             fs::read_to_string(dir.join("Cargo.lock")).unwrap().parse().unwrap();
@@ -124,6 +150,15 @@ fn a_new_team_outside_of_a_workspace_is_a_package_with_its_dependencies() {
     let (ours, all) = (locked(&dir), locked(workspace()));
     let other: Vec<_> = ours.iter().filter(|package| !all.contains(package)).collect();
     assert!(other.is_empty(), "{other:?}");
+
+    // Cargo warns of profiles of packages that it does not have.
+    let manifest = fs::read_to_string(dir.join("Cargo.toml")).unwrap();
+    let manifest: toml::Table = manifest.parse().unwrap();
+    let profiles = manifest["profile"]["release"]["package"].as_table().unwrap();
+    let packages = metadata["packages"].as_array().unwrap();
+    for name in profiles.keys() {
+        assert!(packages.iter().any(|package| package["name"] == **name), "{name}");
+    }
 }
 
 /// Binary of a team crate, run in its directory.
@@ -139,14 +174,7 @@ impl Team {
         link_workspace(home);
         let dir = new_team(home, "my_team", Some(workspace())).unwrap();
         fs::remove_file(dir.join("Cargo.lock")).unwrap();
-        let manifest = fs::read_to_string(dir.join("Cargo.toml")).unwrap();
-        let path = |part: &Path| format!("path = \"{}/", part.canonicalize().unwrap().display());
-        let manifest = manifest.replace(&path(workspace()), &path(home));
-        // The profiles are those of the workspace. With the tests as a dependency, features are those of the workspace, too.
-        let (manifest, _) = manifest.split_once("# Runs want").unwrap();
-        let tests = "[dependencies]\nmaverl-tests = { path = \"../tests\" }\n";
-        let manifest = manifest.replace("[dependencies]\n", tests);
-        fs::write(dir.join("Cargo.toml"), manifest).unwrap();
+        fs::write(dir.join("Cargo.toml"), member_manifest(&dir, home)).unwrap();
         let target = target();
         let mut cargo = Command::new(env!("CARGO"));
         cargo.args(["build", "--offline"]).current_dir(&dir).env("CARGO_TARGET_DIR", &target);
@@ -184,6 +212,26 @@ impl Team {
         let error = String::from_utf8(output.stderr).unwrap();
         error.split_whitespace().collect::<Vec<_>>().join(" ")
     }
+}
+
+/// Returns the manifest of a team crate as a member of the copy of the workspace in `home`.
+fn member_manifest(dir: &Path, home: &Path) -> String {
+    let manifest = fs::read_to_string(dir.join("Cargo.toml")).unwrap();
+    let mut manifest: toml::Table = manifest.parse().unwrap();
+    // The profiles are those of the workspace.
+    manifest.remove("profile").unwrap();
+    manifest.remove("workspace").unwrap();
+    let dependencies = manifest["dependencies"].as_table_mut().unwrap();
+    for name in ["maverl", "maverl-cli"] {
+        let path = dependencies[name]["path"].as_str().unwrap();
+        let found = dir.join(path).canonicalize().unwrap();
+        assert_eq!(found, workspace().join(name).canonicalize().unwrap());
+        dependencies[name]["path"] = home.join(name).to_str().unwrap().into();
+    }
+    // With the tests as a dependency, features are those of the workspace, too.
+    let tests = toml::Table::from_iter([("path".to_owned(), "../tests".into())]);
+    dependencies.insert("maverl-tests".to_owned(), tests.into());
+    manifest.to_string()
 }
 
 /// Creates a workspace of links to this one, with the member `my_team`.

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use maverl_kernels::matmul::{PackedWeight, Precision, multiply_add_registers};
 use maverl_kernels::sample::uniform;
+use maverl_kernels::sum;
 use rayon::prelude::*;
 
 use super::measure::median;
@@ -169,15 +170,6 @@ fn memory(repeats: usize) -> [Figure; 2] {
     ]
 }
 
-/// Sums values in enough parts that memory is the only limit.
-fn sum(values: &[f32]) -> f32 {
-    let mut sums = [0.0; 64];
-    for values in values.chunks_exact(sums.len()) {
-        sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
-    }
-    sums.iter().sum()
-}
-
 /// Returns seconds per call of `work`, `repeats` times, each measured over many calls.
 fn seconds(repeats: usize, mut work: impl FnMut()) -> Vec<f64> {
     let calls = calls(&mut work);
@@ -212,10 +204,5 @@ mod tests {
                 );
             }
         }
-    }
-
-    #[test]
-    fn every_value_that_fills_a_part_is_added() {
-        assert_eq!(sum(&[1.0; 640]), 640.0);
     }
 }

@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 /// Name of the stock program, as messages of the library have it.
 const STOCK: &str = "maverl";
 
+/// Crate of the command line, which has the features of this one.
+const COMMAND_LINE: &str = "maverl-cli";
+
 /// Subcommands of every program with maverl's command line.
 pub const COMMANDS: [&str; 25] = [
     "new",
@@ -194,8 +197,8 @@ impl Start {
         let is_own = |dir: &PathBuf| !self.is_example() && !self.is_stock(dir);
         if let Some(package) = own.filter(is_own) {
             let features = match self.features(&package) {
-                none if none.is_empty() => " --features maverl/view".to_owned(),
-                others => format!("{others},maverl/view"),
+                none if none.is_empty() => format!(" --features {COMMAND_LINE}/view"),
+                others => format!("{others},{COMMAND_LINE}/view"),
             };
             return Some(self.cargo(&package, "", &features));
         }
@@ -246,7 +249,7 @@ impl Start {
         };
         let flag = |feature: &str| match stock {
             true => feature.to_owned(),
-            false => format!("{STOCK}/{feature}"),
+            false => format!("{COMMAND_LINE}/{feature}"),
         };
         let flags: Vec<String> = built_features().iter().copied().filter(lacks).map(flag).collect();
         match flags.is_empty() {
@@ -267,12 +270,13 @@ fn manifest(package: &Path) -> toml::Table {
     text.parse().unwrap_or_default()
 }
 
-/// Returns the features of maverl that a package asks for in its manifest.
+/// Returns the features of the command line that a package asks for in its manifest.
 fn features_of(package: &Path) -> Vec<String> {
     let manifest = manifest(package);
-    let features = manifest.get("dependencies").and_then(|all| all.get(STOCK)?.get("features"));
-    let features = features.and_then(|features| features.as_array()).into_iter().flatten();
-    features.filter_map(|name| Some(name.as_str()?.to_owned())).collect()
+    let dependency = manifest.get("dependencies").and_then(|all| all.get(COMMAND_LINE));
+    let features = dependency.and_then(|dependency| dependency.get("features")?.as_array());
+    let names = features.into_iter().flatten().filter_map(|name| name.as_str());
+    names.map(str::to_owned).collect()
 }
 
 /// Quotes a word for a shell, if that is needed.
@@ -295,7 +299,7 @@ mod tests {
         let package = home.join("my_team");
         std::fs::create_dir_all(package.join("runs")).unwrap();
         let manifest = format!(
-            "[package]\nname = \"my_team\"\n[dependencies]\nmaverl = {{ version = \"1\"{features} }}\n"
+            "[package]\nname = \"my_team\"\n[dependencies]\nmaverl-cli = {{ version = \"1\"{features} }}\n"
         );
         std::fs::write(package.join("Cargo.toml"), manifest).unwrap();
         Start {
@@ -336,8 +340,8 @@ mod tests {
         let call = team.with_view().unwrap();
         let features = built_features();
         let apart = features.iter().filter(|feature| APART.contains(feature));
-        let apart: String = apart.map(|feature| format!("maverl/{feature},")).collect();
-        assert_eq!(call, format!("cargo run --release --features {apart}maverl/view --"));
+        let apart: String = apart.map(|feature| format!("maverl-cli/{feature},")).collect();
+        assert_eq!(call, format!("cargo run --release --features {apart}maverl-cli/view --"));
         let alone = Start { here: home.path().to_path_buf(), ..team };
         assert_eq!(alone.with_view(), None);
         let checkout = home.path().join("maverl");

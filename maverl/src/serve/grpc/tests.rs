@@ -32,13 +32,18 @@ const KEY: &str = "key-of-the-test";
 /// Counts its actions, each of which takes a moment, and fails for some.
 #[derive(Default)]
 struct Counter {
+    acting: AtomicUsize,
+    most_at_once: AtomicUsize,
     acted: AtomicUsize,
     closed: AtomicUsize,
 }
 
 impl Environment for Counter {
     async fn act(&self, session: &mut Session, action: Action) -> Result<Observation, EnvError> {
+        let acting = 1 + self.acting.fetch_add(1, Ordering::SeqCst);
+        self.most_at_once.fetch_max(acting, Ordering::SeqCst);
         tokio::time::sleep(Duration::from_millis(200)).await;
+        self.acting.fetch_sub(1, Ordering::SeqCst);
         self.acted.fetch_add(1, Ordering::SeqCst);
         match action {
             Action::Text(text) if text == "break" => Err(EnvError::new("/the/secret/path")),

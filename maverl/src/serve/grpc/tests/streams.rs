@@ -144,10 +144,10 @@ async fn steps_of_several_sessions_are_executed_at_once_and_a_failure_is_that_of
     let mut acts: Vec<_> = sessions.iter().map(|session| act(session, 1, "a")).collect();
     acts.extend([act(&sessions[0], 2, "b"), act("none", 1, "a"), act(&sessions[1], 2, "break")]);
     acts.push(act(&sessions[1], 5, "x"));
-    let begin = Instant::now();
     let found = many(&served, acts).await;
-    // Of 200 ms each: two of a session one after the other, others at once.
-    assert!(begin.elapsed() < Duration::from_millis(1500), "{:?}", begin.elapsed());
+    // Two of a session one after the other, others at once.
+    let most = counter.most_at_once.load(Ordering::SeqCst);
+    assert!((4..=8).contains(&most), "{most} steps at once");
     assert_eq!(found.len(), 12);
     for (index, text) in (0..8).map(|index| (index, "1 a")).chain([(8, "2 b")]) {
         let done = ActResponse { text: text.to_owned(), done: false };
@@ -310,6 +310,7 @@ async fn a_thousand_open_sessions_keep_their_states_and_tasks_apart() {
 
 /// Prints the latency of a step over one connection.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "a guard of speed"]
 async fn a_step_over_a_connection_costs_less_than_a_few_milliseconds() {
     const STEPS: u32 = 2000;
     let served = Diary::served(true, 1).await;
