@@ -298,7 +298,7 @@ print(input().split() + input().split())",
         "print([word for line in open('/dev/stdin') for word in line.split()])",
         "print(open(0).read().split())",
         "words = open('/dev/stdin').read().split()
-open('/dev/stdout', 'w').write(f'{words}\n')",
+open('/dev/stdout', 'w').write(f'{words}\\n')",
         "import codecs
 print(codecs.open('/dev/stdin').read().split())",
     ] {
