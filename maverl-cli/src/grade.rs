@@ -212,8 +212,8 @@ fn graded(row: Row, judge: impl Fn(&str, &[String]) -> Grade) -> Map<String, Val
 }
 
 fn mathematical(answer: &str, truths: &[String], last_number: bool) -> Grade {
-    let guess = || if last_number { math::last_number(answer) } else { None };
-    let extracted = math::extract(answer).or_else(guess).unwrap_or(answer.trim());
+    let whole = || math::answer(answer, false);
+    let extracted = math::answer(answer, last_number).or_else(whole).unwrap_or_default();
     let verdicts = truths.iter().map(|truth| math::compare(extracted, math::reference(truth)));
     let verdicts: Vec<math::AnswerVerdict> = verdicts.collect();
     let (verdict, reason) = if verdicts.contains(&math::AnswerVerdict::Equal) {

@@ -42,6 +42,21 @@ impl Sandbox {
         match self.never {}
     }
 
+    /// Runs a program after a preamble.
+    ///
+    /// # Errors
+    ///
+    /// Never returns: a value of this type does not exist.
+    pub fn run_after(
+        &self,
+        _: &str,
+        _: &str,
+        _: &[u8],
+        _: &Limits,
+    ) -> Result<Output, SandboxError> {
+        match self.never {}
+    }
+
     /// Examines a candidate.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::{Ending, Output, SandboxError};
 
 /// A candidate and its tests.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Exam<'a> {
     /// Program that defines the candidate.
     pub source: &'a str,
@@ -14,8 +14,28 @@ pub struct Exam<'a> {
     pub entry: &'a str,
     /// Code of the task that tests may use; runs in the tests' process, never in the candidate's.
     pub setup: &'a str,
+    /// Code that runs before the program if that reads names which nothing defines.
+    pub preamble: &'a str,
     /// Tests in order.
     pub tests: &'a [Test],
+    /// Difference by which a returned number that is not whole may miss the expected one: as a share of it if that is
+    /// above 1. `None` wants equality.
+    pub tolerance: Option<f64>,
+}
+
+impl Exam<'_> {
+    /// Returns the seed of the tests' and the candidate's `random`. It depends on the tests, and not on the program.
+    #[cfg_attr(not(target_os = "linux"), allow(dead_code))] // there is nothing to seed
+    pub(crate) fn seed(&self) -> serde_json::Result<u64> {
+        Ok(seed(&serde_json::to_vec(&(self.entry, self.setup, self.tests))?))
+    }
+}
+
+/// Returns the hash of bytes (FNV-1a, 64 bits), as a seed.
+#[cfg_attr(not(target_os = "linux"), allow(dead_code))]
+pub(crate) fn seed(bytes: &[u8]) -> u64 {
+    let mix = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, mix)
 }
 
 /// A test of a candidate.

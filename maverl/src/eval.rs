@@ -9,7 +9,8 @@
 //! the effective number of independent samples `n_eff = p(1−p) / SE²`, where `SE` is the standard error of the mean
 //! over tasks (Korn and Graubard, 1998). Its variance divides by `n - 1`; for one task it is unknown. `n_eff` is
 //! clamped between the number of tasks and the number of episodes. With one episode per task this is Wilson's interval
-//! itself. It never leaves `[0, 1]`, is never empty at 0 or 1, and needs no random numbers.
+//! itself. It never leaves `[0, 1]`, is never empty at 0 or 1, and needs no random numbers. pass@k is over the tasks with
+//! at least `k` scored episodes, and its `n_eff` counts the episodes of these tasks alone.
 
 mod compare;
 
@@ -30,15 +31,34 @@ const CAUSES: usize = 3;
 /// Quantile of the standard normal distribution for a two-sided 95 % interval.
 const Z: f64 = 1.959_963_984_540_054;
 
-/// A share, with its 95 % confidence interval.
+/// A mean, with its 95 % confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
     /// Mean over tasks.
     pub mean: f64,
-    /// Lower end.
+    /// Lower end; NaN if unknown, which is `null` in JSON.
+    #[serde(deserialize_with = "known_or_nan")]
     pub low: f64,
-    /// Upper end.
+    /// Upper end; NaN if unknown.
+    #[serde(deserialize_with = "known_or_nan")]
     pub high: f64,
+}
+
+impl Interval {
+    /// Creates an interval with a known mean and unknown ends.
+    pub(crate) fn unknown(mean: f64) -> Self {
+        Self { mean, low: f64::NAN, high: f64::NAN }
+    }
+
+    /// Returns true if the ends are known.
+    pub fn is_known(&self) -> bool {
+        !self.low.is_nan() && !self.high.is_nan()
+    }
+}
+
+/// Reads a number, or NaN for `null`.
+fn known_or_nan<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or(f64::NAN))
 }
 
 /// Results of a team on some tasks.
@@ -51,8 +71,11 @@ pub struct Solved {
     pub episodes: u64,
     /// avg@n: share of solved episodes.
     pub avg: Interval,
-    /// pass@k for 1, 2, 4, .. and the number of samples; a task with fewer than k scored episodes is excluded.
+    /// pass@k for 1, 2, 4, .. and the number of samples, over the tasks with at least k scored episodes.
     pub pass: BTreeMap<u32, Interval>,
+    /// Number of tasks that pass@k leaves out because they have fewer than k scored episodes, for each k with such tasks.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub pass_left_out: BTreeMap<u32, u64>,
     /// Mean over tasks of the mean reward of the score.
     pub score_mean: f64,
 }
@@ -215,8 +238,17 @@ impl EvalReport {
         metrics
     }
 
-    /// Formats the report as a table with a maximum width: a row for each source, and one for all. The number of
-    /// excluded episodes follows below.
+    /// Returns the messages about tasks that pass@k leaves out.
+    fn short_tasks(&self) -> Vec<String> {
+        let Solved { tasks, pass_left_out, .. } = &self.overall;
+        let short = pass_left_out.iter().filter(|(k, _)| **k > 1).map(|(k, left_out)| {
+            format!("pass@{k} leaves out {left_out} of {tasks} tasks with fewer than {k} scored episodes")
+        });
+        short.collect()
+    }
+
+    /// Formats the report as a table with a maximum width: a row for each source, and one for all. The numbers of
+    /// excluded episodes and tasks follow below.
     pub fn table(&self, width: usize) -> String {
         let ks: Vec<u32> = self.overall.pass.keys().copied().filter(|&k| k > 1).collect();
         let pass = ks.iter().map(|k| format!("pass@{k} (95 %)"));
@@ -235,14 +267,18 @@ impl EvalReport {
         if self.sources.len() != 1 {
             table.row(row("all", &self.overall));
         }
-        let left_out = self.left_out().map(|what| format!("\n{}", paragraphs(&what, width)));
-        table.draw(width) + &left_out.unwrap_or_default()
+        let notes = self.short_tasks().into_iter().chain(self.left_out());
+        let notes = notes.map(|what| format!("\n{}", paragraphs(&what, width)));
+        notes.fold(table.draw(width), |table, note| table + &note)
     }
 }
 
 impl std::fmt::Display for Interval {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:.3} ({:.3} to {:.3})", self.mean, self.low, self.high)
+        match self.is_known() {
+            true => write!(f, "{:.3} ({:.3} to {:.3})", self.mean, self.low, self.high),
+            false => write!(f, "{:.3} (unknown)", self.mean),
+        }
     }
 }
 
@@ -254,16 +290,19 @@ impl Solved {
         let avg: Vec<f64> = counts.iter().map(|&(n, c, _)| f64::from(c) / f64::from(n)).collect();
         let score = counts.iter().map(|&(n, _, reward)| reward / f64::from(n)).sum::<f64>();
         let episodes = counts.iter().map(|&(n, ..)| u64::from(n)).sum();
+        let enough = |k: u32| counts.iter().filter(move |&&(n, ..)| n >= k);
         let pass = |k: u32| {
-            let enough = counts.iter().filter(|&&(n, ..)| n >= k);
-            let values: Vec<f64> = enough.map(|&(n, c, _)| pass_at_k(n, c, k)).collect();
-            Some((k, share(&values, episodes)?))
+            let values: Vec<f64> = enough(k).map(|&(n, c, _)| pass_at_k(n, c, k)).collect();
+            let drawn = enough(k).map(|&(n, ..)| u64::from(n)).sum();
+            Some((k, share(&values, drawn)?))
         };
+        let left_out = |k: u32| (k, (counts.len() - enough(k).count()) as u64);
         Some(Self {
             tasks: counts.len() as u64,
             episodes,
             avg: share(&avg, episodes)?,
             pass: powers_up_to(samples).filter_map(pass).into_map(),
+            pass_left_out: powers_up_to(samples).map(left_out).filter(|(_, n)| *n > 0).into_map(),
             score_mean: score / counts.len() as f64,
         })
     }
@@ -484,6 +523,31 @@ mod tests {
         assert_eq!(report.agents[&Seat::only("t/a")].calls, 10);
         assert!(report.table(80).contains("squad") && report.table(80).contains("all"));
         let text = serde_json::to_string(&report).unwrap();
+        assert_eq!(serde_json::from_str::<EvalReport>(&text).unwrap(), report);
+    }
+
+    #[test]
+    fn pass_at_k_names_the_tasks_it_leaves_out_and_counts_the_episodes_of_the_others_alone() {
+        // (scored, solved) of four tasks, two of which lost episodes.
+        let of = |counts: &[(u32, u32)]| {
+            let counts: Vec<_> = counts.iter().map(|&(n, c)| (n, c, f64::from(c))).collect();
+            Solved::of(&counts, 4).unwrap()
+        };
+        let solved = of(&[(4, 1), (4, 2), (3, 3), (1, 0)]);
+        assert_eq!(solved.pass_left_out, BTreeMap::from([(2, 1), (4, 2)]));
+        let whole = of(&[(4, 1), (4, 2)]);
+        assert_eq!(solved.pass[&4], whole.pass[&4], "two tasks of four episodes each");
+        assert_eq!(solved.pass[&1], of(&[(4, 1), (4, 2), (3, 3), (1, 0)]).pass[&1]);
+        assert_eq!(solved.pass[&2], of(&[(4, 1), (4, 2), (3, 3)]).pass[&2]);
+        assert!(whole.pass_left_out.is_empty());
+        let mut episodes: Vec<Episode> = (0..4).map(|i| episode("a", i, i < 2, 1)).collect();
+        episodes.extend((0..2).map(|i| episode("b", i, i < 1, 1)));
+        let spec = EvalSpec { split: "test".into(), samples: 4, temperature: None, ask: None };
+        let report = EvalReport::of(&spec, &episodes).unwrap();
+        let note = "pass@4 leaves out 1 of 2 tasks with fewer than 4 scored episodes";
+        assert!(report.table(120).ends_with(note), "{}", report.table(120));
+        let text = serde_json::to_string(&report).unwrap();
+        assert!(text.contains(r#""pass_left_out":{"4":1}"#), "{text}");
         assert_eq!(serde_json::from_str::<EvalReport>(&text).unwrap(), report);
     }
 

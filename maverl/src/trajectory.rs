@@ -326,4 +326,15 @@ impl Episode {
         });
         Some(score.reward + parts.map(|part| part.value).sum::<f64>())
     }
+
+    /// Returns the sum of the reward parts of each turn that are for the turn alone.
+    pub(crate) fn own_rewards(&self) -> Vec<f64> {
+        let mut rewards = vec![0.0; self.turns.len()];
+        for part in &self.rewards {
+            if let RewardOf::Turn(turn) = part.of {
+                rewards[turn] += part.value;
+            }
+        }
+        rewards
+    }
 }

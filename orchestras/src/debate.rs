@@ -45,9 +45,6 @@ pub struct Rounds {
     pub share: Share,
     /// Discount per round of the horizon `discounted`.
     pub discount: f64,
-    /// MAPoRL's weights of influence, if sides are free. In order: for changing to the others' opinion, for changing
-    /// away from it, for the others changing away from one's own, and for the others changing to it.
-    pub influence_reward: [f64; 4],
     /// Reward of a debater whose answer is the outcome, minus the mean of that over all debaters, so that the sum is
     /// zero.
     pub lead_reward: f64,
@@ -91,7 +88,6 @@ impl Default for Rounds {
             horizon: Horizon::Current,
             share: Share::Own,
             discount: 0.3,
-            influence_reward: [0.0; 4],
             lead_reward: 0.0,
         }
     }
@@ -225,8 +221,7 @@ impl Debate<'_> {
             match self.sides.get(i) {
                 // A debater cannot leave its assigned side.
                 Some(side) => statement.answer.clone_from(side),
-                None if self.rules.own_reward == 0.0 && self.rules.influence_reward == [0.0; 4] => {
-                }
+                None if self.rules.own_reward == 0.0 => {}
                 None => {
                     let right = self.team.judge(&statement.answer).await?.solved;
                     mark.worth = f64::from(u8::from(right));
@@ -287,20 +282,18 @@ impl Debate<'_> {
             && first.is_some_and(|first| self.answers().all(|answer| alike(first, answer)))
     }
 
-    /// Rewards the statements and their influence.
+    /// Rewards the statements.
     fn settle(&self) {
-        let Rounds { own_reward, horizon, share, discount, influence_reward, .. } = *self.rules;
+        let Rounds { own_reward, horizon, share, discount, .. } = *self.rules;
         let row = |round: &Vec<Mark>| round.iter().map(|mark| mark.worth).collect();
         let worth: Vec<Vec<f64>> = self.rounds.iter().map(row).collect();
         let own = shaping::shaped(&worth, horizon, share, discount);
-        let influence = shaping::influence(&worth, influence_reward, 1.0);
-        for ((round, own), influence) in self.rounds.iter().zip(own).zip(influence) {
+        for (round, own) in self.rounds.iter().zip(own) {
             for (i, mark) in round.iter().enumerate() {
                 let (seat, Some(turn)) = (self.team.seat::<Debater>(i), &mark.turn) else {
                     continue;
                 };
                 seat.add_turn_reward(turn, "own", own_reward * own[i]);
-                seat.add_turn_reward(turn, "influence", influence[i]);
             }
         }
     }

@@ -1,8 +1,6 @@
 # Defines a candidate and answers calls of it. Nothing in this process is trusted.
-import builtins
 import json
 import os
-import sys
 import types
 
 WIRE = 3
@@ -67,10 +65,11 @@ def decode(value):
     return {"tuple": tuple, "set": set, "frozenset": frozenset}[kind](map(decode, inner))
 
 
-def define(source, entry):
+def define(exam):
+    entry = exam["entry"]
     module = types.ModuleType("candidate")
     sys.modules["candidate"] = module
-    exec(compile(source, "program.py", "exec"), module.__dict__)
+    execute(exam["preamble"], exam["source"], module.__dict__)
     if entry not in module.__dict__ and "Solution" in module.__dict__:
         return getattr(module.Solution(), entry)
     if entry not in module.__dict__:
@@ -86,11 +85,10 @@ def answer(work):
 
 
 def serve():
-    sys.path[:] = [entry for entry in sys.path if entry]
-    builtins.exit = builtins.quit = sys.exit
-    first = receive()
+    exam = receive()
+    settle(exam["seed"])
     functions = []
-    send(answer(lambda: functions.append(define(first["source"], first["entry"]))))
+    send(answer(lambda: functions.append(define(exam))))
     while functions:
         call = receive()
         arguments = {name: decode(value) for name, value in call["named"]}

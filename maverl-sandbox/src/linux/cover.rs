@@ -51,7 +51,11 @@ impl Sandbox {
                     "programs have no /tmp and see names and sizes of files; seccomp alone keeps them from {alone}"
                 )
             }
-            Layer::Landlock => "namespaces alone keep programs from files".to_owned(),
+            Layer::Landlock => {
+                "a program can execute others of the machine in the directories of libraries, such as those of /usr/lib; \
+                 namespaces alone keep programs from files"
+                    .to_owned()
+            }
             Layer::Seccomp => "there is no sandbox".to_owned(),
             Layer::Threads if self.bounded => "the namespace alone bounds threads".to_owned(),
             Layer::Threads => {

@@ -14,6 +14,7 @@ use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use serde::Serialize;
 
 use self::birth::Birth;
 use self::filter::Filter;
@@ -22,14 +23,18 @@ use self::python::Python;
 use self::root::Root;
 use self::threads::Asking;
 use self::watch::{Running, watch};
+use crate::exam::seed;
 use crate::{Exam, Layer, Limits, Missing, Output, Report, SandboxError};
 
 /// Launcher of one program.
-const PROGRAM: &str = include_str!("../launch/program.py");
+const PROGRAM: &str =
+    concat!(include_str!("../launch/common.py"), include_str!("../launch/program.py"));
 /// Launcher that defines a candidate and answers calls.
-const CANDIDATE: &str = include_str!("../launch/candidate.py");
+const CANDIDATE: &str =
+    concat!(include_str!("../launch/common.py"), include_str!("../launch/candidate.py"));
 /// Launcher of tests.
-const TESTS: &str = include_str!("../launch/tests.py");
+const TESTS: &str =
+    concat!(include_str!("../launch/common.py"), include_str!("../launch/tests.py"));
 /// Starts threads up to the limit, and prints their number.
 const TRIAL: &str = "
 import _thread, os, time
@@ -106,16 +111,31 @@ impl Sandbox {
         &self.missing
     }
 
-    /// Runs a program with an input, until it ends or is killed.
+    /// Runs a program with an input, until it ends or is killed. Its `random` is seeded from the input.
     ///
     /// # Errors
     ///
     /// If no process can be started or watched; never because of the program.
     pub fn run(&self, source: &str, stdin: &[u8], limits: &Limits) -> Result<Output, SandboxError> {
+        self.run_after("", source, stdin, limits)
+    }
+
+    /// Runs a program as [`Sandbox::run`] does, after a preamble if it reads names that nothing defines.
+    ///
+    /// # Errors
+    ///
+    /// Same as [`Sandbox::run`].
+    pub fn run_after(
+        &self,
+        preamble: &str,
+        source: &str,
+        stdin: &[u8],
+        limits: &Limits,
+    ) -> Result<Output, SandboxError> {
         let (near, far) = wire()?;
         let until = Instant::now() + limits.wall;
         let mut program = self.start(PROGRAM, stdin, far, limits)?;
-        program.feed(near, source.as_bytes())?;
+        program.feed(near, launched(preamble, source, seed(stdin)).as_bytes())?;
         let [output] = watch([program], until)?;
         Ok(output)
     }
@@ -134,7 +154,8 @@ impl Sandbox {
     /// Returns the outputs of the tests' process and of the candidate's process.
     fn outputs(&self, exam: &Exam<'_>, limits: &Limits) -> Result<[Output; 2], SandboxError> {
         let (near, far) = wire()?;
-        let text = serde_json::to_vec(exam).map_err(io::Error::from)?;
+        let seed = exam.seed().map_err(io::Error::from)?;
+        let text = serde_json::to_vec(&Seeded { exam, seed }).map_err(io::Error::from)?;
         let until = Instant::now() + limits.wall;
         let candidate = self.start(CANDIDATE, &[], far, limits)?;
         let tests = self.start(TESTS, &text, near, limits)?;
@@ -180,7 +201,7 @@ impl Sandbox {
             Ok(program) => program,
             Err(failure) => return Ok(Err(failure)),
         };
-        program.feed(near, TRIAL.as_bytes())?;
+        program.feed(near, launched("", TRIAL, 0).as_bytes())?;
         let [output] = watch([program], until)?;
         let said = String::from_utf8_lossy(&output.stdout);
         let threads = said.strip_prefix("ready ").and_then(|threads| threads.trim().parse().ok());
@@ -249,6 +270,20 @@ impl Sandbox {
         };
         Err(SandboxError::Lacking { missing: self.missing.clone(), wanted })
     }
+}
+
+/// An exam in the form that the launcher of tests reads.
+#[derive(Serialize)]
+struct Seeded<'e> {
+    #[serde(flatten)]
+    exam: &'e Exam<'e>,
+    seed: u64,
+}
+
+/// Returns a program in the form that its launcher reads: a line with the seed and the length of the preamble in bytes,
+/// the preamble, and the program.
+fn launched(preamble: &str, source: &str, seed: u64) -> String {
+    format!("{seed} {}\n{preamble}{source}", preamble.len())
 }
 
 /// Creates both ends of a connection between two processes.

@@ -60,7 +60,7 @@ fn run(source: &str, stdin: &str) -> Option<Output> {
 
 fn check(source: &str, entry: &str, test: &str) -> Option<Report> {
     let tests = [Test::Check { check: test.to_owned() }];
-    let exam = Exam { source, entry, setup: "", tests: &tests };
+    let exam = Exam { source, entry, setup: "", tests: &tests, ..Exam::default() };
     Some(sandbox()?.examine(&exam, &Limits::default()).unwrap())
 }
 
@@ -156,7 +156,13 @@ fn tests_that_are_broken_are_nobodys_failure() {
     let Some(sandbox) = sandbox() else { return };
     for broken in ["import no_such_module\ndef check(f):\n    pass", "def check(f)"] {
         let tests = [Test::Check { check: broken.to_owned() }];
-        let exam = Exam { source: "def f():\n    pass", entry: "f", setup: "", tests: &tests };
+        let exam = Exam {
+            source: "def f():\n    pass",
+            entry: "f",
+            setup: "",
+            tests: &tests,
+            ..Exam::default()
+        };
         let error = sandbox.examine(&exam, &Limits::default()).unwrap_err();
         assert!(matches!(error, SandboxError::Tests(_)), "{error}");
     }
@@ -171,4 +177,19 @@ fn an_interpreter_that_is_none_is_named() {
     );
     let error = Sandbox::new("true", false).unwrap_err().to_string();
     assert!(error.contains("no usable Python interpreter"), "{error}");
+}
+
+#[test]
+fn without_landlock_the_warning_says_that_other_programs_can_be_executed() {
+    let Ok(python) = Python::find("python3") else { return };
+    let missing = vec![Missing { layer: Layer::Landlock, why: "made up".to_owned() }];
+    let (root, landlock) = (Root::new(&python.paths).ok(), None);
+    let sandbox =
+        Sandbox { python, filter: None, landlock, root, asking: None, bounded: false, missing };
+    let warnings = sandbox.warnings();
+    assert!(
+        warnings[0]
+            .starts_with("lacks Landlock (made up): a program can execute others of the machine"),
+        "{warnings:?}"
+    );
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use maverl_macros::environment;
 use serde_json::{Map, Value, json};
 
-use crate::env::math::extract;
+use crate::env::math::{extract, whole};
 use crate::env::{EnvError, Environment, Session};
 use crate::task::{Action, Observation, Score, Task};
 
@@ -84,7 +84,8 @@ const REACH: usize = 4;
 /// Returns the label that a reply gives: in its marked text (`\boxed{..}`, `####`, "answer is"), else in the whole
 /// reply. A label that is negated ("not entailment but neutral", "unlikely to be neutral") or asked for ("entailment?")
 /// does not count. An uncertain label ("maybe entailment") counts only if no other is given. A reply that gives two
-/// labels, or asks for two, gives none. Marked text ends where a reason begins.
+/// labels, or asks for two, gives none; "neither .. nor .." with two labels gives the third. Marked text ends where a reason
+/// begins. A text of one letter, `e`, `n` or `c`, is that label.
 ///
 /// ```
 /// use maverl::env::nli::{Label, label};
@@ -92,20 +93,23 @@ const REACH: usize = 4;
 /// assert_eq!(label("It is not a contradiction, so: neutral."), Some(Label::Neutral));
 /// assert_eq!(label("The answer is neutral, because nothing contradicts it."), Some(Label::Neutral));
 /// assert_eq!(label("Maybe entailment? No, contradiction."), Some(Label::Contradiction));
+/// assert_eq!(label("It is neither entailed nor contradicted."), Some(Label::Neutral));
 /// assert_eq!(label("entailment or neutral"), None);
 /// ```
 #[doc(hidden)]
 pub fn label(reply: &str) -> Option<Label> {
-    let text = extract(reply).map_or(reply, claim);
-    // Thinking is not an answer, marked or not.
-    let text = text.rsplit_once("</think>").map_or(text, |(_, said)| said);
+    let text = extract(reply).map(claim).or_else(|| whole(reply))?;
+    if let Some(label) = lettered(text) {
+        return Some(label);
+    }
     let text = text.to_lowercase().replace(['\'', '’'], "");
     let (mut firm, mut open) = (BTreeSet::new(), BTreeSet::new());
     let sentences: Vec<&str> = text.split_inclusive(['.', '!', '?', '\n']).collect();
     for (i, sentence) in sentences.iter().enumerate() {
         let affirmed = sentences.get(i + 1).is_some_and(|next| words(next).first() == Some(&"yes"));
         // A question with several labels repeats the task: the labels count, so that none is given.
-        let asked = sentence.ends_with('?') && !affirmed && mentioned(sentence) < 2;
+        let is_question = sentence.ends_with('?') && !affirmed;
+        let asked = is_question && mentioned(sentence) < 2;
         let all = asked && words(sentence).first().is_some_and(|first| is_one_of(first, QUESTIONS));
         let clauses: Vec<&str> = sentence.split([',', ';', ':']).collect();
         let last = if asked { clauses.len() - 1 } else { clauses.len() };
@@ -114,12 +118,35 @@ pub fn label(reply: &str) -> Option<Label> {
             let labels = if hedged { &mut open } else { &mut firm };
             labels.extend(given(clause));
         }
+        firm.extend(left_over(sentence).filter(|_| !is_question));
     }
     let given = if firm.is_empty() { open } else { firm };
     match given.len() {
         1 => given.into_iter().next(),
         _ => None,
     }
+}
+
+/// Returns the label that a text of one letter stands for, as in SNLI: `e`, `(N)`, `**c**`.
+fn lettered(text: &str) -> Option<Label> {
+    let text = text.to_lowercase();
+    let mut words = words(&text).into_iter().filter(|word| *word != "text");
+    let letter = words.next().filter(|_| words.next().is_none())?;
+    Label::ALL.into_iter().find(|label| label.word()[..1] == *letter)
+}
+
+/// Returns the third label after "neither .. nor .." with the two others.
+fn left_over(sentence: &str) -> Option<Label> {
+    let words = words(sentence);
+    let at = words.iter().position(|word| *word == "neither")?;
+    let denied = (0..at).any(|before| denies(&words, before));
+    let scope = || words[at..].iter().take_while(|word| **word != "but");
+    if denied || !scope().any(|word| *word == "nor") {
+        return None;
+    }
+    let excluded: BTreeSet<Label> = scope().filter_map(|word| named(word)).collect();
+    let mut left = Label::ALL.into_iter().filter(|label| !excluded.contains(label));
+    left.next().filter(|_| left.next().is_none())
 }
 
 /// Returns the text before the reason.
@@ -257,6 +284,27 @@ mod tests {
             ("Neutral, right?", Neutral),
             ("The rule entails it", Entailment),
             ("So far neutral", Neutral),
+            ("e", Entailment),
+            ("N", Neutral),
+            ("c.", Contradiction),
+            ("(e)", Entailment),
+            ("**n**", Neutral),
+            ("\\boxed{c}", Contradiction),
+            ("\\boxed{\\text{n}}", Neutral),
+            ("\\boxed{\\text{Entailment}}", Entailment),
+            ("The answer is: N", Neutral),
+            ("<answer>e</answer>", Entailment),
+            ("<think>e or n?</think> c", Contradiction),
+            ("n<|im_end|>", Neutral),
+            ("neutral</s>", Neutral),
+            ("it is neither entailment nor contradiction", Neutral),
+            ("It is neither entailed nor contradicted by the premise.", Neutral),
+            ("The premise neither entails, nor contradicts the hypothesis.", Neutral),
+            ("Neither neutral nor a contradiction", Entailment),
+            ("It can be neither entailment nor neutral.", Contradiction),
+            ("It is neither entailment nor contradiction but neutral", Neutral),
+            ("Neither entailment nor contradiction holds: it is neutral.", Neutral),
+            ("Is it neither entailment nor contradiction? Yes.", Neutral),
         ] {
             assert_eq!(label(reply), Some(expected), "{reply}");
         }
@@ -270,7 +318,12 @@ mod tests {
             "entailment neutral contradiction",
             "entailment or neutral",
             "not neutral",
-            "it is neither entailment nor contradiction",
+            "it is neither entailment nor neutral nor contradiction",
+            "neither entailment nor yes",
+            "neither entailment or contradiction",
+            "It is not true that it is neither entailment nor contradiction",
+            "Is it neither entailment nor contradiction?",
+            "neither entailment nor contradiction; entailment",
             "\\boxed{entailment, contradiction}",
             "<think>entailment</think>",
             "The answer is entailment, neutral, because nothing contradicts it.",
@@ -293,7 +346,14 @@ mod tests {
             "entailment cannot be shown",
             "The premise could not be said to entail the hypothesis",
             "0",
-            "e",
+            "a",
+            "x",
+            "e n",
+            "e or c",
+            "en",
+            "\\boxed{e, n}",
+            "<think>e</think>",
+            "E = mc",
         ] {
             assert_eq!(label(reply), None, "{reply}");
         }

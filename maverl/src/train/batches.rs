@@ -95,7 +95,7 @@ pub(super) fn samples(
         metrics.set("group/dropped", flat.len() as f64);
         rows.retain(|sample| !flat.contains(&sample.task));
     }
-    apply_future_rewards(&mut rows, &plan.algorithm);
+    apply_future_rewards(episodes, &mut rows, &plan.algorithm);
     Ok(Samples { rows, metrics })
 }
 

@@ -153,7 +153,8 @@ fn a_trained_team_is_compared_with_what_its_tokens_could_have_bought() {
     for side in &sides[1..] {
         let ahead = side.first_ahead.unwrap();
         assert!((sides[0].solved.mean - side.solved.mean - ahead.mean).abs() < 1e-12, "{json}");
-        assert!(ahead.low <= ahead.mean && ahead.mean <= ahead.high, "{json}");
+        // Four tasks with equal differences have no interval.
+        assert!(!ahead.is_known() || (ahead.low..=ahead.high).contains(&ahead.mean), "{json}");
     }
     // Without a name, an orchestra that acts is used, as the team does.
     lab.run(&args[..4]).succeeded();

@@ -51,7 +51,7 @@ def wrong(pair): return candidate(pair[0]) != pair[1]
 fn held(source: &str, tests: &[&str]) -> Option<Result<Report, SandboxError>> {
     let tests: Vec<Test> =
         tests.iter().map(|code| Test::Code { code: (*code).to_owned() }).collect();
-    let exam = Exam { source, entry: "f", setup: PAIRS, tests: &tests };
+    let exam = Exam { source, entry: "f", setup: PAIRS, tests: &tests, ..Exam::default() };
     Some(sandbox()?.examine(&exam, &Limits::default()))
 }
 
@@ -158,7 +158,13 @@ fn tests_that_end_their_own_process_are_nobodys_failure() {
     assert_eq!(report.failure.unwrap().text, "AssertionError: the test ends by SystemExit: wrong");
     let check = "def check(candidate):\n    assert candidate(2) == 5\n    exit()";
     let tests = [Test::Check { check: check.to_owned() }];
-    let exam = Exam { source: "def f(x):\n    return 5", entry: "f", setup: "", tests: &tests };
+    let exam = Exam {
+        source: "def f(x):\n    return 5",
+        entry: "f",
+        setup: "",
+        tests: &tests,
+        ..Exam::default()
+    };
     let error = sandbox().unwrap().examine(&exam, &Limits::default()).unwrap_err().to_string();
     let wanted = "the tests could not be run: they end their own process by SystemExit";
     assert_eq!(error, wanted);
@@ -250,7 +256,8 @@ fn a_text_that_no_report_can_hold_is_reported() {
             Test::Code { code: "assert f(1) == 2, f(1)".to_owned() },
             Test::Call { arguments: vec![1.into()], expected: 2.into(), alternative: None },
         ];
-        let exam = Exam { source: &source, entry: "f", setup: "", tests: &tests };
+        let exam =
+            Exam { source: &source, entry: "f", setup: "", tests: &tests, ..Exam::default() };
         let Some(sandbox) = sandbox() else { return };
         let report = sandbox.examine(&exam, &Limits::default()).unwrap();
         assert_eq!((report.points, report.of), (0, 2));

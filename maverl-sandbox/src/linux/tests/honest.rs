@@ -207,3 +207,222 @@ fn a_traceback_is_told_by_every_version() {
         assert_eq!(said, "ZeroDivisionError: division by zero", "{:?}", sandbox.python.name);
     }
 }
+
+#[test]
+fn random_numbers_depend_on_the_input_alone_in_every_version() {
+    let source = "
+import random, statistics
+from random import randint
+print(random.random(), randint(0, 10**9), random.sample(range(99), 5), statistics.NormalDist().samples(2))
+";
+    for sandbox in sandboxes() {
+        let printed = |input: &[u8]| {
+            let output = sandbox.run(source, input, &Limits::default()).unwrap();
+            assert!(output.succeeded(), "{output:?}");
+            output.stdout
+        };
+        assert_eq!(printed(b"1"), printed(b"1"), "{:?}", sandbox.python.name);
+        assert_ne!(printed(b"1"), printed(b"2"), "{:?}", sandbox.python.name);
+    }
+    let Some(full) = sandbox() else { return };
+    let drawn = |test: &str| {
+        let source = "import random
+def f(wanted):
+    drawn = random.random()
+    assert drawn == wanted, drawn
+";
+        let tests = [Test::Code { code: test.to_owned() }];
+        let exam = Exam { source, entry: "f", tests: &tests, ..Exam::default() };
+        full.examine(&exam, &Limits::default()).unwrap().failure.unwrap().text
+    };
+    // The test has a generator of its own with the same seed.
+    let text = drawn("f(2)");
+    assert!(text.starts_with("AssertionError: 0.") && text == drawn("f(2)"), "{text}");
+    assert_ne!(text, drawn("f(3)"));
+    let report = check(
+        "import random
+def f():
+    return random.random()",
+        "f",
+        "import random
+def check(f):
+    assert f() == random.random()",
+    );
+    assert!(report.unwrap().passed());
+}
+
+#[test]
+fn long_numbers_are_written_and_read_in_every_version() {
+    let source =
+        "print(len(str(10**5000)), int('9' * 5000) % 7, len(f'{3**20000}'), len(repr(10**4300)))";
+    for sandbox in sandboxes() {
+        assert_eq!(
+            printed(&sandbox, source),
+            "5001 5 9543 4301
+",
+            "{:?}",
+            sandbox.python.name
+        );
+    }
+    let source = "def f(n):
+    return len(str(10**n)) + len(str(int('1' * n)))";
+    let Some(report) = check(
+        source,
+        "f",
+        "def check(f):
+    assert f(5000) == 10001 == len(str(10**10000))",
+    ) else {
+        return;
+    };
+    assert!(report.passed(), "{report:?}");
+}
+
+#[test]
+fn standard_streams_have_their_usual_paths() {
+    let Some(full) = sandbox() else { return };
+    for source in [
+        "print(open('/dev/stdin').read().split())",
+        "print(open('/dev/stdin', 'rb').read().decode().split())",
+        "with open('/dev/stdin', 'r', encoding='utf-8') as file:
+    print(file.read().split())
+print(end='')",
+        "import pathlib
+print(pathlib.Path('/dev/stdin').read_text().split())",
+        "import io
+print(io.open('/dev/stdin').read().split())",
+        "import fileinput
+print([word for line in fileinput.input('/dev/stdin') for word in line.split()])",
+        "import sys
+sys.stdin = open('/dev/stdin')
+print(input().split() + input().split())",
+        "print([word for line in open('/dev/stdin') for word in line.split()])",
+        "print(open(0).read().split())",
+        "words = open('/dev/stdin').read().split()
+open('/dev/stdout', 'w').write(f'{words}\\n')",
+        "import codecs
+print(codecs.open('/dev/stdin').read().split())",
+    ] {
+        let output = full
+            .run(
+                source,
+                b"a b
+c
+",
+                &Limits::default(),
+            )
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(
+            text,
+            "['a', 'b', 'c']
+",
+            "{source}
+{output:?}"
+        );
+    }
+    let output = full.run(
+        "open('/dev/stdin', 'w')
+open('/dev/stdim')",
+        b"",
+        &Limits::default(),
+    );
+    let text = String::from_utf8(output.unwrap().stderr).unwrap();
+    assert!(text.trim_end().ends_with("No such file or directory: '/dev/stdim'"), "{text}");
+}
+
+#[test]
+fn a_preamble_runs_before_programs_that_lack_names_alone() {
+    let Some(full) = sandbox() else { return };
+    let preamble = "from math import *
+from typing import *
+print('preamble')
+";
+    for (source, ran) in [
+        ("print(sqrt(4) > 1)", true),
+        (
+            "def f(x: List[int]): pass
+print(True)",
+            true,
+        ),
+        (
+            "class A:
+    def f(self) -> Optional[int]:
+        return inf
+print(True)",
+            true,
+        ),
+        ("print((lambda: floor(1.5))() == 1)", true),
+        (
+            "from __future__ import annotations
+print(sqrt(4) > 1)",
+            true,
+        ),
+        ("print(True)", false),
+        (
+            "from math import sqrt
+print(sqrt(4) > 1)",
+            false,
+        ),
+        (
+            "def sqrt(x): return x
+print(sqrt(4) > 1)",
+            false,
+        ),
+        (
+            "def f():
+    global g
+    g = 1
+f()
+print(g == 1)",
+            false,
+        ),
+        (
+            "import math as m
+print([m.sqrt(x) for x in [1]] == [1.0])",
+            false,
+        ),
+        (
+            "try:
+    pass
+except ValueError as error:
+    pass
+print(__name__ == '__main__')",
+            false,
+        ),
+    ] {
+        let output = full.run_after(preamble, source, b"", &Limits::default()).unwrap();
+        let wanted = if ran {
+            "preamble
+True
+"
+        } else {
+            "True
+"
+        };
+        assert_eq!(
+            String::from_utf8_lossy(&output.stdout),
+            wanted,
+            "{source}
+{output:?}"
+        );
+    }
+    let output = full.run_after(
+        preamble,
+        "x = sqrt(4)
+missing",
+        b"",
+        &Limits::default(),
+    );
+    let text = String::from_utf8(output.unwrap().stderr).unwrap();
+    assert!(text.contains("line 2, in <module>") && text.contains("NameError"), "{text}");
+    let output = full
+        .run_after(
+            preamble,
+            "x = (
+",
+            b"",
+            &Limits::default(),
+        )
+        .unwrap();
+    assert!(String::from_utf8_lossy(&output.stderr).contains("SyntaxError"), "{output:?}");
+}

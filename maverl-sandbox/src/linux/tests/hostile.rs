@@ -81,7 +81,7 @@ fn tests() -> Vec<Test> {
 /// Runs a program as a candidate, and returns the failures of its containment.
 fn judged(sandbox: &Sandbox, name: &str, source: &str) -> Vec<String> {
     let (begin, tests) = (Instant::now(), tests());
-    let exam = Exam { source, entry: "solve", setup: "", tests: &tests };
+    let exam = Exam { source, entry: "solve", setup: "", tests: &tests, ..Exam::default() };
     let [tests, candidate] = match sandbox.outputs(&exam, &LIMITS) {
         Ok(outputs) => outputs,
         Err(error) => return vec![format!("{name}: {error}")],

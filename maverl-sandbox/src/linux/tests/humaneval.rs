@@ -32,7 +32,7 @@ fn report(sandbox: &Sandbox, row: &Row, completion: &str) -> Report {
     let source = format!("{}{completion}", row.prompt);
     let tests = [Test::Check { check: row.test.clone() }];
     let (entry, setup) = (row.entry_point.as_str(), row.prompt.as_str());
-    let exam = Exam { source: &source, entry, setup, tests: &tests };
+    let exam = Exam { source: &source, entry, setup, tests: &tests, ..Exam::default() };
     sandbox.examine(&exam, &Limits::default()).unwrap()
 }
 

@@ -58,7 +58,8 @@ pub fn rewarded<'e>(
     let mut turn_parts = Vec::new();
     for (sample, &id) in samples.iter().zip(&ids) {
         if id == turn_parts.len() {
-            turn_parts.push(episodes.get(sample.episode).map(of_turns).unwrap_or_default());
+            turn_parts
+                .push(episodes.get(sample.episode).map(Episode::own_rewards).unwrap_or_default());
         }
     }
     let mut step = RewardedStep {
@@ -80,17 +81,6 @@ pub fn rewarded<'e>(
     };
     (step.units, step.groups) = step.view().ids(by);
     step
-}
-
-/// Sum of the parts of the reward of each turn that are for the turn.
-fn of_turns(episode: &Episode) -> Vec<f64> {
-    let mut rewards = vec![0.0; episode.turns.len()];
-    for part in &episode.rewards {
-        if let RewardOf::Turn(turn) = part.of {
-            rewards[turn] += part.value;
-        }
-    }
-    rewards
 }
 
 /// Sum of the parts of a sample's reward that are for its seat.

@@ -6,24 +6,32 @@ use super::{ScoreShare, discounted_scores, influence_bonus};
 use crate::algo::Sample;
 use crate::config::FutureRewards;
 use crate::plan::{AlgorithmPlan, InfluencePlan};
+use crate::trajectory::Episode;
 
-/// A reward above this is a right answer.
+/// A turn whose own reward is above this is right.
 const RIGHT: f64 = 0.5;
 
 /// Changes the rewards of samples as `future_rewards` and `influence` say; see [`discounted_scores`] and [`influence_bonus`].
 ///
 /// A round is one turn of every seat of the episode. Episodes whose seats spoke unequally often have no rounds, and keep
-/// their rewards.
-pub fn apply_future_rewards(samples: &mut [Sample], algorithm: &AlgorithmPlan) {
+/// their rewards. Influence judges a turn by the reward parts that are for this turn alone: the score and the parts of the
+/// episode and of the seat are equal for turns that differ.
+pub fn apply_future_rewards(
+    episodes: &[Episode],
+    samples: &mut [Sample],
+    algorithm: &AlgorithmPlan,
+) {
     let paid = algorithm.influence != InfluencePlan::default();
     if algorithm.future_rewards == FutureRewards::None && !paid {
         return;
     }
+    let own: Vec<Vec<f64>> = episodes.iter().map(Episode::own_rewards).collect();
     for rounds in rounds(samples) {
         let scores: Vec<Vec<f64>> =
             rounds.iter().map(|round| round.iter().map(|&i| samples[i].reward).collect()).collect();
+        let is_right = |i: &usize| own[samples[*i].episode][samples[*i].turn] > RIGHT;
         let right: Vec<Vec<bool>> =
-            scores.iter().map(|round| round.iter().map(|&score| score > RIGHT).collect()).collect();
+            rounds.iter().map(|round| round.iter().map(is_right).collect()).collect();
         let worth = match algorithm.future_rewards {
             FutureRewards::None => scores,
             FutureRewards::Team(future) => {
@@ -64,28 +72,31 @@ mod tests {
     use crate::algo::samples;
     use crate::algo::testing::{assert_close, episode, plan, turn};
     use crate::config::FuturePlan;
+    use crate::trajectory::{RewardOf, RewardPart};
 
-    /// Two seats that speak in turn, with these rewards `[rounds][seats]`.
-    fn played(scores: &[[f64; 2]]) -> Vec<Sample> {
+    /// Two seats that speak in turn. Each turn has a reward of its own, `[rounds][seats]`, beside that of the team.
+    fn played(own: &[[f64; 2]], team: f64) -> Episode {
         let name = |seat: usize| ["t/a", "t/b"][seat];
-        let turns = (0..2 * scores.len()).map(|i| turn(name(i % 2), i as u32)).collect();
-        let plan = plan(&[("t/a", true), ("t/b", true)]);
-        let mut samples = samples(&[episode("p", 0, 0.0, turns)], &plan);
-        for (sample, score) in samples.iter_mut().zip(scores.as_flattened()) {
-            sample.reward = *score;
-        }
-        samples
+        let turns = (0..2 * own.len()).map(|i| turn(name(i % 2), i as u32)).collect();
+        let mut episode = episode("p", 0, team, turns);
+        let part = |(turn, value): (usize, &f64)| {
+            let of = RewardOf::Turn(turn);
+            RewardPart { name: "own".to_owned(), value: *value, of }
+        };
+        episode.rewards = own.as_flattened().iter().enumerate().map(part).collect();
+        episode
     }
 
     fn shaped(
-        scores: &[[f64; 2]],
+        episode: Episode,
         later: FutureRewards,
         [follow, resist, provoke, persuade]: [f64; 4],
     ) -> Vec<f64> {
-        let mut samples = played(scores);
+        let episodes = [episode];
+        let mut samples = samples(&episodes, &plan(&[("t/a", true), ("t/b", true)]));
         let influence = InfluencePlan { follow, resist, provoke, persuade };
         let algorithm = AlgorithmPlan { future_rewards: later, influence, ..plan(&[]).algorithm };
-        apply_future_rewards(&mut samples, &algorithm);
+        apply_future_rewards(&episodes, &mut samples, &algorithm);
         samples.iter().map(|sample| sample.reward).collect()
     }
 
@@ -95,31 +106,67 @@ mod tests {
         let want = [0.892086, 0.172662, 0.230769, 1.0, 1.0, 1.0];
         assert_close(
             "marl.md 8.1, all",
-            &shaped(&scores, FutureRewards::Team(FuturePlan::default()), [0.0; 4]),
+            &shaped(played(&scores, 0.0), FutureRewards::Team(FuturePlan::default()), [0.0; 4]),
             &want,
             1e-6,
         );
         let want = [0.784173, 0.280576, 0.230769, 1.0, 1.0, 1.0];
         assert_close(
             "marl.md 8.1, own",
-            &shaped(&scores, FutureRewards::Own(FuturePlan::default()), [0.0; 4]),
+            &shaped(played(&scores, 0.0), FutureRewards::Own(FuturePlan::default()), [0.0; 4]),
             &want,
             1e-6,
         );
         // marl.md 8.2, with the sign of the paper where the published code has the opposite.
         let want = [1.0, 0.0, -0.1, 1.5, 1.1, 1.0];
-        let got = shaped(&scores, FutureRewards::None, [0.1, 0.2, 0.3, 0.4]);
+        let got = shaped(played(&scores, 0.0), FutureRewards::None, [0.1, 0.2, 0.3, 0.4]);
         assert_close("marl.md 8.2", &got, &want, 1e-12);
     }
 
     #[test]
+    fn influence_judges_a_turn_by_its_own_reward_whatever_the_team_and_the_seat_earn() {
+        let own = [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]];
+        let weights = [0.1, 0.2, 0.3, 0.4];
+        let bonus = |episode: Episode| -> Vec<f64> {
+            let plain = shaped(episode.clone(), FutureRewards::None, [0.0; 4]);
+            let paid = shaped(episode, FutureRewards::None, weights);
+            paid.iter().zip(plain).map(|(paid, plain)| paid - plain).collect()
+        };
+        let want = [0.0, 0.0, -0.1, 0.5, 0.1, 0.0];
+        for team in [0.0, 1.0, -3.0, 0.6] {
+            assert_close("team", &bonus(played(&own, team)), &want, 1e-12);
+        }
+        let mut episode = played(&own, 1.0);
+        for (name, value, of) in [
+            ("lead", 0.7, RewardOf::Seat(episode.turns[0].seat.clone())),
+            ("lead", -0.7, RewardOf::Seat(episode.turns[1].seat.clone())),
+            ("time", 2.0, RewardOf::Episode),
+        ] {
+            episode.rewards.push(RewardPart { name: name.to_owned(), value, of });
+        }
+        assert_close("seats", &bonus(episode), &want, 1e-12);
+        // A smaller part of the turn beside, such as a penalty of its length, changes nothing.
+        let mut episode = played(&own, 1.0);
+        for turn in 0..6 {
+            let of = RewardOf::Turn(turn);
+            episode.rewards.push(RewardPart { name: "length".to_owned(), value: -0.25, of });
+        }
+        assert_close("length", &bonus(episode), &want, 1e-12);
+        // Where no turn has a reward of its own, nobody changes an opinion.
+        let mut episode = played(&own, 1.0);
+        episode.rewards.clear();
+        assert_close("none", &bonus(episode), &[0.0; 6], 1e-12);
+    }
+
+    #[test]
     fn an_episode_in_which_seats_spoke_unequally_often_keeps_its_rewards() {
-        let mut samples = played(&[[1.0, 0.0], [0.5, 1.0]]);
+        let episodes = [played(&[[1.0, 0.0], [0.5, 1.0]], 0.0)];
+        let mut samples = samples(&episodes, &plan(&[("t/a", true), ("t/b", true)]));
         samples.pop();
         let before: Vec<f64> = samples.iter().map(|sample| sample.reward).collect();
         let future_rewards = FutureRewards::Team(FuturePlan::default());
         let algorithm = AlgorithmPlan { future_rewards, ..plan(&[]).algorithm };
-        apply_future_rewards(&mut samples, &algorithm);
+        apply_future_rewards(&episodes, &mut samples, &algorithm);
         assert_eq!(samples.iter().map(|sample| sample.reward).collect::<Vec<_>>(), before);
     }
 }

@@ -418,6 +418,15 @@ fn influence_agrees_with_the_published_code_in_its_sign_and_with_the_paper_in_ou
     let ours = InfluencePlan { provoke: 0.3, persuade: 0.4, ..bonus };
     let got = influence_bonus(&right([[1, 0], [0, 1], [1, 1]]), &ours);
     assert_close("sign", &got[1], &[-0.1, 0.1 + 0.4], 1e-12);
+    // An agent that is right before the other becomes so is rewarded, and not penalized.
+    let got = influence_bonus(&right([[0, 0], [1, 0], [1, 1]]), &ours);
+    assert_close("persuaded", &got[1], &[0.2 + 0.4, 0.0], 1e-12);
+    // Repeating an answer, right or wrong, has no bonus, and whoever is alone resists.
+    for same in [false, true] {
+        let got = influence_bonus(&vec![vec![same; 3]; 4], &ours).concat();
+        assert_eq!(got, [0.0; 12]);
+    }
+    assert_eq!(influence_bonus(&[vec![false], vec![true]], &ours), [[0.0], [0.2]]);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use maverl_sandbox::{Ending, Exam, Limits, Output, Report, Sandbox, SandboxError
 
 use super::problem::{Problem, Stream, Tests};
 use super::reply::{fenced, program};
+use super::tolerance::near_lines;
 use crate::env::math::{self, AnswerVerdict as Equality};
 
 /// Number of characters shown of the end of a traceback.
@@ -148,10 +149,17 @@ impl Judge {
         match tests {
             Tests::Calls(tests) => {
                 let entry = problem.entry.as_deref().unwrap_or_default();
-                let exam = Exam { source: &source, entry, setup: &problem.setup, tests };
+                let exam = Exam {
+                    source: &source,
+                    entry,
+                    setup: &problem.setup,
+                    preamble: problem.preamble,
+                    tests,
+                    tolerance: problem.tolerance,
+                };
                 Ok(examined(self.sandbox.examine(&exam, &self.limits)?))
             }
-            Tests::Streams(streams) => self.streams(&source, streams),
+            Tests::Streams(streams) => self.streams(problem, &source, streams),
             Tests::Answers(answers) => self.answer(reply, answers),
             Tests::Program(code) => {
                 let output = self.sandbox.run(code, b"", &self.limits)?;
@@ -163,13 +171,26 @@ impl Judge {
         }
     }
 
-    fn streams(&self, source: &str, streams: &[Stream]) -> Result<CodeVerdict, SandboxError> {
+    fn streams(
+        &self,
+        problem: &Problem,
+        source: &str,
+        streams: &[Stream],
+    ) -> Result<CodeVerdict, SandboxError> {
         let of = streams.len() as u32;
         let (mut points, mut failure) = (0, None);
         for (number, stream) in (1..).zip(streams) {
-            let output = self.sandbox.run(source, stream.input.as_bytes(), &self.limits)?;
+            // What is longer than expected is wrong in any case.
+            let room = self.limits.output.max(2 * stream.output.len());
+            let limits = Limits { output: room, ..self.limits };
+            let input = stream.input.as_bytes();
+            let output = self.sandbox.run_after(problem.preamble, source, input, &limits)?;
             let text = String::from_utf8_lossy(&output.stdout);
-            if output.succeeded() && same_lines(&text, &stream.output) {
+            let is_right = match problem.tolerance {
+                Some(tolerance) => near_lines(&text, &stream.output, tolerance),
+                None => same_lines(&text, &stream.output),
+            };
+            if output.succeeded() && is_right {
                 points += 1;
                 continue;
             }

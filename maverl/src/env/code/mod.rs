@@ -9,6 +9,7 @@ mod environment;
 mod judge;
 mod problem;
 mod reply;
+mod tolerance;
 
 pub use environment::CodeEnvironment;
 #[doc(hidden)]

@@ -4,7 +4,33 @@ use maverl_sandbox::Test;
 use serde_json::{Map, Value};
 
 use super::entry::{entry, imports, last_defined};
+use super::tolerance::tolerance;
 use crate::task::Task;
+
+/// Imports that the testers of LiveCodeBench, APPS and verl put before a program. Its names are those of the last import,
+/// so that `pow` is the built-in one.
+const PREAMBLE: &str = "\
+from string import *
+from re import *
+from datetime import *
+from collections import *
+from heapq import *
+from bisect import *
+from copy import *
+from math import *
+from random import *
+from statistics import *
+from itertools import *
+from functools import *
+from operator import *
+from io import *
+from sys import *
+from json import *
+from builtins import *
+from typing import *
+import bisect, collections, copy, datetime, functools, heapq, io, itertools, json, math, operator, os, random, re
+import statistics, string, sys, time
+";
 
 /// A parsed task.
 #[derive(Debug, Clone, PartialEq)]
@@ -15,6 +41,10 @@ pub struct Problem {
     pub prefix: String,
     /// Code that tests may use.
     pub setup: String,
+    /// Code that runs before a program that reads names which nothing defines.
+    pub preamble: &'static str,
+    /// Difference by which a number that is not whole may miss the expected one; `None` wants equality.
+    pub tolerance: Option<f64>,
     /// Tests that decide the score.
     pub hidden: Tests,
     /// Tests that attempts are told about.
@@ -74,7 +104,7 @@ impl Problem {
         if let (Some(test), Some(entry)) = (text("test"), text("entry_point")) {
             return Ok(humaneval(task, test, entry));
         }
-        let mut setup = setup(data)?;
+        let (mut setup, tolerance) = (setup(data)?, tolerance(task)?);
         let tests = data.get("tests").or_else(|| data.get("test_list"));
         let solution = text("code").or(text("solution"));
         if let (Some(Value::Array(tests)), Some(solution)) = (tests, solution) {
@@ -86,6 +116,8 @@ impl Problem {
             entry,
             prefix: String::new(),
             setup: setup.clone(),
+            preamble: "",
+            tolerance,
             hidden,
             public,
         };
@@ -108,7 +140,7 @@ impl Problem {
                 None if entry.is_some() => Tests::Calls(Vec::new()),
                 None => Tests::Streams(Vec::new()),
             };
-            return Ok(problem(entry, hidden, public));
+            return Ok(Self { preamble: PREAMBLE, ..problem(entry, hidden, public) });
         }
         let none = Tests::Streams(Vec::new());
         if let Some(code) = text("code").filter(|code| code.contains("def simple_math_problem(")) {
@@ -146,6 +178,8 @@ fn humaneval(task: &Task, test: &str, entry: &str) -> Problem {
         public: Tests::Calls(given.unwrap_or_else(|| examples(&prompt))),
         hidden: Tests::Calls(vec![Test::Check { check: test.to_owned() }]),
         setup: prompt.clone(),
+        preamble: "",
+        tolerance: None,
         prefix: prompt,
     }
 }

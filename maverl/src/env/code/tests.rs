@@ -429,3 +429,189 @@ fn solutions_of_the_built_in_world_pass_and_constants_do_not() {
         assert!(!judge.judge(&problem, &cheat).unwrap().passed());
     }
 }
+
+/// Returns the verdict on a program by a row.
+fn verdict_of(judge: &Judge, row: Value, program: &str) -> CodeVerdict {
+    judge.judge(&Problem::read(&task(row)).unwrap(), program).unwrap()
+}
+
+#[test]
+fn programs_of_contests_may_leave_out_the_usual_imports() {
+    let Some(judge) = judge(true) else { return };
+    let method = |body: &str| {
+        format!(
+            "```python
+class Solution:
+{body}
+```"
+        )
+    };
+    for (body, arguments, output) in [
+        (
+            "    def f(self, x: List[int], y: int) -> List[int]:
+        return [0, 1]",
+            json!([[2, 7], 9]),
+            json!([0, 1]),
+        ),
+        (
+            "    def f(self, x: Dict[str, int]) -> Optional[int]:
+        return 1",
+            json!([{}]),
+            json!(1),
+        ),
+        (
+            "    def f(self, x):
+        return Counter(x).most_common(1)[0][0]",
+            json!([[1, 1, 2]]),
+            json!(1),
+        ),
+        (
+            "    @cache
+    def f(self, x):
+        return 1",
+            json!([3]),
+            json!(1),
+        ),
+        (
+            "    @lru_cache(None)
+    def f(self, x):
+        return gcd(x, 4)",
+            json!([6]),
+            json!(2),
+        ),
+        (
+            "    def f(self, x):
+        d = defaultdict(int)
+        d[x] += 1
+        return inf > d[x]",
+            json!([6]),
+            json!(true),
+        ),
+        (
+            "    def f(self, x):
+        h = []
+        heappush(h, x)
+        return heappop(h)",
+            json!([6]),
+            json!(6),
+        ),
+        (
+            "    def f(self, x):
+        return bisect_left(x, 2) + len(deque(x))",
+            json!([[1, 2]]),
+            json!(3),
+        ),
+        (
+            "    def f(self, x):
+        return pow(x, 3, 5)",
+            json!([2]),
+            json!(3),
+        ),
+        (
+            "    def f(self, x):
+        return reduce(xor, accumulate(x)) + pow(2, 3, 5)",
+            json!([[1, 2]]),
+            json!(5),
+        ),
+        (
+            "    def f(self, x):
+        return math.comb(x, 2) + len(list(itertools.permutations(range(3))))",
+            json!([4]),
+            json!(12),
+        ),
+        (
+            "    def f(self, x):
+        return re.sub('a', 'b', x) + string.digits[:1]",
+            json!(["a"]),
+            json!("b0"),
+        ),
+    ] {
+        let row = json!({"inputs": [arguments], "outputs": [output], "fn_name": "f"});
+        let verdict = verdict_of(&judge, row, &method(body));
+        assert!(verdict.passed(), "{body}: {verdict:?}");
+    }
+    let row = json!({"inputs": ["3 4"], "outputs": ["5.0"]});
+    let program = "a, b = map(int, sys.stdin.read().split())
+print(sqrt(a * a + b * b))";
+    assert!(verdict_of(&judge, row, program).passed());
+    // Rows of other forms are run as their tests are published.
+    let row = json!({"tests": ["assert f(4) == 2"], "entry_point": "f"});
+    let verdict = verdict_of(
+        &judge,
+        row,
+        "def f(x):
+    return sqrt(x)",
+    );
+    assert!(verdict.detail.contains("NameError"), "{verdict:?}");
+}
+
+#[test]
+fn numbers_of_a_program_may_miss_by_the_tolerance_of_the_task() {
+    let Some(judge) = judge(true) else { return };
+    let pair = |more: Value, output: &str| {
+        let mut row = json!({"inputs": ["1"], "outputs": ["0.333333333
+"]});
+        row.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        verdict_of(&judge, row, &format!("print({output:?})")).passed()
+    };
+    assert!(pair(json!({"tolerance": 1e-6}), "0.3333333") && pair(json!({}), "0.333333333"));
+    assert!(!pair(json!({}), "0.3333333") && !pair(json!({"tolerance": null}), "0.3333333"));
+    assert!(
+        !pair(json!({"tolerance": 1e-6}), "0.33333") && pair(json!({"tolerance": 0.01}), "0.33")
+    );
+    assert!(!pair(json!({"tolerance": 0}), "0.3333333"));
+    let stated = "Its absolute or relative error must not exceed $10^{-6}$.";
+    let mut asked = task(json!({"inputs": ["1"], "outputs": ["0.333333333
+"]}));
+    asked.question = stated.to_owned();
+    let problem = Problem::read(&asked).unwrap();
+    assert!(judge.judge(&problem, "print(1 / 3)").unwrap().passed());
+    assert!(!judge.judge(&problem, "print(0.3334)").unwrap().passed());
+    let called = |output: Value, returned: &str| {
+        let row = json!({"inputs": [[1]], "outputs": [output], "fn_name": "f", "tolerance": 1e-5});
+        verdict_of(
+            &judge,
+            row,
+            &format!(
+                "def f(x):
+    return {returned}"
+            ),
+        )
+        .passed()
+    };
+    assert!(called(json!(0.5), "0.500001") && called(json!([1.5, 2]), "[1.500001, 2.0]"));
+    assert!(called(json!({"a": 0.1}), "{'a': 0.1 + 1e-9}") && called(json!(1e6), "1e6 + 1"));
+    assert!(!called(json!(0.5), "0.51") && !called(json!(100_000), "100001"));
+    assert!(!called(json!(0.5), "'0.5'") && !called(json!(0.5), "float('nan')"));
+    assert!(!called(json!([1.5, 2.5]), "[1.5]") && !called(json!(1.0), "float('inf')"));
+    for wrong in [json!("1e-6"), json!(-1), json!(2), json!(true)] {
+        let error =
+            Problem::read(&task(json!({"answers": ["1"], "tolerance": wrong}))).unwrap_err();
+        assert!(error.starts_with("`tolerance` is ") && error.contains("1e-6"), "{error}");
+    }
+}
+
+#[test]
+fn a_program_may_write_as_much_as_its_task_expects() {
+    let Some(judge) = judge(true) else { return };
+    let long = "12345678\n".repeat(300_000);
+    let row = json!({"inputs": [""], "outputs": [long]});
+    let once = "print('12345678\\n' * 300000)";
+    assert!(verdict_of(&judge, row.clone(), once).passed());
+    let verdict = verdict_of(&judge, row, &format!("while True:\n    {once}"));
+    assert_eq!(verdict.reason, Reason::Limit, "{verdict:?}");
+}
+
+#[test]
+fn a_verdict_does_not_depend_on_chance() {
+    let Some(judge) = judge(true) else { return };
+    for program in ["import random\nprint(random.randint(0, 1))", "print(hash('a') % 2)"] {
+        let row = json!({"inputs": ["1
+"], "outputs": ["1
+"]});
+        let first = verdict_of(&judge, row.clone(), program);
+        for _ in 0..7 {
+            assert_eq!(verdict_of(&judge, row.clone(), program), first, "{program}");
+        }
+    }
+}

@@ -5,14 +5,29 @@ const SENTENCE: usize = 4;
 /// Words that introduce a reason, which is not part of the answer.
 const REASONS: &str = "because since as so which hence therefore thus due given";
 
-/// Returns the answer of a reply: the content of its last complete `\boxed{..}` or `\fbox{..}`, else the text after its
-/// last `####`, else the text after its last "answer is" or "answer:" up to the reason for it. Text before `</think>`
-/// is ignored. Without braces, as in `\boxed 2`, the marked text is an expression up to the next word or punctuation.
+/// Lines that announce the answer below, without their Markdown.
+const HEADINGS: [&str; 4] = ["answer", "the answer", "final answer", "the final answer"];
+/// Special tokens that end a reply, beside those of the form `<|im_end|>`.
+const END_TOKENS: [&str; 9] =
+    ["</s>", "<s>", "<eos>", "<bos>", "<pad>", "<unk>", "<end_of_turn>", "[EOS]", "[PAD]"];
+/// Brackets of special tokens: `<|im_end|>`, `<｜end▁of▁sentence｜>`.
+const TOKEN_BRACKETS: [(&str, &str); 2] = [("<|", "|>"), ("<｜", "｜>")];
+
+/// Returns the answer that a reply marks: the content of its last complete `\boxed{..}` or `\fbox{..}` that is not empty,
+/// else of its only `<answer>..</answer>`, else the text after its last `####`, else the text after its last "answer is",
+/// "answer:" or heading "Answer", up to the reason for it. Text before `</think>` and special tokens at the end are
+/// ignored. Without braces, as in `\boxed 2`, the marked text is an expression up to the next word or punctuation.
 ///
-/// Returns `None` if there is no such mark; see [`last_number`] for replies without one.
+/// Returns `None` if there is no such mark; see [`whole`] and [`last_number`] for replies without one.
 pub fn extract(reply: &str) -> Option<&str> {
     let reply = conclusion(reply);
-    boxed(reply).or_else(|| hashed(reply)).or_else(|| announced(reply))
+    boxed(reply).or_else(|| tagged(reply)).or_else(|| hashed(reply)).or_else(|| announced(reply))
+}
+
+/// Returns a reply as a whole, without the text before `</think>`, special tokens at its end, and the Markdown around it;
+/// `None` if nothing is left.
+pub fn whole(reply: &str) -> Option<&str> {
+    Some(bare(conclusion(reply))).filter(|reply| !reply.is_empty())
 }
 
 /// Returns the last number of a reply, with sign, thousands and decimals: a guess at the answer if nothing marks it.
@@ -29,20 +44,50 @@ pub fn last_number(reply: &str) -> Option<&str> {
     Some(&reply[start - usize::from(signed)..end])
 }
 
+/// Returns the text after `</think>`, up to the special tokens at the end.
 fn conclusion(reply: &str) -> &str {
-    reply.rsplit_once("</think>").map_or(reply, |(_, rest)| rest)
+    without_tokens(reply.rsplit_once("</think>").map_or(reply, |(_, rest)| rest))
+}
+
+/// Removes the special tokens at the end of a text: `42<|im_end|></s>`.
+pub fn without_tokens(text: &str) -> &str {
+    let mut text = text.trim_end();
+    while let Some(rest) = without_token(text) {
+        text = rest.trim_end();
+    }
+    text
+}
+
+/// Removes the special token at the end of a text; `None` if there is none.
+fn without_token(text: &str) -> Option<&str> {
+    let part = |c: char| c.is_alphanumeric() || matches!(c, '_' | '▁' | '-');
+    let bracketed = |(open, close): (&str, &str)| {
+        let inside = text.strip_suffix(close)?;
+        let rest = inside.trim_end_matches(part).strip_suffix(open)?;
+        // `<|x|>` is no token.
+        (inside.len() - rest.len() > open.len() + 2).then_some(rest)
+    };
+    let named = END_TOKENS.iter().find_map(|token| text.strip_suffix(token));
+    named.or_else(|| TOKEN_BRACKETS.into_iter().find_map(bracketed))
+}
+
+/// Returns the text before the first special token.
+fn before_tokens(text: &str) -> &str {
+    let ends = text.match_indices('>').map(|(at, _)| &text[..=at]);
+    ends.filter_map(without_token).next().unwrap_or(text)
 }
 
 fn boxed(reply: &str) -> Option<&str> {
     let mut end = reply.len();
-    // The search starts at the last mark, so that a truncated one does not hide an earlier one.
+    // The search starts at the last mark, so that a truncated or empty one does not hide an earlier one.
     loop {
         let at = reply[..end].rfind("\\boxed").max(reply[..end].rfind("\\fbox"))?;
         let rest = reply[at + 1..].trim_start_matches(|c: char| c.is_ascii_alphabetic());
-        if let Some(inside) = braced(rest.trim_start()) {
-            return Some(bare(inside)).filter(|inside| !inside.is_empty());
+        let inside = braced(rest.trim_start()).map(bare);
+        if let Some(inside) = inside.filter(|inside| !inside.is_empty()) {
+            return Some(inside);
         }
-        if let Some(expression) = unbraced(rest) {
+        if let Some(expression) = unbraced(rest).filter(|_| inside.is_none()) {
             return Some(expression);
         }
         end = at;
@@ -98,16 +143,38 @@ fn braced(text: &str) -> Option<&str> {
     None
 }
 
+/// Returns the content of the only `<answer>..</answer>`, or what it marks.
+fn tagged(reply: &str) -> Option<&str> {
+    let (_, rest) = reply.split_once("<answer>")?;
+    let (inside, rest) = rest.split_once("</answer>")?;
+    if [inside, rest].iter().any(|text| text.contains("<answer>") || text.contains("</answer>")) {
+        return None;
+    }
+    let marked = hashed(inside).or_else(|| announced(inside));
+    marked.or(Some(bare(inside))).filter(|inside| !inside.is_empty())
+}
+
+/// Returns the line after the last `####`: `#### 18`, `#### The answer is 18`. If it is a heading, returns what follows.
 fn hashed(reply: &str) -> Option<&str> {
     let (_, rest) = reply.rsplit_once("####")?;
     let line = rest.lines().find(|line| !line.trim().is_empty())?;
-    Some(bare(line)).filter(|line| !line.is_empty())
+    let line = match is_heading(line) {
+        true => return announced(rest),
+        false => before_tokens(line),
+    };
+    announced(line).or(Some(bare(line))).filter(|line| !line.is_empty())
 }
 
-/// Removes the Markdown around a text: `**42**`, `` `42` ``.
+/// Returns true for a line that announces the answer below it: `### Final Answer`.
+fn is_heading(line: &str) -> bool {
+    let marks = |c: char| c.is_whitespace() || "#*_:".contains(c);
+    HEADINGS.contains(&line.trim_matches(marks).to_ascii_lowercase().as_str())
+}
+
+/// Removes the Markdown around a text: `**42**`, `__42__`, `` `42` ``.
 fn bare(text: &str) -> &str {
     let mut text = text.trim();
-    while let Some(inside) = ["**", "*", "`"]
+    while let Some(inside) = ["**", "*", "__", "`"]
         .iter()
         .find_map(|mark| text.strip_prefix(mark)?.strip_suffix(mark))
         .filter(|inside| !inside.trim().is_empty())
@@ -117,14 +184,16 @@ fn bare(text: &str) -> &str {
     text
 }
 
-/// Returns the text after the last "answer is" or "answer:", up to the end of the sentence or line. If the line ends
-/// there, returns the next line with content.
+/// Returns the text after the last "answer is", "answer:" or heading, up to the end of the sentence or line. If the line
+/// ends there, returns the next line with content.
 fn announced(reply: &str) -> Option<&str> {
     let lower = reply.to_ascii_lowercase();
     let ends = ["answer is", "answer:", "answer is:", "answer:**", "answer**:", "answer ="]
         .iter()
         .filter_map(|mark| lower.rfind(mark).map(|at| at + mark.len()));
-    let rest = &reply[ends.max()?..];
+    let end_of = |line: &str| line.as_ptr() as usize - reply.as_ptr() as usize + line.len();
+    let heading = reply.lines().filter(|line| is_heading(line)).last().map(end_of);
+    let rest = before_tokens(&reply[ends.chain(heading).max()?..]);
     let line = rest.lines().next()?;
     let rest = match announces_nothing(line) {
         true => below(rest)?,

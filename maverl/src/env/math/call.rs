@@ -5,8 +5,9 @@ use num_traits::ToPrimitive;
 
 use super::exact::{Atom, Expr, Stop};
 use super::expression::Parser;
+use super::factorial::{binomial, divisor};
 use super::function::{
-    FUNCTIONS, GREEK, MAGNITUDES, absolute, begins_factor, binomial, is_function,
+    DIVISORS, FUNCTIONS, GREEK, INVERSES, MAGNITUDES, absolute, begins_factor, is_function,
 };
 use super::token::Token;
 
@@ -39,7 +40,29 @@ impl Parser<'_> {
             "lfloor" => self.rounded("rfloor", "floor"),
             "lceil" => self.rounded("rceil", "ceil"),
             _ if is_function(word) => self.function(word),
-            _ => Err(Stop::Meaningless),
+            _ => match DIVISORS.iter().find(|name| **name == word) {
+                Some(name) => {
+                    let arguments = self.arguments()?;
+                    divisor(name, arguments, self.work)
+                }
+                None => Err(Stop::Meaningless),
+            },
+        }
+    }
+
+    /// Reads at least two arguments in brackets.
+    fn arguments(&mut self) -> Result<Vec<Expr>, Stop> {
+        let brackets = [('(', ')'), ('[', ']'), ('{', '}'), ('⦃', '⦄')];
+        let open = self.symbol();
+        let pair = brackets.iter().find(|pair| pair.0 == open).ok_or(Stop::Meaningless)?;
+        self.at += 1;
+        let mut arguments = vec![self.sum()?];
+        while self.take(',') {
+            arguments.push(self.sum()?);
+        }
+        match arguments.len() > 1 && self.take(pair.1) {
+            true => Ok(arguments),
+            false => Err(Stop::Meaningless),
         }
     }
 
@@ -87,7 +110,14 @@ impl Parser<'_> {
         self.angles = outer;
         let argument = argument?;
         let e = || Expr::atom(Atom::Name('e'));
+        let inverse = power == Some(Expr::integer(-1));
         let value = match (name, base) {
+            // `\sin^{-1}` is the inverse, and never the reciprocal.
+            _ if inverse => {
+                let (_, inverse) =
+                    INVERSES.iter().find(|(of, _)| *of == name).ok_or(Stop::Meaningless)?;
+                return Ok(Expr::call(inverse, vec![argument]));
+            }
             ("exp", _) => e().power(&argument, self.work)?,
             ("ln", _) => Expr::call("log", vec![argument, e()]),
             ("log", Some(base)) => Expr::call("log", vec![argument, base]),
@@ -98,8 +128,6 @@ impl Parser<'_> {
             }
         };
         match power {
-            // `\sin^{-1}` is ambiguous: it is written for the inverse and for the reciprocal.
-            Some(power) if power == Expr::integer(-1) => Err(Stop::Meaningless),
             Some(power) => value.power(&power, self.work),
             None => Ok(value),
         }

@@ -1,6 +1,6 @@
 //! LaTeX commands, as tokens.
 
-use super::function::{MAGNITUDES, is_function};
+use super::function::{MAGNITUDES, is_applied};
 use super::token::{Lexer, Token};
 use super::unit;
 
@@ -15,7 +15,9 @@ const SPACES: &str = "quad qquad enspace thinspace space hfill";
 const MUTE: &str = "color textcolor colorbox hspace vspace mspace label tag hphantom vphantom";
 /// Commands whose argument is text.
 const TEXTUAL: &str = "text mbox textnormal mathrm textbf textrm operatorname textit hbox emph textsf texttt textsc textup \
-    textmd";
+    textmd unit si";
+/// Spaces in the argument of such a command.
+const BLANKS: [&str; 7] = ["~", "\\ ", "\\,", "\\;", "\\:", "\\!", "\\quad"];
 /// Commands that stand for a symbol.
 const SYMBOLS: [(&str, char); 66] = [
     ("le", '≤'),
@@ -179,6 +181,9 @@ impl Lexer {
 
     fn text(&mut self, command: &str) {
         let Some(text) = self.group() else { return };
+        // `\mathrm{~cm}`, `\mathrm{\mu m}`
+        let text = BLANKS.iter().fold(text, |text, blank| text.replace(blank, " "));
+        let text = text.replace("\\mu ", "μ").replace("\\mu", "μ");
         let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
         let first = words.split(' ').next().unwrap_or_default();
         match words.trim_matches([',', ' ']) {
@@ -191,7 +196,7 @@ impl Lexer {
             "sec" if command != "operatorname" && self.after_value() => {
                 self.tokens.push(Token::Text(words));
             }
-            word if is_function(word) => self.tokens.push(Token::Word(word.to_owned())),
+            word if is_applied(word) => self.tokens.push(Token::Word(word.to_owned())),
             _ if MAGNITUDES.iter().any(|(name, _)| *name == first) => self.inline(&words),
             _ if is_inline(&words) => self.inline(&text),
             _ => self.tokens.push(Token::Text(words)),

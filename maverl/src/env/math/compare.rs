@@ -44,10 +44,32 @@ pub(super) fn values(a: &Answer, b: &Answer, work: &mut Work) -> Result<AnswerVe
     if let Value::Named { value, .. } = &b.value {
         return values(a, value, work);
     }
+    if let Some(verdict) = options(a, b, work)? {
+        return Ok(verdict);
+    }
     match a.unit.agree(&b.unit) {
         AnswerVerdict::Unequal => Ok(AnswerVerdict::Unequal),
         units => Ok(units.and(bare(a, b, work)?)),
     }
+}
+
+/// Returns the verdict on an answer and a reference one of which is an option with its value; `None` for others. Two such
+/// values must agree in both, an option or a value alone in that. Words after an option may deny it.
+fn options(a: &Answer, b: &Answer, work: &mut Work) -> Result<Option<AnswerVerdict>, Stop> {
+    let verdict = match (&a.value, &b.value) {
+        (Value::Labeled { option: x, value: v }, Value::Labeled { option: y, value: w }) => {
+            AnswerVerdict::from(x == y).and(values(v, w, work)?)
+        }
+        (Value::Labeled { option: x, value }, Value::Choice(y)) => match &value.value {
+            Value::Words(_) => AnswerVerdict::Undecided.and(AnswerVerdict::from(x == y)),
+            _ => AnswerVerdict::from(x == y),
+        },
+        (Value::Choice(x), Value::Labeled { option: y, .. }) => AnswerVerdict::from(x == y),
+        (Value::Labeled { value, .. }, _) => values(value, b, work)?,
+        (_, Value::Labeled { value, .. }) => values(a, value, work)?,
+        _ => return Ok(None),
+    };
+    Ok(Some(verdict))
 }
 
 /// Returns the verdict on two values whose units agree.

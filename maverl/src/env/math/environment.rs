@@ -5,6 +5,7 @@ use std::path::Path;
 use maverl_macros::environment;
 use serde_json::{Map, Value, json};
 
+use super::answer::whole;
 use super::{AnswerVerdict, compare, extract, is_readable, last_number};
 use crate::env::{EnvError, Environment, Session};
 use crate::task::{Action, Observation, Score, Task};
@@ -95,9 +96,13 @@ impl Environment for MathEnvironment {
 impl MathEnvironment {
     /// Returns the marked answer, else the last number if `last_number` is set, else the whole reply.
     fn answer<'a>(&self, reply: &'a str) -> Option<&'a str> {
-        let whole = || Some(reply.trim()).filter(|reply| !reply.is_empty());
-        extract(reply).or_else(|| if self.last_number { last_number(reply) } else { whole() })
+        answer(reply, self.last_number)
     }
+}
+
+/// Returns the marked answer of a reply. Without one, returns its last number if `guess` is set, else the whole reply.
+pub fn answer(reply: &str, guess: bool) -> Option<&str> {
+    extract(reply).or_else(|| if guess { last_number(reply) } else { whole(reply) })
 }
 
 /// Checks that every task has a reference answer.

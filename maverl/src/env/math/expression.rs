@@ -4,7 +4,8 @@ use num_rational::BigRational;
 use num_traits::Zero;
 
 use super::exact::{Atom, Expr, Stop, Work};
-use super::function::{absolute, begins_factor, binomial, factorial};
+use super::factorial::{binomial, double_factorial, factorial};
+use super::function::{absolute, begins_factor};
 use super::token::Token;
 
 /// Deepest nesting of an expression.
@@ -150,7 +151,10 @@ impl Parser<'_> {
         let mut base = self.base()?;
         loop {
             if self.take('!') {
-                base = factorial(&base, self.work)?;
+                base = match self.take('!') {
+                    true => double_factorial(&base, self.work)?,
+                    false => factorial(&base, self.work)?,
+                };
             } else if self.take('°') {
                 base = self.degrees(&base)?;
             } else if self.take('%') {

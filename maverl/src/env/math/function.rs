@@ -1,18 +1,24 @@
-//! Names inside expressions, and functions that are exact on rationals.
+//! Names inside expressions.
 
-use num_bigint::BigInt;
-use num_rational::BigRational;
-use num_traits::{One, Signed, ToPrimitive};
+use num_traits::Signed;
 
-use super::exact::{Expr, Stop, Work};
-
-/// Largest number whose factorial is computed.
-const MAX_FACTORIAL: u32 = 300;
+use super::exact::Expr;
 
 /// Functions of one argument.
-pub(super) const FUNCTIONS: [&str; 16] = [
+pub(super) const FUNCTIONS: [&str; 19] = [
     "sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh",
-    "ln", "log", "lg", "exp",
+    "arcsinh", "arccosh", "arctanh", "ln", "log", "lg", "exp",
+];
+/// Functions of several whole numbers.
+pub(super) const DIVISORS: [&str; 2] = ["gcd", "lcm"];
+/// Functions with their inverse, which the exponent -1 denotes.
+pub(super) const INVERSES: [(&str, &str); 6] = [
+    ("sin", "arcsin"),
+    ("cos", "arccos"),
+    ("tan", "arctan"),
+    ("sinh", "arcsinh"),
+    ("cosh", "arccosh"),
+    ("tanh", "arctanh"),
 ];
 /// Words for powers of a thousand, and their number of zeros.
 pub(super) const MAGNITUDES: [(&str, u32); 5] =
@@ -22,9 +28,14 @@ pub(super) fn is_function(word: &str) -> bool {
     FUNCTIONS.contains(&word)
 }
 
+/// Returns true for functions of one or several arguments.
+pub(super) fn is_applied(word: &str) -> bool {
+    is_function(word) || DIVISORS.contains(&word)
+}
+
 /// Returns true for words inside an expression that are not units.
 pub(super) fn is_known(word: &str) -> bool {
-    is_function(word)
+    is_applied(word)
         || MAGNITUDES.iter().any(|(name, _)| *name == word)
         || matches!(
             word,
@@ -74,30 +85,4 @@ pub(super) fn absolute(value: Expr) -> Expr {
         Some(value) => value.abs().into(),
         None => Expr::call("abs", vec![value]),
     }
-}
-
-fn natural(value: &Expr) -> Option<u32> {
-    value.rational().filter(BigRational::is_integer)?.to_integer().to_u32()
-}
-
-pub(super) fn factorial(value: &Expr, work: &mut Work) -> Result<Expr, Stop> {
-    let n = natural(value).ok_or(Stop::Meaningless)?;
-    if n > MAX_FACTORIAL {
-        return Err(Stop::Budget);
-    }
-    work.spend(u64::from(n) * 8)?;
-    Ok(BigRational::from_integer((1..=n).map(BigInt::from).product()).into())
-}
-
-pub(super) fn binomial(n: &Expr, k: &Expr, work: &mut Work) -> Result<Expr, Stop> {
-    let (n, k) = (natural(n).ok_or(Stop::Meaningless)?, natural(k).ok_or(Stop::Meaningless)?);
-    if n > MAX_FACTORIAL {
-        return Err(Stop::Budget);
-    }
-    if k > n {
-        return Ok(Expr::integer(0));
-    }
-    work.spend(u64::from(n) * 8)?;
-    let product = (0..k.min(n - k)).fold(BigInt::one(), |product, i| product * (n - i) / (i + 1));
-    Ok(BigRational::from_integer(product).into())
 }

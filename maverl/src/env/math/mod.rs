@@ -8,8 +8,8 @@
 //!
 //! ```text
 //!  text ─► tokens (token, command, unicode) ─► Answer (read) ─► AnswerVerdict (compare)
-//!                    list, equation, inequality, reals, unit, based, name
-//!                    expression, call ─► exact ─► numeric
+//!                    choice, list, equation, inequality, reals, unit, based, name
+//!                    expression, call, factorial ─► exact ─► numeric
 //! ```
 
 mod answer;
@@ -17,12 +17,14 @@ mod based;
 mod brackets;
 mod calculate;
 mod call;
+mod choice;
 mod command;
 mod compare;
 mod environment;
 mod equation;
 mod exact;
 mod expression;
+mod factorial;
 mod function;
 mod inequality;
 mod list;
@@ -37,12 +39,12 @@ mod unit;
 mod value;
 
 #[doc(hidden)]
-pub use answer::{extract, last_number};
+pub use answer::{extract, last_number, whole, without_tokens};
 #[doc(hidden)]
 pub use calculate::calculate;
 pub use environment::MathEnvironment;
 #[doc(hidden)]
-pub use environment::reference;
+pub use environment::{answer, reference};
 
 use self::exact::{Stop, Work};
 use self::unit::Unit;

@@ -225,6 +225,9 @@ fn defined(name: &str, x: Complex64, y: Complex64) -> bool {
         "root" => !negative || odd(y) == Some(true),
         "power" => !negative || odd(y).is_some(),
         "arcsin" | "arccos" => !is_real(x) || x.re.abs() <= 1.0,
+        "arccosh" => !is_real(x) || x.re >= 1.0,
+        "arctanh" => !is_real(x) || x.re.abs() < 1.0,
+        "factorial" => is_real(x) && x.re > -1.0,
         _ => true,
     }
 }
@@ -250,9 +253,34 @@ fn function(name: &str, x: Complex64, y: Complex64) -> Complex64 {
         "sinh" => x.sinh(),
         "cosh" => x.cosh(),
         "tanh" => x.tanh(),
+        "arcsinh" => x.asinh(),
+        "arccosh" => x.acosh(),
+        "arctanh" => x.atanh(),
+        "factorial" if is_real(x) && x.re > -1.0 => gamma(x.re + 1.0).into(),
         "abs" => x.norm().into(),
         "floor" if x.im == 0.0 => x.re.floor().into(),
         "ceil" if x.im == 0.0 => x.re.ceil().into(),
         _ => Complex64::new(f64::NAN, 0.0),
     }
+}
+
+/// Computes the gamma function of a positive number (Lanczos 1964; coefficients for g = 7 and nine terms).
+fn gamma(x: f64) -> f64 {
+    const TERMS: [f64; 8] = [
+        676.520_368_121_885_1,
+        -1_259.139_216_722_402_8,
+        771.323_428_777_653_13,
+        -176.615_029_162_140_59,
+        12.507_343_278_686_905,
+        -0.138_571_095_265_720_12,
+        9.984_369_578_019_571_6e-6,
+        1.505_632_735_149_311_6e-7,
+    ];
+    let x = x - 1.0;
+    let sum = TERMS
+        .iter()
+        .zip(1..)
+        .fold(0.999_999_999_999_809_93, |sum, (term, i)| sum + term / (x + f64::from(i)));
+    let t = x + 7.5;
+    (2.0 * std::f64::consts::PI).sqrt() * t.powf(x + 0.5) * (-t).exp() * sum
 }

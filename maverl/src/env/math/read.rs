@@ -3,6 +3,7 @@
 use super::Reading;
 use super::based::Based;
 use super::brackets::{closes, split, symbols, top, ungrouped};
+use super::choice::{choice, labeled, unwrapped};
 use super::equation::{approximation, equation};
 use super::exact::{Expr, Stop, Work};
 use super::expression::expression;
@@ -36,15 +37,30 @@ const EVERYTHING: [&str; 6] = [
     "any real number",
     "real numbers",
 ];
+/// Phrases after a comma at the end that say nothing about the value: `72, in total`.
+const ASIDES: [&str; 6] =
+    ["in total", "in all", "all together", "altogether", "overall", "respectively"];
 /// Words after [`EVERYTHING`] that introduce excluded numbers.
 const EXCEPTIONS: [&str; 4] = ["except", "except for", "other than", "excluding"];
 
 impl Answer {
     /// Reads an answer.
     pub(super) fn read(text: &str, reading: Reading, work: &mut Work) -> Result<Self, Stop> {
+        let text = without_aside(text);
         if let Some(choice) = choice(text) {
             return Ok(Value::Choice(choice).into());
         }
+        if let Some((option, rest)) = labeled(text, reading)
+            && let Ok(value) = Self::read_value(rest, reading, work)
+            && (value.is_single() || matches!(value.value, Value::Words(_)))
+        {
+            return Ok(Value::Labeled { option, value: Box::new(value) }.into());
+        }
+        Self::read_value(text, reading, work)
+    }
+
+    /// Reads an answer that is no option.
+    fn read_value(text: &str, reading: Reading, work: &mut Work) -> Result<Self, Stop> {
         if let Some(words) = words(unwrapped(text)) {
             return Ok(words);
         }
@@ -57,23 +73,15 @@ impl Answer {
     }
 }
 
-/// Reads an option: `A`, `(B)`, `\text{(C)}`, `D.`
-fn choice(text: &str) -> Option<char> {
-    let text = unwrapped(text);
-    let text = text.trim_end_matches('.').trim_matches(['(', ')']).trim();
-    let mut letters = text.chars();
-    letters.next().filter(|c| ('A'..='J').contains(c) && letters.next().is_none())
-}
-
-/// Returns the argument of `\text{..}` if that is the whole text, else the text itself.
-fn unwrapped(text: &str) -> &str {
-    let text = text.trim().trim_matches('$').trim_end_matches('.').trim();
-    let text = text.strip_prefix("\\displaystyle").unwrap_or(text).trim();
-    let inner = ["\\text{", "\\mbox{", "\\textbf{", "\\mathrm{", "\\textnormal{", "\\textrm{"]
-        .iter()
-        .find_map(|start| text.strip_prefix(start))
-        .and_then(|rest| rest.strip_suffix('}'));
-    inner.filter(|inner| !inner.contains(['{', '}'])).unwrap_or(text).trim()
+/// Returns the text without an aside after a comma at its end.
+fn without_aside(text: &str) -> &str {
+    let trimmed = text.trim_end_matches(['.', ' ']);
+    let rest = ASIDES.iter().find_map(|aside| {
+        let at = trimmed.len().checked_sub(aside.len())?;
+        let is_aside = trimmed.get(at..)?.eq_ignore_ascii_case(aside);
+        trimmed[..at].trim_end().strip_suffix(',').filter(|_| is_aside)
+    });
+    rest.unwrap_or(text)
 }
 
 /// Reads an answer in words; a number word is read as a number.

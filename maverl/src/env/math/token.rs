@@ -34,6 +34,8 @@ const THOUSANDS: char = '\u{1}';
 /// Splits an answer into tokens. Never fails; unknown text becomes a symbol that no rule accepts.
 pub(super) fn tokens(answer: &str, reading: Reading) -> Vec<Token> {
     let mut answer = to_latex(answer).replace("{,}", "\u{1}").replace(",\\!", "\u{1}");
+    // `9\!,500` has the comma that `9,500` has.
+    answer = answer.replace("\\!,", ",").replace("\\!\u{1}", "\u{1}");
     for (dotted, plain) in [("a.m.", "am"), ("p.m.", "pm"), ("A.M.", "am"), ("P.M.", "pm")] {
         answer = answer.replace(dotted, plain);
     }
@@ -261,6 +263,10 @@ impl Lexer {
             self.at += length;
             return self.tokens.push(repeated(&digits, &decimals, &period));
         }
+        if let Some((length, (start, period))) = self.dots().zip(period(&decimals)) {
+            self.at += length;
+            return self.tokens.push(repeated(&digits, &decimals[..start], period));
+        }
         let exponent = self.exponent();
         let whole: BigInt = format!("{digits}{decimals}").parse().unwrap_or_default();
         let ten = |power: usize| -> BigInt { Pow::pow(BigInt::from(10), power) };
@@ -313,11 +319,22 @@ impl Lexer {
             let found = mark.chars().enumerate().all(|(i, c)| self.peek(point + i) == c);
             found.then_some(point + mark.len())
         };
-        let start = after("\\overline{").or_else(|| after("\\bar{"))?;
+        let start = ["\\overline{", "\\bar{", "\\dot{"].into_iter().find_map(after)?;
         let digits = (start..start + LONGEST_PERIOD).map(|at| self.peek(at));
         let period: String = digits.take_while(char::is_ascii_digit).collect();
         let end = start + period.len();
         (!period.is_empty() && self.peek(end) == '}').then(|| (end + 1, period))
+    }
+
+    /// Returns the length of the dots after decimals that go on: `0.333\ldots`, `0.333...`
+    fn dots(&self) -> Option<usize> {
+        let blanks = (0..4).take_while(|at| self.peek(*at) == ' ').count();
+        // One of three dots may have ended the sentence.
+        let found = ["...", "..", "\\ldots", "\\dots", "\\cdots"]
+            .into_iter()
+            .find(|dots| dots.chars().enumerate().all(|(i, c)| self.peek(blanks + i) == c))?;
+        let end = blanks + found.len();
+        (!self.peek(end).is_ascii_alphanumeric()).then_some(end)
     }
 
     /// Reads the power of ten in `1.5e-3`.
@@ -349,6 +366,21 @@ fn is_product(word: &str) -> bool {
         && word[1..].bytes().all(|b| b.is_ascii_lowercase());
     let short = word.len() <= 2 && !is_function(word);
     (word.len() <= 4 && ascending && !capitalized || short) && !UNITS.contains(&word)
+}
+
+/// Returns the beginning and the digits of the period with which decimals end: three times, or twice if it has several
+/// digits and begins at the point. The last repetition may be incomplete. `2.718281828` has none.
+fn period(decimals: &str) -> Option<(usize, &str)> {
+    let digits = decimals.as_bytes();
+    let of_length = |length: usize| {
+        let repeats = |at: &usize| digits[*at] == digits[*at + length];
+        let run = (0..digits.len() - length).rev().take_while(repeats).count();
+        let start = digits.len() - length - run;
+        let times = (length + run) / length;
+        let enough = times >= 3 || times == 2 && length > 1 && start == 0;
+        enough.then(|| (start, &decimals[start..start + length]))
+    };
+    (1..=digits.len() / 2).find_map(of_length)
 }
 
 /// Computes a number whose last decimals repeat: `0.1\overline{6}` is 1/6.

@@ -16,6 +16,12 @@ use super::token::Token;
 const HEDGES: &str =
     "or and not but maybe perhaps either wrong incorrect false unless except if vs versus no";
 
+/// Returns true for a word after which a text is another answer, or retracts this one.
+pub(super) fn is_hedge(word: &str) -> bool {
+    let word = word.to_lowercase();
+    HEDGES.split(' ').any(|other| other == word)
+}
+
 /// Text after a number.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Unit {
@@ -117,7 +123,7 @@ impl Unit {
                     "in" if matches!(pieces.get(at + 1), Some(Piece::Word(_))) => {
                         unit.noun |= !known_follows();
                     }
-                    hedge if HEDGES.split(' ').any(|other| other == hedge) => {
+                    hedge if is_hedge(hedge) => {
                         return Err(Stop::Meaningless);
                     }
                     _ => match lookup(word) {
@@ -192,6 +198,7 @@ fn begins(tokens: &[Token], at: usize) -> bool {
         [Symbol('^'), Symbol('{'), Symbol('°'), ..] => !angle(),
         [Text(_) | Symbol('%'), ..] => true,
         [Word(frac), Symbol('{'), Text(_), ..] if frac == "frac" => true,
+        [Word(micro), Text(_), ..] => micro == "mu",
         [Symbol('/'), Text(_), ..] => true,
         [Symbol('/'), Word(word), ..] | [Word(word), ..] => !is_known(word) && !word.contains(' '),
         _ => false,
@@ -207,6 +214,11 @@ fn pieces(mut tokens: &[Token]) -> Option<Vec<Piece>> {
         let mut length = 1;
         match tokens {
             [Text(text), ..] => pieces.extend(text_pieces(text)?),
+            // `\mu\text{m}`
+            [Word(micro), Text(text), ..] if micro == "mu" => {
+                pieces.extend(text_pieces(&format!("μ{}", text.trim_start()))?);
+                length = 2;
+            }
             // `\frac{\text{km}}{\text{h}}`
             [Word(frac), Symbol('{'), ..] if frac == "frac" => {}
             [Symbol('}'), Symbol('{'), ..] => {

@@ -45,6 +45,11 @@ pub(super) enum Value {
     Based(Based),
     /// One of the options of a question.
     Choice(char),
+    /// An option with its value: `\textbf{(B)}\ 12`.
+    Labeled {
+        option: char,
+        value: Box<Answer>,
+    },
     Words(String),
 }
 
@@ -94,6 +99,17 @@ impl Answer {
             }
             Value::Named { value, .. } => value.reals(work),
             _ => Ok(None),
+        }
+    }
+
+    /// Returns true for one mathematical object that names no option: the text `12 (C) 13` is none.
+    pub(super) fn is_single(&self) -> bool {
+        match &self.value {
+            Value::Number(number) => !number.names().iter().any(|name| ('A'..='J').contains(name)),
+            Value::Tuple { items, .. } => items.iter().all(Self::is_single),
+            Value::Named { value, .. } => value.is_single(),
+            Value::Matrix(_) | Value::Based(_) | Value::Reals { .. } => true,
+            _ => false,
         }
     }
 

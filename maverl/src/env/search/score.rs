@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-/// Normalizes a text: lower case, without ASCII punctuation, without the articles a, an, the, with single spaces.
+/// Normalizes a text: lower case, without ASCII punctuation, with a space for each of the articles a, an, the, and with
+/// single spaces.
 pub fn normalize(text: &str) -> String {
     let kept: String = text.to_lowercase().chars().filter(|c| !c.is_ascii_punctuation()).collect();
     // An article is a whole word; characters other than letters and digits end a word and stay.
@@ -13,13 +14,20 @@ pub fn normalize(text: &str) -> String {
             word.push(c);
             continue;
         }
-        if !matches!(word.as_str(), "a" | "an" | "the") {
-            out.push_str(&word);
+        match word.as_str() {
+            "a" | "an" | "the" => out.push(' '),
+            other => out.push_str(other),
         }
         word.clear();
         out.push(c);
     }
-    out.split_whitespace().collect::<Vec<_>>().join(" ")
+    let words = out.split(is_blank).filter(|word| !word.is_empty());
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// Returns true for characters at which Python's `str.split` splits: white space, and the separators U+001C to U+001F.
+fn is_blank(c: char) -> bool {
+    c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
 }
 
 /// Returns true if answer and reference are equal after normalization, as in SQuAD's official script. A reference that
@@ -88,6 +96,32 @@ mod tests {
     #[test]
     fn articles_end_where_words_do() {
         assert_eq!(normalize("A–b and the\u{a0}the 6½ Été"), "–b and 6½ été");
+    }
+
+    /// Values of `normalize_answer` of SQuAD's `evaluate-v1.1.py` (Python 3.11).
+    #[test]
+    fn blanks_and_articles_are_those_of_the_official_script() {
+        for (text, normalized) in [
+            ("new\u{1c}york", "new york"),
+            ("new\u{1d}\u{1e}york\u{1f}", "new york"),
+            ("\u{1c}the\u{1c}city", "city"),
+            ("new\u{85}york", "new york"),
+            ("new\u{b}\u{c}york", "new york"),
+            ("new\u{2028}york\u{3000}", "new york"),
+            ("new\u{200b}york", "new\u{200b}york"),
+            ("new\u{0}york", "new\u{0}york"),
+            ("–the–", "– –"),
+            ("«a»b", "« »b"),
+            ("the_end", "theend"),
+            ("A.N. Other", "other"),
+            ("an\u{301} x", "\u{301} x"),
+        ] {
+            assert_eq!(normalize(text), normalized, "{text:?}");
+        }
+        assert!(
+            exact_match("New\u{1c}York", "new york") && !exact_match("New\u{1c}York", "newyork")
+        );
+        assert_eq!(f1("New\u{1f}York", "york new"), 1.0);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use futures::future::join_all;
 use super::Scores;
 use super::request::Graded;
 use crate::env::DynEnvironment;
+use crate::env::math::without_tokens;
 use crate::env::search::{exact_match, texts};
 use crate::rollout::rewards::Verifier;
 use crate::task::{Score, Task};
@@ -97,6 +98,7 @@ async fn judged(environment: &Arc<dyn DynEnvironment>, item: Graded) -> Result<S
 fn matched(item: Graded) -> Result<Score, String> {
     let task = task(&item)?;
     let answer = item.answer.unwrap_or_default();
-    let right = texts(&task, "answers").iter().any(|reference| exact_match(&answer, reference));
+    let answer = without_tokens(&answer);
+    let right = texts(&task, "answers").iter().any(|reference| exact_match(answer, reference));
     Ok(Score::binary(right))
 }

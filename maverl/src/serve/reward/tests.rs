@@ -55,6 +55,25 @@ async fn a_judge_scores_each_item_and_no_item_fails_another() {
 }
 
 #[tokio::test]
+async fn special_tokens_at_the_end_are_no_part_of_an_answer() {
+    let math = served(Grader::environment(Arc::new(MathEnvironment::default()))).await;
+    let exact = served(Grader::exact_match()).await;
+    for end in
+        ["", "<|im_end|>", "</s>", "<|eot_id|>", "<|endoftext|>\n", "<|im_end|><|endoftext|>"]
+    {
+        for (server, answer) in [(&math, "The answer is 2"), (&math, "2"), (&exact, "The 2.")] {
+            let rm = json!({"prompt": "1+1?", "response": format!("{answer}{end}"), "label": "2"});
+            let score = ask(server.address, "/rm", Some(&rm)).await.body;
+            assert_eq!(score, "1.0", "{answer}{end}");
+        }
+    }
+    let query = "<|im_start|>user\nWhat is 1+1?<|im_end|>\n<|im_start|>assistant\nThe answer is 2<|im_end|>";
+    let body = json!({"query": [query, query], "prompts": ["x", "x"], "labels": ["2", "1"]});
+    let scores = ask(math.address, "/get_reward", Some(&body)).await.json();
+    assert_eq!(scores, json!({"rewards": [1.0, 0.0]}));
+}
+
+#[tokio::test]
 async fn the_routes_of_others_are_answered_as_their_clients_expect() {
     let server = served(Grader::exact_match()).await;
     let ask = async |path: &str, body: Value| ask(server.address, path, Some(&body)).await;

@@ -105,8 +105,9 @@ export async function page(root, at) {
   const joined = at.query.get("seeds") === "one";
   const go = (/** @type {any} */ changes) => (location.hash = to("compare", { ...Object.fromEntries(at.query), ...changes }));
   const name = (/** @type {any} */ of) => of.runs.toReversed().map(letter).join(" − ");
+  const interval = (/** @type {any} */ of) => (of.low === null ? "unknown" : `${end(of.low)} to ${end(of.high)}`);
   const result = (/** @type {any} */ { difference: of, reason, tasks }) => (of
-    ? [h("b", {}, `${signed(of.mean)} (95 % interval ${end(of.low)} to ${end(of.high)})`), `, ${verdict(of)}`, tasks !== undefined && `, over ${plural(tasks, "task")}`] : `no interval: ${reason}`);
+    ? [h("b", {}, `${signed(of.mean)} (95 % interval ${interval(of)})`), `, ${verdict(of)}`, tasks !== undefined && `, over ${plural(tasks, "task")}`] : `no interval: ${reason}`);
   const pair = (/** @type {any} */ of) => h("tr", { "data-pair": name(of) }, td(name(of)), td(result(of)),
     of.difference && [td(`${of.better} better, ${of.worse} worse`), td(of.changed.length > 0 && h("details", {}, h("summary", {}, "tasks that differ"),
       of.changed.map((/** @type {any} */ task) => different({ ...task, runs: of.runs }, of.runs.map((/** @type {number} */ i) => found.runs[i].r)))))]);

@@ -122,6 +122,10 @@ function outcome(run) {
       svg("circle", { class: "mean", cx: x(mean), cy: 11, r: 4.5 }),
       report.greedy && svg("path", { class: "greedy", d: `M${x(report.greedy.mean)} 5l6 6l-6 6l-6 -6z` }));
   };
+  const short = (/** @type {any} */ overall, /** @type {string} */ k) => {
+    const left = overall.pass_left_out?.[k];
+    return left ? ` (${left} of ${plural(overall.tasks, "task")} left out)` : "";
+  };
   const first = /** @type {any} */ (rows[0][1]);
   const gain = run.gain;
   return h("div", {},
@@ -129,11 +133,11 @@ function outcome(run) {
       const { mean, low, high } = /** @type {any} */ (report).overall.avg;
       return [muted(/** @type {string} */ (name)), plot(report),
         h("span", {}, h("b", { "data-outcome": name }, fixed(mean)), muted(` (${fixed(low)} to ${fixed(high)})`, /** @type {any} */ (report).greedy && `, greedy ${fixed(/** @type {any} */ (report).greedy.mean)}`,
-          Object.entries(/** @type {any} */ (report).overall.pass).filter(([k]) => Number(k) > 1).map(([k, of]) => `, pass@${k} ${fixed(of.mean)}`)))];
+          Object.entries(/** @type {any} */ (report).overall.pass).filter(([k]) => Number(k) > 1).map(([k, of]) => `, pass@${k} ${fixed(of.mean)}${short(/** @type {any} */ (report).overall, k)}`)))];
     })),
     !gain && rows.length > 1 && h("p", {}, "not paired: the evaluations before and after have no task in common"),
     gain && h("p", {}, "gain ", h("b", { class: gain.low > 0 ? "good" : gain.high < 0 ? "bad" : "" }, signed(gain.mean)),
-      muted(` (95 %: ${signed(gain.low)} to ${signed(gain.high)}), paired over ${plural(gain.tasks, "task")}`)),
+      muted(` (95 %: ${gain.low === null ? "unknown" : `${signed(gain.low)} to ${signed(gain.high)}`}), paired over ${plural(gain.tasks, "task")}`)),
     remark(`${run.measure ?? "solved"} on “${first.split}”, 95 %; ${plural(first.overall.tasks, "task")}, ${plural(first.samples, "sample")} each; ◇ greedy`,
       first.unscored > 0 && `; ${first.unscored} unscored`));
 }
