@@ -49,6 +49,7 @@ pub use error::RuntimeError;
 pub use generator::{Generating, Generator};
 pub use grammar::{Grammar, GrammarState};
 pub use host::{Host, KvBlocks};
+pub use memory::giving_back;
 #[cfg(feature = "cuda")]
 #[doc(hidden)]
 pub use parity::{DeviceKernels, StepDifference, compare_step};
