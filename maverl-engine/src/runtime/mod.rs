@@ -49,7 +49,6 @@ pub use error::RuntimeError;
 pub use generator::{Generating, Generator};
 pub use grammar::{Grammar, GrammarState};
 pub use host::{Host, KvBlocks};
-pub use memory::giving_back;
 #[cfg(feature = "cuda")]
 #[doc(hidden)]
 pub use parity::{DeviceKernels, StepDifference, compare_step};
@@ -63,7 +62,7 @@ pub use spec::{
 };
 pub use stats::{PairStats, UpdateStats, ValueStats};
 pub use watch::{Step, Watch};
-pub use work::EngineStats;
+pub use {memory::giving_back, work::EngineStats};
 
 use std::collections::BTreeSet;
 use std::error::Error;
