@@ -1,21 +1,25 @@
-//! Memory of an update, counted by the allocator and by the system, compared with the plan.
+//! Memory of an update, counted by the allocator and by the system, compared with the plan; and that of many steps.
 //!
 //! Each case runs in a separate process, since the peak memory of a process cannot be reset.
 #![allow(clippy::unwrap_used)]
 #![allow(unsafe_code)] // an allocator is nothing else
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 
 use maverl::model::StoredDtype;
 use maverl::model::blank::{SHAPES, blank_model};
 use maverl::plan::{Plan, WorkerSummary};
 use maverl::registry::Registry;
+use maverl::run_dir::RunLocation;
 use maverl::runtime::{Batch, Row, Runtime};
+use maverl::train::{EndedEpisode, EpisodeSink, Options, SinkError};
 use maverl::{Purpose, Sources, check};
-use maverl_tests as _;
+use maverl_tests::lab::Lab;
 
 struct Counting;
 
@@ -78,9 +82,14 @@ fn an_update_of_half_a_billion_parameters_takes_what_the_plan_says() {
 
 /// Runs a case in a separate process.
 fn apart(case: usize) {
+    alone("one_case", case);
+}
+
+/// Runs a test of this file in a separate process.
+fn alone(test: &str, case: usize) {
     let this = std::env::current_exe().unwrap();
     let output = Command::new(this)
-        .args(["--ignored", "--exact", "one_case", "--nocapture"])
+        .args(["--ignored", "--exact", test, "--nocapture"])
         .env(CASE, case.to_string())
         .output()
         .unwrap();
@@ -114,6 +123,62 @@ fn one_case() {
         .unwrap();
     let taken = MOST.load(SeqCst) - base;
     report(shape, tokens, set, &planned, [started, taken, resident()]);
+}
+
+/// Steps after which memory is compared, and the bytes that a step may leave: entries of lists that a run writes again.
+const STEPS: [u64; 2] = [250, 850];
+const GROWTH: f64 = 2048.0;
+
+#[test]
+fn a_step_of_training_leaves_nothing_in_memory() {
+    alone("many_steps", 0);
+}
+
+/// Memory at the first episode of each step.
+#[derive(Default)]
+struct Held(Mutex<BTreeMap<u64, usize>>);
+
+impl EpisodeSink for Held {
+    fn on_episode(&self, ended: &EndedEpisode<'_>) -> Result<(), SinkError> {
+        self.0.lock().unwrap().entry(ended.step).or_insert_with(|| HELD.load(SeqCst));
+        Ok(())
+    }
+}
+
+#[test]
+#[ignore = "run by another"]
+fn many_steps() {
+    if std::env::var(CASE).is_err() {
+        return;
+    }
+    let lab = Lab::new(env!("CARGO_BIN_EXE_team"));
+    let text = std::fs::read_to_string(lab.path("run.toml")).unwrap();
+    let sources = Sources::default().text("run.toml", text, lab.path(""));
+    let registry = Registry::collect().unwrap();
+    let set = [
+        &format!("steps={}", STEPS[1]),
+        "eval.before_and_after=false",
+        "checkpoint.every=1000",
+        "sampling.max_tokens=24",
+        "runtime.kv_mib=1",
+        "algorithm.max_flat_steps=1000",
+    ];
+    let sources = set.into_iter().fold(sources, |all, set| all.with(set));
+    let plan = check(&sources, &registry, Purpose::Train).unwrap();
+    let held = Arc::new(Held::default());
+    let options = Options::new(RunLocation::New(lab.path("many"))).sink(Arc::clone(&held));
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(maverl::train(&plan, &registry, options)).unwrap();
+    // Buffers differ with the length of texts, so that the least of some steps is compared.
+    let held = held.0.lock().unwrap();
+    let least = |end: u64| *held.range(end - 200..end).map(|(_, held)| held).min().unwrap();
+    let [before, after] = STEPS.map(least);
+    let each = (after as f64 - before as f64) / (STEPS[1] - STEPS[0]) as f64;
+    println!(
+        "counted {before} bytes, then {after}: {each:.0} a step; resident at most {}",
+        resident()
+    );
+    assert!(each < GROWTH, "{each:.0} bytes a step stay in memory");
 }
 
 /// Prints a case, and asserts that the counted memory is the planned one.

@@ -3,6 +3,8 @@
 
 #[path = "serve/grammar.rs"]
 mod grammar;
+#[path = "serve/memory.rs"]
+mod memory;
 #[path = "serve/models.rs"]
 mod models;
 #[path = "serve/programs.rs"]
@@ -429,7 +431,7 @@ fn malformed() -> Vec<Vec<u8>> {
 }
 
 /// Returns the memory of a process in KiB, if the system reports it.
-fn memory(pid: u32) -> Option<u64> {
+fn resident(pid: u32) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     line.split_whitespace().next()?.parse().ok()
@@ -472,7 +474,7 @@ fn malformed_requests_and_idle_connections_leave_a_server_as_it_was() {
         assert!(refused, "{shown}: {answer}");
     };
     requests.iter().for_each(|request| send(request));
-    let before = memory(server.child.id());
+    let before = resident(server.child.id());
     let idle: Vec<TcpStream> = (0..IDLE)
         .map(|i| TcpStream::connect(&server.address).unwrap_or_else(|e| panic!("{i}: {e}")))
         .collect();
@@ -488,7 +490,7 @@ fn malformed_requests_and_idle_connections_leave_a_server_as_it_was() {
         }
     });
     assert_eq!(complete(), text, "with {} idle connections", idle.len());
-    let after = memory(server.child.id());
+    let after = resident(server.child.id());
     println!(
         "{MALFORMED} malformed requests beside {IDLE} idle connections in {:?}; memory in KiB: {before:?}, then {after:?}",
         begin.elapsed()

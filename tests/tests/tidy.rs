@@ -671,7 +671,7 @@ const ENGINE_API: &[(&str, &str)] = &[
         "AdapterSpec Batch Completion CriticSpec CustomSurrogate DeviceChoice EngineStats Finish Grammar GrammarState Host KvBlocks \
          LoraSpec NcclOptions Normalize Objective OptimOptions PairStats Policy PolicySpec Request Row Runtime RuntimeError RuntimeOptions \
          Sampling Scale Scores Step TokenColumns Trunk UpdateStats ValueBatch ValueRow ValueStats ValueTarget ValueText Watch \
-         WorkerDevice WorkerSpec complete score",
+         WorkerDevice WorkerSpec complete giving_back score",
     ),
 ];
 

@@ -36,8 +36,8 @@ pub(super) struct ListenArgs {
     /// Listen beyond this machine although anyone who reaches the address may use the server.
     #[arg(long, conflicts_with_all = ["key_env", "key_file"])]
     no_key: bool,
-    /// A further name under which clients may address the server, beside `localhost` and IP addresses. May be given
-    /// several times.
+    /// A further name under which clients may address the server, beside `localhost` and IP addresses; or an address whose
+    /// pages may use it. May be given several times.
     #[arg(long, value_name = "NAME")]
     host: Vec<String>,
     /// Certificate chain in PEM; the server then speaks HTTPS.

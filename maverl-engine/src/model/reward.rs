@@ -27,7 +27,7 @@ use crate::message::Message;
 use crate::model::save::{self, Entry};
 use crate::model::weights::SCORE;
 use crate::model::{
-    Context, HeadKind, Model, ModelError, ModelErrorKind, ModelFiles, ModelSource, Pool,
+    Context, HeadKind, Model, ModelError, ModelErrorKind, ModelFiles, ModelSource, Pool, Rendered,
     SaveOptions, Shards, Tokenizer, TokenizerError, ValueHead, companion,
 };
 use packed::Packed;
@@ -45,7 +45,20 @@ pub fn scored_ids(
     messages: &[Message],
     context: usize,
 ) -> Result<Vec<u32>, TokenizerError> {
-    let mut ids = tokenizer.encode_rendered(&tokenizer.render(messages, true)?)?;
+    last_ids(tokenizer, &tokenizer.render(messages, true)?, context)
+}
+
+/// Returns the last `context` ids of a text. Of a text with more bytes than twice as many tokens have, only the end is encoded:
+/// the first tokens of a cut text may be others, and they are not among the last ones.
+fn last_ids(
+    tokenizer: &Tokenizer,
+    rendered: &Rendered,
+    context: usize,
+) -> Result<Vec<u32>, TokenizerError> {
+    let text = rendered.text();
+    let most = tokenizer.most_bytes(context.saturating_mul(2));
+    let at = text.ceil_char_boundary(text.len().saturating_sub(most));
+    let mut ids = tokenizer.encode_rendered(&rendered.after(at))?;
     let cut = ids.len().saturating_sub(context);
     Ok(ids.split_off(cut))
 }
@@ -68,12 +81,16 @@ pub fn reply_ids(
     if !whole.text().starts_with(open.text()) {
         return Err(refused("the chat template changes the prompt when the reply is appended"));
     }
-    let mut reply = tokenizer.encode_rendered(&whole.after(open.text().len()))?;
+    let reply = whole.after(open.text().len());
+    if reply.text().len() > tokenizer.most_bytes(context) {
+        return Err(refused("the reply has more bytes than any that fits the context"));
+    }
+    let mut reply = tokenizer.encode_rendered(&reply)?;
     // Text of the template after the stop id belongs to the next turn.
     if let Some(end) = reply.iter().position(|id| tokenizer.stop_ids().contains(id)) {
         reply.truncate(end + 1);
     }
-    let mut ids = tokenizer.encode_rendered(&open)?;
+    let mut ids = last_ids(tokenizer, &open, context)?;
     ids.extend_from_slice(&reply);
     let cut = ids.len().saturating_sub(context);
     let ids = ids.split_off(cut);
@@ -208,9 +225,7 @@ impl RewardModel {
                 "this verifier scores the tokens of a reply: send messages, not a rendered text";
             return Err(TokenizerError::Template(message.to_owned()));
         }
-        let mut ids = tokenizer.encode(text)?;
-        let cut = ids.len().saturating_sub(self.context());
-        Ok((ids.split_off(cut), 1))
+        Ok((last_ids(tokenizer, &Rendered::from(text.to_owned()), self.context())?, 1))
     }
 
     /// Computes the logit of each row from the last tokens that are scored, whose number is beside the ids. Rows are packed up to

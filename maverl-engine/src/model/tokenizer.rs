@@ -40,6 +40,8 @@ pub struct Tokenizer {
     byte_level: bool,
     /// True if the chat template uses tools; computed on first use.
     takes_tools: OnceLock<bool>,
+    /// Length in bytes of the longest token; computed on first use.
+    longest: OnceLock<usize>,
     place: String,
 }
 
@@ -89,6 +91,7 @@ impl Tokenizer {
             stop_ids,
             byte_level,
             takes_tools: OnceLock::new(),
+            longest: OnceLock::new(),
             place,
         })
     }
@@ -285,6 +288,22 @@ impl Tokenizer {
         self.len() == 0
     }
 
+    /// Returns the largest length in bytes of a text of `tokens` tokens: longer ones need not be encoded to know that they have
+    /// more tokens.
+    ///
+    /// - A normalizer may shorten a text, to a quarter at most by Unicode's normal forms.
+    /// - Tokenizers that drop characters, such as repeated blanks, may encode longer texts in fewer tokens. These texts are
+    ///   beyond the bound too.
+    pub fn most_bytes(&self, tokens: usize) -> usize {
+        const SHORTENED: usize = 4;
+        let ids = 0..u32::try_from(self.len()).unwrap_or(u32::MAX);
+        let longest = *self
+            .longest
+            .get_or_init(|| ids.map(|id| self.token_bytes(id).len()).max().unwrap_or(1));
+        let factor = if self.tokenizer.get_normalizer().is_some() { SHORTENED } else { 1 };
+        tokens.saturating_mul(longest).saturating_mul(factor)
+    }
+
     fn no_template(&self) -> String {
         remedy::no_template(&self.place)
     }
@@ -308,6 +327,10 @@ fn parse(
         bpe.dropout = None;
         tokenizer.with_model(bpe);
     }
+    // Caches of words are of each thread, and grow with every text.
+    let mut model = tokenizer.get_model().clone();
+    model.resize_cache(0);
+    tokenizer.with_model(model);
     add(&mut tokenizer, settings)?;
     let stops = settings.stop_ids.iter().filter_map(|&id| tokenizer.id_to_token(id));
     let special: Vec<String> =

@@ -62,7 +62,7 @@ pub use spec::{
 };
 pub use stats::{PairStats, UpdateStats, ValueStats};
 pub use watch::{Step, Watch};
-pub use work::EngineStats;
+pub use {memory::giving_back, work::EngineStats};
 
 use std::collections::BTreeSet;
 use std::error::Error;

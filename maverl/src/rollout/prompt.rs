@@ -13,6 +13,8 @@ use crate::trajectory::{Fault, FaultKind, Message, Role, Turn};
 pub(crate) trait Templater {
     fn encode_rendered(&self, rendered: &Rendered) -> Result<Vec<u32>, TokenizerError>;
     fn decode_raw(&self, ids: &[u32]) -> String;
+    /// Returns the largest length in bytes of a text of `tokens` tokens.
+    fn most_bytes(&self, tokens: usize) -> usize;
     /// Renders a conversation with the assistant's next turn opened, in which these tools may be called.
     fn render(&self, messages: &[Message], tools: &[Value]) -> Result<Rendered, TokenizerError>;
 }
@@ -24,6 +26,10 @@ impl Templater for Tokenizer {
 
     fn decode_raw(&self, ids: &[u32]) -> String {
         self.decode_raw(ids)
+    }
+
+    fn most_bytes(&self, tokens: usize) -> usize {
+        self.most_bytes(tokens)
     }
 
     /// A template without support for tools gets their descriptions as text.
@@ -88,36 +94,30 @@ pub(crate) fn next_prompt(
     room: Room,
 ) -> Result<Next, Fault> {
     let stops = Stops::new(templater, conversation, stop_ids);
-    let compose = |longest: usize| {
+    let fit = |longest: usize| {
         let (prompt, shortened) = cut(prompt, longest);
-        let next = compose(templater, conversation, &stops, &prompt, room.history)?;
-        Ok(Next { shortened, ..next })
+        let next = compose(templater, conversation, &stops, &prompt, room)?;
+        Ok(Next { shortened, ..room.fitting(next)? })
     };
-    let fits = |next: &Next| next.ids.len() + room.max_tokens <= room.context;
-
-    let whole = compose(usize::MAX)?;
-    if fits(&whole) {
-        return Ok(whole);
-    }
     let nothing = prompt.observations.is_empty() && prompt.results.is_empty();
-    if room.overflow == Overflow::Error || nothing {
-        return Err(overflow(&whole, room, ""));
+    match fit(usize::MAX) {
+        Err(fault) if exceeds(&fault) && room.overflow != Overflow::Error && !nothing => {}
+        whole => return whole,
     }
-    let mut best = compose(0)?;
-    if !fits(&best) {
-        return Err(overflow(&best, room, "even without its observations, "));
-    }
+    let mut best = fit(0).map_err(|fault| {
+        let even = if exceeds(&fault) { "even without its observations, " } else { "" };
+        Fault::new(fault.kind, format!("{even}{}", fault.message))
+    })?;
     let observations = prompt.observations.iter().map(|range| &prompt.user[range.clone()]);
     let texts = observations.chain(prompt.results.iter().map(String::as_str));
     let lengths = texts.map(|text| text.chars().count());
     let (mut fitting, mut exceeding) = (0, lengths.max().unwrap_or(0));
     while exceeding - fitting > 1 {
         let middle = usize::midpoint(fitting, exceeding);
-        let next = compose(middle)?;
-        if fits(&next) {
-            (best, fitting) = (next, middle);
-        } else {
-            exceeding = middle;
+        match fit(middle) {
+            Ok(next) => (best, fitting) = (next, middle),
+            Err(fault) if exceeds(&fault) => exceeding = middle,
+            Err(fault) => return Err(fault),
         }
     }
     Ok(best)
@@ -136,15 +136,12 @@ pub(crate) fn text_prompt(
 ) -> Result<Next, Fault> {
     let messages = conversation.messages_with(prompt);
     let rendered: String = messages.iter().map(|message| message.content.as_str()).collect();
+    room.bound(tokenizer, &rendered)?;
     let ids = tokenizer.encode_framed(&rendered).map_err(|error| template(error, prompt))?;
     if ids.is_empty() {
         return Err(Fault::new(FaultKind::Program, "the text has no tokens"));
     }
-    let next = Next { messages, ids, rendered, shortened: 0, forked: false };
-    match next.ids.len() + room.max_tokens <= room.context {
-        true => Ok(next),
-        false => Err(overflow(&next, room, "")),
-    }
+    room.fitting(Next { messages, ids, rendered, shortened: 0, forked: false })
 }
 
 /// Truncates observations and results to `longest` characters each. Returns the prompt and the number of characters
@@ -233,18 +230,19 @@ fn compose(
     conversation: &Conversation,
     stops: &Stops,
     prompt: &Prompt,
-    history: History,
+    room: Room,
 ) -> Result<Next, Fault> {
     let messages = conversation.messages_with(prompt);
     let tools = conversation.tools_with(prompt);
     let template = |error| template(error, prompt);
     let rendered = templater.render(&messages, tools).map_err(template)?;
     let from = continues(rendered.text(), conversation, stops);
-    if from.is_none() && history == History::Append && !conversation.ids.is_empty() {
+    if from.is_none() && room.history == History::Append && !conversation.ids.is_empty() {
         let marked = (messages.clone(), tools);
         if let Some((closing, new)) =
             tail(templater, conversation, stops, marked).map_err(template)?
         {
+            room.bound(templater, new.text())?;
             let new = templater.encode_rendered(&new).map_err(template)?;
             let ids = [conversation.ids.as_slice(), &new].concat();
             let reply = conversation.messages.last().map_or("", |last| last.content.as_str());
@@ -254,6 +252,7 @@ fn compose(
     }
     let mut ids = from.map(|_| conversation.ids.clone()).unwrap_or_default();
     let new = rendered.after(from.unwrap_or(0));
+    room.bound(templater, new.text())?;
     ids.extend(templater.encode_rendered(&new).map_err(template)?);
     let forked = from.is_none() && !conversation.messages.is_empty();
     Ok(Next { messages, ids, rendered: rendered.text().to_owned(), shortened: 0, forked })
@@ -268,17 +267,43 @@ fn template(error: TokenizerError, prompt: &Prompt) -> Fault {
     }
 }
 
-fn overflow(next: &Next, room: Room, even: &str) -> Fault {
-    let (tokens, Room { context, max_tokens, overflow, .. }) = (next.ids.len(), room);
-    let or = match overflow {
-        Overflow::Error => "set `rollout.overflow = \"truncate_observation\"`",
-        Overflow::TruncateObservation => "mark what may be cut as `#[input(observation)]`",
-    };
-    let message = format!(
-        "{even}a prompt of {tokens} tokens leaves no room for `sampling.max_tokens` = {max_tokens} in a context of \
-         {context}; lower `sampling.max_tokens`, or {or}"
-    );
-    Fault::new(FaultKind::Overflow, message)
+/// Returns true for the fault of a prompt that does not fit.
+fn exceeds(fault: &Fault) -> bool {
+    fault.kind == FaultKind::Overflow
+}
+
+impl Room {
+    /// Returns a prompt that leaves room for `max_tokens`.
+    fn fitting(self, next: Next) -> Result<Next, Fault> {
+        let tokens = next.ids.len();
+        if tokens + self.max_tokens <= self.context {
+            return Ok(next);
+        }
+        Err(self.overflow(&format!("{tokens} tokens")))
+    }
+
+    /// Fails for a text with more bytes than any that fits the context: encoding it would take much memory and time.
+    fn bound(self, templater: &impl Templater, text: &str) -> Result<(), Fault> {
+        let (bytes, most) = (text.len(), templater.most_bytes(self.context));
+        if bytes <= most {
+            return Ok(());
+        }
+        Err(self.overflow(&format!("{bytes} bytes (more than {most} are not encoded)")))
+    }
+
+    /// Returns the fault of a prompt of this size.
+    fn overflow(self, size: &str) -> Fault {
+        let Self { context, max_tokens, overflow, .. } = self;
+        let or = match overflow {
+            Overflow::Error => "set `rollout.overflow = \"truncate_observation\"`",
+            Overflow::TruncateObservation => "mark what may be cut as `#[input(observation)]`",
+        };
+        let message = format!(
+            "a prompt of {size} leaves no room for `sampling.max_tokens` = {max_tokens} in a context of {context}; lower \
+             `sampling.max_tokens`, or {or}"
+        );
+        Fault::new(FaultKind::Overflow, message)
+    }
 }
 
 #[cfg(test)]

@@ -2,16 +2,17 @@
 //!
 //! A page in a browser can send requests to a server on the user's machine, and by DNS rebinding under a name of its own.
 //! `Host` must therefore be a loopback name, an address, or a listed name: a rebound name is none of them. `Origin`, which
-//! browsers send with requests of pages, must be one of these too.
+//! browsers send with requests of pages, must be of this machine or listed: a loopback name or address, the address of this
+//! server, or a listed name. The page of any other address is not, since WebSockets have no same-origin rule.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 
@@ -33,34 +34,54 @@ pub struct Guard {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Client(pub usize);
 
+impl Client {
+    /// Returns the client of a request that a guard admitted.
+    pub(super) fn of(request: &Request) -> Self {
+        request.extensions().get().copied().unwrap_or(Self(0))
+    }
+}
+
 impl Guard {
     /// Returns a router that refuses requests which violate a condition: 403 for `Host` and `Origin`, 401 for the key.
     pub fn protect(self, router: Router) -> Router {
         router.layer(from_fn_with_state(Arc::new(self), check))
     }
 
-    fn admit(&self, uri: &Uri, headers: &HeaderMap) -> Result<Client, Refusal> {
-        let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or("\u{fffd}"));
+    /// Returns the client of a request; `own` is the address at which it came.
+    fn admit(
+        &self,
+        uri: &Uri,
+        headers: &HeaderMap,
+        own: Option<IpAddr>,
+    ) -> Result<Client, Refusal> {
+        let all = |name| {
+            let values = headers.get_all(name).into_iter();
+            values.map(|value: &HeaderValue| value.to_str().unwrap_or("\u{fffd}"))
+        };
+        let once = |name: HeaderName| match all(name.clone()).nth(1) {
+            Some(_) => Err(forbidden(format!("the request has two header lines `{name}`"))),
+            None => Ok(all(name).next()),
+        };
         let authority = uri.authority().map(Authority::as_str);
-        if let Some(host) = text(HOST).or(authority)
-            && !self.knows(host)
-        {
-            return Err(forbidden(format!(
-                "this server is not called {host:?}; `--host NAME` adds a name that clients may use"
-            )));
-        }
-        if let Some(origin) = text(ORIGIN) {
-            let host = origin.split_once("://").map_or(origin, |(_, host)| host);
-            if !self.knows(host) {
+        for host in once(HOST)?.into_iter().chain(authority) {
+            if !host_of(host).is_some_and(|host| self.is_host(host)) {
                 return Err(forbidden(format!(
-                    "pages of {origin:?} may not use this server; `--host NAME` adds a name"
+                    "this server is not called {host:?}; `--host NAME` adds a name that clients may use"
+                )));
+            }
+        }
+        if let Some(origin) = once(ORIGIN)? {
+            let host = origin.strip_prefix("http://").or(origin.strip_prefix("https://"));
+            if !host.and_then(host_of).is_some_and(|host| self.is_origin(host, own)) {
+                return Err(forbidden(format!(
+                    "pages of {origin:?} may not use this server; `--host NAME` adds a name or an address"
                 )));
             }
         }
         if self.keys.is_empty() || OPEN.contains(&uri.path()) {
             return Ok(Client(0));
         }
-        let key = text(AUTHORIZATION).and_then(|value| {
+        let key = all(AUTHORIZATION).next().and_then(|value| {
             let (scheme, key) = value.split_once(' ')?;
             scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
         });
@@ -71,17 +92,48 @@ impl Guard {
         })
     }
 
-    /// Returns true if a host, with or without its port, is a name of this server.
-    fn knows(&self, host: &str) -> bool {
-        let name = match host.strip_prefix('[') {
-            Some(rest) => rest.split(']').next().unwrap_or_default(),
-            None => host.split(':').next().unwrap_or_default(),
+    /// Returns true for a host that this server may have. A rebound name is no address.
+    fn is_host(&self, host: &str) -> bool {
+        host.parse::<IpAddr>().is_ok() || self.is_named(host)
+    }
+
+    /// Returns true for the host of a page that may use this server, whose address is `own`.
+    fn is_origin(&self, host: &str, own: Option<IpAddr>) -> bool {
+        let of_machine = |address: IpAddr| {
+            let address = address.to_canonical();
+            address.is_loopback() || own.is_some_and(|own| own.to_canonical() == address)
         };
-        name.eq_ignore_ascii_case("localhost")
-            || name.parse::<IpAddr>().is_ok()
-            || self.hosts.iter().any(|known| known.eq_ignore_ascii_case(name))
+        host.parse().is_ok_and(of_machine) || self.is_named(host)
+    }
+
+    /// Returns true for the name of this machine, and for listed names.
+    fn is_named(&self, host: &str) -> bool {
+        host.eq_ignore_ascii_case("localhost")
+            || self.hosts.iter().any(|known| known.eq_ignore_ascii_case(host))
     }
 }
+
+/// Returns the host of `HOST`, `HOST:PORT`, `[ADDRESS]` or `[ADDRESS]:PORT`; `None` for any other text.
+fn host_of(text: &str) -> Option<&str> {
+    let (host, port) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (address, port) = rest.split_once(']')?;
+            address.parse::<Ipv6Addr>().ok()?;
+            (address, port)
+        }
+        None => text.split_at(text.find(':').unwrap_or(text.len())),
+    };
+    let digits = match port.strip_prefix(':') {
+        Some(digits) => digits,
+        None if port.is_empty() => "",
+        None => return None,
+    };
+    (!host.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())).then_some(host)
+}
+
+/// Address at which a request came, an extension of every request.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OwnAddress(pub(super) Option<IpAddr>);
 
 /// Returns true if only programs of this machine reach an address of `HOST:PORT`.
 pub fn is_loopback(address: &str) -> bool {
@@ -92,7 +144,8 @@ pub fn is_loopback(address: &str) -> bool {
 }
 
 async fn check(State(guard): State<Arc<Guard>>, mut request: Request, next: Next) -> Response {
-    match guard.admit(request.uri(), request.headers()) {
+    let own = request.extensions().get().and_then(|&OwnAddress(own)| own);
+    match guard.admit(request.uri(), request.headers(), own) {
         Ok(client) => {
             request.extensions_mut().insert(client);
             next.run(request).await
@@ -124,7 +177,9 @@ mod tests {
             (axum::http::HeaderName::from_static(name), value.parse().unwrap())
         });
         let headers: HeaderMap = headers.collect();
-        guard.admit(&path.parse().unwrap(), &headers).map_err(|refusal| refusal.status.as_u16())
+        let own = Some("10.0.0.5".parse().unwrap());
+        let client = guard.admit(&path.parse().unwrap(), &headers, own);
+        client.map_err(|refusal| refusal.status.as_u16())
     }
 
     #[test]
@@ -134,9 +189,13 @@ mod tests {
             "localhost",
             "LOCALHOST:80",
             "127.0.0.1:8000",
+            "127.8.8.8",
             "[::1]:8000",
-            "10.1.2.3",
+            "[::ffff:127.0.0.1]",
+            "10.0.0.5:8000",
+            "[::ffff:10.0.0.5]:1",
             "gpu.example:1",
+            "GPU.example",
         ] {
             assert_eq!(admitted(&guard, "/v1", &[("host", host)]), Ok(Client(0)), "{host}");
             let origin = format!("http://{host}");
@@ -149,8 +208,98 @@ mod tests {
             let headers = [("host", "localhost"), ("origin", origin.as_str())];
             assert_eq!(admitted(&guard, "/v1", &headers), Err(403), "{host}");
         }
-        let headers = [("host", "localhost"), ("origin", "null")];
-        assert_eq!(admitted(&guard, "/v1", &headers), Err(403));
+    }
+
+    #[test]
+    fn an_address_of_another_machine_is_a_host_and_no_origin() {
+        let guard = Guard::default();
+        for host in [
+            "203.0.113.6",
+            "10.1.2.3:80",
+            "0.0.0.0:8000",
+            "[2001:db8::1]",
+            "[::]:80",
+            "[fe80::1]:8000",
+        ] {
+            assert_eq!(admitted(&guard, "/ws", &[("host", host)]), Ok(Client(0)), "{host}");
+            for scheme in ["http", "https"] {
+                let origin = format!("{scheme}://{host}");
+                let headers = [("host", "127.0.0.1"), ("origin", origin.as_str())];
+                assert_eq!(admitted(&guard, "/ws", &headers), Err(403), "{origin}");
+            }
+        }
+        let listed = Guard { hosts: vec!["203.0.113.6".to_owned()], ..Guard::default() };
+        let headers = [("host", "127.0.0.1"), ("origin", "http://203.0.113.6:8080")];
+        assert_eq!(admitted(&listed, "/ws", &headers), Ok(Client(0)));
+    }
+
+    #[test]
+    fn a_text_that_only_begins_like_a_host_is_refused() {
+        let guard = Guard { hosts: vec!["gpu.example".to_owned()], ..Guard::default() };
+        for host in [
+            "[::1].evil",
+            "[::1]evil:80",
+            "[::1",
+            "[127.0.0.1]",
+            "[localhost]",
+            "[::1]:80:80",
+            "[fe80::1%25eth0]",
+            "::1",
+            "127.0.0.1:80.evil.example",
+            "127.0.0.1:80@evil.example",
+            "localhost@evil.example",
+            "user@localhost",
+            "localhost/evil",
+            "localhost.",
+            "127.1",
+            "0x7f.0.0.1",
+            "2130706433",
+            " localhost",
+            "gpu.example.evil",
+            ":80",
+        ] {
+            assert_eq!(admitted(&guard, "/v1", &[("host", host)]), Err(403), "{host}");
+            let origin = format!("http://{host}");
+            let headers = [("host", "localhost"), ("origin", origin.as_str())];
+            assert_eq!(admitted(&guard, "/v1", &headers), Err(403), "{host}");
+        }
+        let origins = [
+            "null",
+            "",
+            "localhost",
+            "//localhost",
+            "ws://localhost",
+            "file://localhost",
+            "http://localhost/",
+            "http://",
+            "chrome-extension://localhost",
+            "http:localhost",
+        ];
+        for origin in origins {
+            let headers = [("host", "localhost"), ("origin", origin)];
+            assert_eq!(admitted(&guard, "/v1", &headers), Err(403), "{origin:?}");
+        }
+    }
+
+    #[test]
+    fn a_second_line_of_the_host_or_the_origin_is_refused() {
+        let guard = Guard::default();
+        for name in ["host", "origin"] {
+            for (first, second) in [("localhost", "evil.example"), ("localhost", "localhost")] {
+                let mut headers = HeaderMap::new();
+                headers.insert("host", "localhost".parse().unwrap());
+                headers.remove(name);
+                let prefix = if name == "origin" { "http://" } else { "" };
+                for value in [first, second] {
+                    headers.append(name, format!("{prefix}{value}").parse().unwrap());
+                }
+                let refused = guard.admit(&"/v1".parse().unwrap(), &headers, None).unwrap_err();
+                assert!(refused.message.contains("two header lines"), "{}", refused.message);
+            }
+        }
+        let headers = [("host", "localhost")];
+        assert_eq!(admitted(&guard, "http://evil.example/v1", &headers), Err(403));
+        assert_eq!(admitted(&guard, "http://127.0.0.1:8000/v1", &headers), Ok(Client(0)));
     }
 
     #[test]

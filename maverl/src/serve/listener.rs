@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use axum::Router;
 use axum::response::{IntoResponse as _, Response};
+use axum::{Extension, Router};
 use futures::FutureExt as _;
 use hyper::Request;
 use hyper::body::Incoming;
@@ -28,6 +28,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 
 use super::Refusal;
+use super::guard::OwnAddress;
 use patient::Patient;
 
 /// Pause after a failed accept, such as one with too many open connections.
@@ -146,6 +147,8 @@ impl Listener {
         // slower.
         let _ = stream.set_nodelay(true);
         let limits = self.limits;
+        let own = OwnAddress(stream.local_addr().ok().map(|address| address.ip()));
+        let router = router.layer(Extension(own));
         #[cfg(feature = "tls")]
         let tls = self.tls.clone();
         async move {

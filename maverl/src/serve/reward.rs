@@ -132,10 +132,10 @@ impl RewardServer {
         self.health.check()?;
         let loading = || Refusal::unavailable("loading", "the server is still loading");
         let grader = self.grader.get().ok_or_else(loading)?;
-        let client = request.extensions().get::<Client>().copied().unwrap_or(Client(0));
+        let client = Client::of(&request);
         let bytes = body::read(request.into_body(), self.settings.max_body).await?;
+        let _admitted = self.queue.admit(client).await?;
         let Wanted { ids, items } = route.read(&bytes)?;
-        let _admitted = self.queue.admit(client, 1).await?;
         let scores = tokio::time::timeout(self.settings.timeout, grader.score(items)).await;
         let scores = scores.map_err(|_elapsed| {
             let message = format!("the items were not scored within {:?}", self.settings.timeout);

@@ -72,11 +72,11 @@ impl Ops for Cpu {
     type Drawn = Vec<Result<Sampled, BadLogits>>;
 
     fn give(spare: &mut Buffers, buffers: impl IntoIterator<Item = Vec<f32>>) {
-        spare.free.extend(buffers);
+        spare.give(buffers);
     }
 
     fn give_streams(spare: &mut Buffers, buffers: impl IntoIterator<Item = Vec<f32>>) {
-        spare.free.extend(buffers);
+        spare.give(buffers);
     }
 
     fn rope(&self, inv_freq: &[f32], positions: usize) -> Done<RopeTable> {

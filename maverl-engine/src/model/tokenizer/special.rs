@@ -69,7 +69,8 @@ impl From<String> for Rendered {
 pub(super) struct Specials {
     tokens: Vec<(u32, AddedToken)>,
     search: AhoCorasick,
-    plain: Mutex<Option<Arc<Plain>>>,
+    /// Tokenizers for texts with marks: one for each choice of marks.
+    plain: Mutex<Vec<Arc<Plain>>>,
 }
 
 impl Specials {
@@ -81,7 +82,7 @@ impl Specials {
             .match_kind(MatchKind::LeftmostLongest)
             .build(tokens.iter().map(|(_, token)| &token.content))
             .map_err(|e| TokenizerError::Files(format!("the special tokens: {e}")))?;
-        Ok(Self { tokens, search, plain: Mutex::new(None) })
+        Ok(Self { tokens, search, plain: Mutex::default() })
     }
 
     /// Renders variables, and finds the special tokens in their strings.
@@ -141,14 +142,14 @@ impl Specials {
     }
 
     /// Returns a tokenizer for which special tokens are text and marks are special tokens. Building it takes as long as
-    /// loading one, so the last one is kept.
+    /// loading one, so all of them are kept.
     fn plain(
         &self,
         tokenizer: &tokenizers::Tokenizer,
         marks: Marks,
     ) -> tokenizers::Result<Arc<Plain>> {
         let mut kept = self.plain.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(plain) = kept.as_ref().filter(|plain| plain.marks == marks) {
+        if let Some(plain) = kept.iter().find(|plain| plain.marks == marks) {
             return Ok(Arc::clone(plain));
         }
         let mut tokenizer = tokenizer.clone();
@@ -164,7 +165,7 @@ impl Specials {
         };
         let ids = self.tokens.iter().enumerate().filter_map(id).collect();
         let plain = Arc::new(Plain { marks, tokenizer, ids });
-        *kept = Some(Arc::clone(&plain));
+        kept.push(Arc::clone(&plain));
         Ok(plain)
     }
 
@@ -219,17 +220,20 @@ impl Specials {
         rendered
     }
 
-    /// Chooses one mark per special token; none of them occurs in the text.
+    /// Chooses one mark per special token; none of them occurs in the text. There are [`CHOICES`] of them.
     fn marks(&self, text: &str) -> Result<Marks, TokenizerError> {
         let taken: BTreeSet<u32> =
             text.chars().map(u32::from).filter(|code| PRIVATE_USE.contains(code)).collect();
         let length = u32::try_from(self.tokens.len().max(1)).unwrap_or(u32::MAX);
         let starts = (PRIVATE_USE.start..PRIVATE_USE.end.saturating_sub(length))
-            .step_by(usize::try_from(length).unwrap_or(usize::MAX));
+            .step_by(usize::try_from(length).unwrap_or(usize::MAX))
+            .take(CHOICES);
         let mut free = starts.filter(|&start| taken.range(start..start + length).next().is_none());
         free.next().map(Marks).ok_or_else(|| {
             TokenizerError::Text(
-                "a text uses all private-use characters, of which some must be free".to_owned(),
+                "a text with special tokens uses private-use characters of supplementary planes, of which some must be \
+                 free"
+                    .to_owned(),
             )
         })
     }
@@ -242,6 +246,9 @@ struct Plain {
     /// Special token of each mark's id.
     ids: BTreeMap<u32, u32>,
 }
+
+/// Number of choices of marks. Each has a tokenizer of its own in memory, so texts cannot ask for any number of them.
+const CHOICES: usize = 2;
 
 /// Unicode's supplementary private-use areas.
 const PRIVATE_USE: Range<u32> = 0xF_0000..0x11_0000;

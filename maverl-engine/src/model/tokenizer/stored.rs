@@ -48,6 +48,7 @@ impl Tokenizer {
             stop_ids: Vec::new(),
             byte_level,
             takes_tools: OnceLock::new(),
+            longest: OnceLock::new(),
             place: "tokenizer.json".to_owned(),
         })
     }

@@ -53,6 +53,11 @@ impl Templater for Fake {
         ids.iter().map(text).collect()
     }
 
+    /// Special tokens are the longest ones.
+    fn most_bytes(&self, tokens: usize) -> usize {
+        tokens * START.len()
+    }
+
     fn render(&self, messages: &[Message], tools: &[Value]) -> Result<Rendered, TokenizerError> {
         let last_user = messages.iter().rposition(|message| message.role == Role::User);
         let mut text: String = tools.iter().map(|tool| format!("({tool})")).collect();

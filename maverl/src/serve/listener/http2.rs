@@ -1,5 +1,7 @@
 //! Connections of HTTP/2, which gRPC needs.
 
+mod unread;
+
 use std::pin::pin;
 use std::time::Duration;
 
@@ -16,6 +18,7 @@ use tokio::sync::watch;
 
 use super::patient::Patient;
 use super::{Limits, answer};
+use unread::Unread;
 
 /// Beginning of a connection of HTTP/2. No method of HTTP/1.1 begins so.
 const PREFACE: &[u8; 3] = b"PRI";
@@ -57,7 +60,12 @@ pub(super) async fn speak<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     mut stopped: watch::Receiver<bool>,
 ) {
     let router = TowerToHyperService::new(router);
-    let service = service_fn(move |request: Request<Incoming>| answer(router.call(request)));
+    let unread = Unread::default();
+    let watching = unread.clone();
+    let service = service_fn(move |request: Request<Incoming>| {
+        let (answered, watching) = (answer(router.call(request)), watching.clone());
+        async move { answered.await.map(|answer| watching.watch(answer)) }
+    });
     let connection = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS)
@@ -68,7 +76,11 @@ pub(super) async fn speak<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     let mut connection = pin!(connection);
     tokio::select! {
         _ = connection.as_mut() => return,
+        () = unread.expires(limits.write) => return,
         _ = stopped.wait_for(|stopped| *stopped) => connection.as_mut().graceful_shutdown(),
     }
-    let _ = connection.await;
+    tokio::select! {
+        _ = connection => {}
+        () = unread.expires(limits.write) => {}
+    }
 }

@@ -8,7 +8,8 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 
 use super::{Entry, ModelServer, Outcome};
-use crate::serve::Refusal;
+use crate::serve::openai::Fields;
+use crate::serve::{Refusal, body};
 
 pub(super) async fn load(State(server): State<Arc<ModelServer>>, request: Request) -> Response {
     let answer = loaded(&server, request).await;
@@ -30,7 +31,7 @@ fn allowed(server: &ModelServer) -> Result<&Path, Refusal> {
 
 async fn loaded(server: &Arc<ModelServer>, request: Request) -> Result<Response, Refusal> {
     let home = allowed(server)?.to_owned();
-    let (mut fields, _) = server.fields(request).await?;
+    let mut fields = fields(server, request).await?;
     let name = fields.text("lora_name")?.filter(|name| is_name(name));
     let wanted = "is missing or no name; write letters, digits, `.`, `-`, `_`, `/` or `@`";
     let name = name.ok_or_else(|| fields.error("lora_name", wanted))?;
@@ -76,7 +77,7 @@ async fn loaded(server: &Arc<ModelServer>, request: Request) -> Result<Response,
 
 async fn unloaded(server: &Arc<ModelServer>, request: Request) -> Result<Response, Refusal> {
     allowed(server)?;
-    let (mut fields, _) = server.fields(request).await?;
+    let mut fields = fields(server, request).await?;
     let name = fields.text("lora_name")?;
     let name = name.ok_or_else(|| fields.error("lora_name", "is missing"))?;
     let catalog = server.catalog()?;
@@ -89,6 +90,12 @@ async fn unloaded(server: &Arc<ModelServer>, request: Request) -> Result<Respons
         catalog.give_place(entry.host.clone(), entry.place);
     }
     Ok(format!("Success: LoRA adapter '{name}' removed successfully.").into_response())
+}
+
+/// Reads the fields of a request.
+async fn fields(server: &ModelServer, request: Request) -> Result<Fields, Refusal> {
+    server.health.check()?;
+    Fields::parse(&body::read(request.into_body(), server.settings.max_body).await?)
 }
 
 /// Returns true for a name that may stand in a metric.

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
 use super::choice::{Batch, End, News};
+use super::queue::Admitted;
 use super::stream::Events;
 use super::{Entry, ModelServer};
 use crate::runtime::Step;
@@ -43,7 +44,11 @@ impl Whole {
 }
 
 /// Generates all choices of a batch to their ends.
-pub(super) async fn whole(server: &ModelServer, batch: &Batch) -> Result<Vec<Whole>, Refusal> {
+pub(super) async fn whole(
+    server: &ModelServer,
+    batch: &Batch,
+    admitted: &Admitted,
+) -> Result<Vec<Whole>, Refusal> {
     let (news, mut received) = mpsc::channel::<(usize, News)>(64);
     let mut choices: Vec<Whole> = batch.jobs.iter().map(|_| Whole::default()).collect();
     let collect = async {
@@ -58,7 +63,7 @@ pub(super) async fn whole(server: &ModelServer, batch: &Batch) -> Result<Vec<Who
             }
         }
     };
-    let (done, ()) = tokio::join!(batch.run(server, news), collect);
+    let (done, ()) = tokio::join!(batch.run(server, admitted, news), collect);
     done.map(|()| choices)
 }
 

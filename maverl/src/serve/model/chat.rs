@@ -13,8 +13,9 @@ use super::choice::{Batch, Echo, Job, News};
 #[cfg(feature = "grammar")]
 use super::grammar::Style;
 use super::queue::Admitted;
+use super::reading::Asked;
 use super::stream::{Events, attended, events};
-use super::{Asked, Entry, ModelServer};
+use super::{Entry, ModelServer};
 use crate::model::{ChatInput, ChatMessage, Rendered, TokenizerError};
 use crate::rollout::plain;
 use crate::runtime::Step;
@@ -37,39 +38,26 @@ pub(super) async fn route(State(server): State<Arc<ModelServer>>, request: Reque
 }
 
 async fn answer(server: &Arc<ModelServer>, asked: Asked) -> Result<Response, Refusal> {
-    let Asked { fields, client, entry } = asked;
-    let chat = Chat::read_aside(server, entry, fields).await?;
-    let admitted = server.queue.admit(client, chat.choices()).await?;
+    let of = Arc::clone(server);
+    let (chat, admitted) = asked.read(move |entry, fields| Chat::read(&of, entry, fields)).await?;
     if chat.streaming.stream {
         return Ok(chat.stream(server, admitted));
     }
-    let answer = attended(&server.metrics, chat.answer(server)).await?;
+    let answer = attended(&server.metrics, chat.answer(server, &admitted)).await?;
     Ok(json_response(StatusCode::OK, &answer))
 }
 
 impl Chat {
-    /// Reads a request on a thread for it: templates and tokenizers compute, and other requests go on in the meantime.
-    pub(super) async fn read_aside(
-        server: &Arc<ModelServer>,
-        entry: Arc<Entry>,
-        fields: Fields,
-    ) -> Result<Self, Refusal> {
-        let server = Arc::clone(server);
-        let read = tokio::task::spawn_blocking(move || Self::read(&server, entry, fields)).await;
-        read.map_err(|error| Refusal::internal(error.to_string()))?
-    }
-
-    /// Returns the number of choices.
-    pub(super) fn choices(&self) -> usize {
-        self.batch.jobs.len()
-    }
-
     /// Returns true if the client asked for a stream.
     pub(super) fn is_streamed(&self) -> bool {
         self.streaming.stream
     }
 
-    fn read(server: &ModelServer, entry: Arc<Entry>, mut fields: Fields) -> Result<Self, Refusal> {
+    pub(super) fn read(
+        server: &ModelServer,
+        entry: Arc<Entry>,
+        mut fields: Fields,
+    ) -> Result<Self, Refusal> {
         let fields = &mut fields;
         let messages = messages(fields)?;
         let tools = Tools::read(fields)?;
@@ -84,8 +72,10 @@ impl Chat {
         fields.finish(server.settings.strict)?;
         let messages = with_system(messages, &wanted);
         let rendered = render(&entry, messages, &tools, variables, true)?;
+        entry.bound_text(rendered.text())?;
         let prompt = entry.tokenizer().encode_rendered(&rendered).map_err(|e| unrendered(&e))?;
         let max_tokens = limit.within(prompt.len(), entry.context())?;
+        reported.bound((choices.n as usize).saturating_mul(max_tokens))?;
         let sampling = Arc::new(crate::runtime::Sampling { max_tokens, ..sampling });
         let shape = Shape {
             thinking: rendered.text().trim_end().ends_with("<think>"),
@@ -119,9 +109,13 @@ impl Chat {
     }
 
     /// Returns the whole answer, at its end.
-    pub(super) async fn answer(&self, server: &ModelServer) -> Result<Value, Refusal> {
+    pub(super) async fn answer(
+        &self,
+        server: &ModelServer,
+        admitted: &Admitted,
+    ) -> Result<Value, Refusal> {
         let batch = &self.batch;
-        let choices = whole(server, batch).await?;
+        let choices = whole(server, batch, admitted).await?;
         let header = Header::new("chatcmpl", "chat.completion", &batch.entry, self.choices.seed);
         let tokens = choices.iter().filter_map(|choice| Some(choice.end.as_ref()?.tokens)).sum();
         let listed = choices.iter().enumerate().map(|(i, choice)| self.choice(i, choice));
@@ -197,12 +191,11 @@ impl Chat {
     fn stream(self, server: &Arc<ModelServer>, admitted: Admitted) -> Response {
         let of = Arc::clone(server);
         events(&server.metrics, move |events| async move {
-            self.write(&of, &events).await;
-            drop(admitted);
+            self.write(&of, &admitted, &events).await;
         })
     }
 
-    async fn write(&self, server: &ModelServer, events: &Events) {
+    async fn write(&self, server: &ModelServer, admitted: &Admitted, events: &Events) {
         let (news, mut received) = mpsc::channel::<(usize, News)>(64);
         let batch = &self.batch;
         let header =
@@ -234,7 +227,7 @@ impl Chat {
             }
             Some(tokens)
         };
-        let (done, tokens) = tokio::join!(batch.run(server, news), write);
+        let (done, tokens) = tokio::join!(batch.run(server, admitted, news), write);
         match (done, tokens) {
             (Err(refusal), _) => events.fail(&refusal).await,
             (Ok(()), None) => {}

@@ -9,6 +9,7 @@ use futures::future::try_join_all;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
+use super::queue::Admitted;
 use super::{Entry, ModelServer};
 use crate::runtime::{Grammar, Sampling};
 use crate::runtime::{Request, RuntimeError, Step, Watch};
@@ -45,6 +46,12 @@ pub(super) struct Job {
 }
 
 impl Job {
+    /// Returns the largest number of tokens that are reported.
+    pub(super) fn listed(&self) -> usize {
+        let echoed = if self.echo == Echo::No { 0 } else { self.prompt.len() };
+        self.sampling.max_tokens.saturating_add(echoed)
+    }
+
     /// Returns the request to the engine.
     fn request(&self, watch: Watch) -> Request {
         Request {
@@ -95,10 +102,12 @@ pub(super) struct End {
 }
 
 impl Batch {
-    /// Generates all choices; news are sent with the index of the choice. A closed receiver stops the work.
+    /// Generates all choices, each once it has a permit; news are sent with the index of the choice. A closed receiver stops
+    /// the work.
     pub(super) async fn run(
         &self,
         server: &ModelServer,
+        admitted: &Admitted,
         news: mpsc::Sender<(usize, News)>,
     ) -> Result<(), Refusal> {
         let all = self.jobs.iter().enumerate().map(|(index, job)| {
@@ -106,6 +115,7 @@ impl Batch {
             // Choices of one prompt share it; the first of them computes it.
             let first = index == 0 || !Arc::ptr_eq(&self.jobs[index - 1].prompt, &job.prompt);
             async move {
+                let _permit = admitted.permit().await?;
                 let speaking = self.speak(job, server, |more| {
                     let news = news.clone();
                     async move { news.send((index, more)).await.is_ok() }
@@ -170,8 +180,8 @@ impl Batch {
                 first.get_or_insert_with(Instant::now);
             }
             let wanted = self.reported.logprobs || self.reported.ids;
-            if (!parts.is_empty() || wanted && !given.is_empty())
-                && !send(News::More { parts, steps: given }).await
+            let steps = if wanted { given } else { Vec::new() };
+            if (!parts.is_empty() || !steps.is_empty()) && !send(News::More { parts, steps }).await
             {
                 return Ok(0);
             }

@@ -11,13 +11,14 @@ use tokio::sync::mpsc;
 use super::answer::{Header, finish_reason, ids, usage, whole};
 use super::choice::{Batch, Echo, End, Job, News};
 use super::queue::Admitted;
+use super::reading::Asked;
 use super::stream::{Events, attended, events};
-use super::{Asked, Entry, ModelServer};
+use super::{Entry, ModelServer};
 use crate::runtime::Sampling;
 use crate::runtime::Step;
 use crate::serve::Refusal;
 use crate::serve::openai::{
-    Choices, Common, Fields, MaxTokens, Part, Reported, Shape, Streaming, text_logprobs, token_ids,
+    Choices, Common, Fields, MaxTokens, Part, Reported, Shape, Streaming, TextLogprobs, token_ids,
 };
 use crate::serve::refusal::json_response;
 
@@ -41,15 +42,13 @@ pub(super) async fn route(State(server): State<Arc<ModelServer>>, request: Reque
 }
 
 async fn answer(server: &Arc<ModelServer>, asked: Asked) -> Result<Response, Refusal> {
-    let Asked { fields, client, entry } = asked;
     let strict = server.settings.strict;
-    let read = tokio::task::spawn_blocking(move || Text::read(strict, entry, fields)).await;
-    let text = read.map_err(|error| Refusal::internal(error.to_string()))??;
-    let admitted = server.queue.admit(client, text.batch.jobs.len()).await?;
+    let (text, admitted) =
+        asked.read(move |entry, fields| Text::read(strict, entry, fields)).await?;
     if text.streaming.stream {
         return Ok(text.stream(server, admitted));
     }
-    attended(&server.metrics, text.whole(server)).await
+    attended(&server.metrics, text.whole(server, &admitted)).await
 }
 
 impl Text {
@@ -90,6 +89,8 @@ impl Text {
                 grammar: None,
             }));
         }
+        let listed = jobs.iter().map(Job::listed).fold(0, usize::saturating_add);
+        reported.bound(listed)?;
         // Steps of a prompt are needed for its log-probs alone.
         if !reported.logprobs {
             jobs.iter_mut()
@@ -106,9 +107,9 @@ impl Text {
     }
 
     /// Answers at the end.
-    async fn whole(&self, server: &ModelServer) -> Result<Response, Refusal> {
+    async fn whole(&self, server: &ModelServer, admitted: &Admitted) -> Result<Response, Refusal> {
         let batch = &self.batch;
-        let choices = whole(server, batch).await?;
+        let choices = whole(server, batch, admitted).await?;
         let header = Header::new("cmpl", "text_completion", &batch.entry, self.choices.seed);
         let (mut listed, mut tokens) = (Vec::new(), 0);
         for (index, choice) in choices.iter().enumerate() {
@@ -118,7 +119,14 @@ impl Text {
                 Echo::Prompt => format!("{}{}", self.prompt_of(index), choice.content()),
                 Echo::PromptAlone => self.prompt_of(index).to_owned(),
             };
-            listed.push(self.choice(index, &text, &choice.steps, choice.end.as_ref(), 0));
+            let mut logprobs = self.logprobs(index);
+            listed.push(self.choice(
+                index,
+                &text,
+                &choice.steps,
+                choice.end.as_ref(),
+                &mut logprobs,
+            ));
         }
         let mut answer = header.answer(listed);
         answer.insert("usage".to_owned(), usage(batch, tokens));
@@ -126,21 +134,31 @@ impl Text {
         Ok(json_response(StatusCode::OK, &answer.into()))
     }
 
-    /// Returns a choice, or its part in a chunk. `offset` is the number of characters before it.
+    /// Returns the writer of the log-probs of a choice.
+    fn logprobs(&self, index: usize) -> TextLogprobs<'_> {
+        let Batch { entry, reported, jobs, .. } = &self.batch;
+        let prompt = match self.echo {
+            Echo::No => (&[][..], ""),
+            Echo::Prompt | Echo::PromptAlone => (&*jobs[index].prompt, self.prompt_of(index)),
+        };
+        TextLogprobs::new(entry.tokenizer(), reported.form, prompt)
+    }
+
+    /// Returns a choice, or its part in a chunk.
     fn choice(
         &self,
         index: usize,
         text: &str,
         steps: &[Step],
         end: Option<&End>,
-        offset: usize,
+        logprobs: &mut TextLogprobs<'_>,
     ) -> Value {
-        let Batch { entry, reported, jobs, .. } = &self.batch;
+        let Batch { reported, jobs, .. } = &self.batch;
         let prompt = &jobs[index].prompt;
         let logprobs = match reported.logprobs {
             true => {
                 let first = prompt.first().copied().filter(|_| self.echo != Echo::No);
-                text_logprobs(entry.tokenizer(), first, steps, reported.form, offset)
+                logprobs.part(first, steps)
             }
             false => Value::Null,
         };
@@ -162,29 +180,29 @@ impl Text {
     fn stream(self, server: &Arc<ModelServer>, admitted: Admitted) -> Response {
         let of = Arc::clone(server);
         events(&server.metrics, move |events| async move {
-            self.write(&of, &events).await;
-            drop(admitted);
+            self.write(&of, &admitted, &events).await;
         })
     }
 
-    async fn write(&self, server: &ModelServer, events: &Events) {
+    async fn write(&self, server: &ModelServer, admitted: &Admitted, events: &Events) {
         let (news, mut received) = mpsc::channel::<(usize, News)>(64);
         let batch = &self.batch;
         let header = Header::new("cmpl", "text_completion", &batch.entry, self.choices.seed);
         let write = async {
-            let (mut tokens, mut said) = (0, vec![0; batch.jobs.len()]);
+            let mut tokens = 0;
+            let writers = (0..batch.jobs.len()).map(|index| self.logprobs(index));
+            let mut logprobs: Vec<TextLogprobs<'_>> = writers.collect();
             let mut first = true;
             while let Some((index, news)) = events.next(&mut received).await {
                 let choice = match news {
                     News::More { parts, steps } => {
                         let text: String = parts.iter().filter_map(content).collect();
-                        let choice = self.choice(index, &text, &steps, None, said[index]);
-                        said[index] += text.chars().count();
-                        choice
+                        self.choice(index, &text, &steps, None, &mut logprobs[index])
                     }
                     News::End(end) => {
                         tokens += end.tokens;
-                        let mut choice = self.choice(index, "", &[], Some(&end), said[index]);
+                        let mut choice =
+                            self.choice(index, "", &[], Some(&end), &mut logprobs[index]);
                         choice["logprobs"] = Value::Null;
                         choice
                     }
@@ -202,7 +220,7 @@ impl Text {
             }
             Some(tokens)
         };
-        let (done, tokens) = tokio::join!(batch.run(server, news), write);
+        let (done, tokens) = tokio::join!(batch.run(server, admitted, news), write);
         match (done, tokens) {
             (Err(refusal), _) => events.fail(&refusal).await,
             (Ok(()), None) => {}
@@ -242,6 +260,7 @@ fn prompts(fields: &mut Fields, entry: &Entry) -> Result<Vec<(Vec<u32>, String)>
     let tokenizer = entry.tokenizer();
     let read = |one: &Value| match one {
         Value::String(text) => {
+            entry.bound_text(text)?;
             let ids = tokenizer.encode_framed(text);
             let ids = ids.map_err(|error| Refusal::invalid("prompt", error.to_string()))?;
             Ok((ids, text.clone()))
@@ -249,6 +268,7 @@ fn prompts(fields: &mut Fields, entry: &Entry) -> Result<Vec<(Vec<u32>, String)>
         Value::Array(_) => {
             let ids =
                 token_ids(one, entry.vocabulary()).map_err(|what| fields.error("prompt", &what))?;
+            entry.bound_ids(&ids)?;
             let text = tokenizer.decode_raw(&ids);
             Ok((ids, text))
         }

@@ -9,8 +9,10 @@ use serde_json::{Value, json};
 
 use super::answer::{Header, finish_reason, ids, whole};
 use super::choice::{Batch, Echo, Job};
+use super::queue::Admitted;
+use super::reading::Asked;
 use super::stream::attended;
-use super::{Asked, Entry, ModelServer};
+use super::{Entry, ModelServer};
 use crate::runtime::Sampling;
 use crate::serve::Refusal;
 use crate::serve::openai::{
@@ -26,11 +28,13 @@ pub(super) async fn route(State(server): State<Arc<ModelServer>>, request: Reque
 }
 
 async fn answer(server: &ModelServer, asked: Asked) -> Result<Response, Refusal> {
-    let Asked { mut fields, client, entry } = asked;
-    let id = fields.text("request_id")?.unwrap_or_else(|| new_id("generate"));
-    let (batch, choices) = read(server.settings.strict, entry, &mut fields)?;
-    let _admitted = server.queue.admit(client, batch.jobs.len()).await?;
-    attended(&server.metrics, generated(server, &batch, choices, &id)).await
+    let strict = server.settings.strict;
+    let read = asked.read(move |entry, mut fields| {
+        let id = fields.text("request_id")?.unwrap_or_else(|| new_id("generate"));
+        Ok((id, read(strict, entry, &mut fields)?))
+    });
+    let ((id, (batch, choices)), admitted) = read.await?;
+    attended(&server.metrics, generated(server, &admitted, &batch, choices, &id)).await
 }
 
 fn read(strict: bool, entry: Arc<Entry>, fields: &mut Fields) -> Result<(Batch, Choices), Refusal> {
@@ -58,6 +62,7 @@ fn read(strict: bool, entry: Arc<Entry>, fields: &mut Fields) -> Result<(Batch, 
     fields.finish(strict)?;
     let limit = limit.or(DEFAULT_TOKENS.min(entry.context().saturating_sub(prompt.len()).max(1)));
     let max_tokens = limit.within(prompt.len(), entry.context())?;
+    reported.bound((choices.n as usize).saturating_mul(max_tokens))?;
     let sampling = Arc::new(Sampling { max_tokens, ..sampling });
     let job = |i| Job {
         prompt: Arc::clone(&prompt),
@@ -73,11 +78,12 @@ fn read(strict: bool, entry: Arc<Entry>, fields: &mut Fields) -> Result<(Batch, 
 
 async fn generated(
     server: &ModelServer,
+    admitted: &Admitted,
     batch: &Batch,
     choices: Choices,
     id: &str,
 ) -> Result<Response, Refusal> {
-    let all = whole(server, batch).await?;
+    let all = whole(server, batch, admitted).await?;
     let header = Header::new("generate", "generate", &batch.entry, choices.seed);
     let listed = all.iter().enumerate().map(|(index, choice)| {
         let tokenizer = batch.entry.tokenizer();

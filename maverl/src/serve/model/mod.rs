@@ -11,6 +11,7 @@ mod generate;
 mod grammar;
 mod list;
 pub(super) mod queue;
+mod reading;
 mod responses;
 pub(super) mod stream;
 mod tokenize;
@@ -25,12 +26,12 @@ use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 
-use super::openai::Fields;
 use super::{Client, Family, Health, Kind, Metrics, Refusal, Structured, body};
 
 pub use catalog::{Catalog, Entry};
 use queue::Queue;
 pub use queue::QueueLimits;
+use reading::{Asked, Reading};
 
 /// Behavior of a server of models.
 #[derive(Debug, Clone)]
@@ -114,6 +115,7 @@ pub struct ModelServer {
     catalog: OnceLock<Catalog>,
     settings: ModelSettings,
     queue: Queue,
+    reading: Reading,
     metrics: Metrics,
     health: Health,
     #[cfg(feature = "grammar")]
@@ -129,6 +131,7 @@ impl ModelServer {
             catalog: OnceLock::new(),
             settings,
             queue,
+            reading: Reading::default(),
             metrics,
             health,
             #[cfg(feature = "grammar")]
@@ -186,20 +189,13 @@ impl ModelServer {
         self.catalog.get().ok_or_else(loading)
     }
 
-    /// Reads the fields of a request.
-    async fn fields(&self, request: Request) -> Result<(Fields, Client), Refusal> {
-        self.health.check()?;
-        let client = request.extensions().get::<Client>().copied().unwrap_or(Client(0));
-        let bytes = body::read(request.into_body(), self.settings.max_body).await?;
-        Ok((Fields::parse(&bytes)?, client))
-    }
-
-    /// Reads a request and finds its model.
+    /// Admits a request, reads it and finds its model.
     async fn asked(&self, request: Request) -> Result<Asked, Refusal> {
-        let (mut fields, client) = self.fields(request).await?;
-        let name = fields.text("model")?;
-        let entry = self.catalog()?.find(name.as_deref())?;
-        Ok(Asked { fields, client, entry })
+        self.health.check()?;
+        let client = Client::of(&request);
+        let body = body::read(request.into_body(), self.settings.max_body).await?;
+        let admitted = self.queue.admit(client).await?;
+        Asked::parse(self, body, admitted).await
     }
 
     /// Answers a request to a model with `answer`, and counts the answer.
@@ -226,13 +222,6 @@ impl ModelServer {
 fn labeled<const N: usize>(names: [&str; N], counts: [usize; N]) -> Vec<(Vec<String>, f64)> {
     let pairs = names.into_iter().zip(counts);
     pairs.map(|(name, count)| (vec![name.to_owned()], count as f64)).collect()
-}
-
-/// A request to a model of the catalog.
-struct Asked {
-    fields: Fields,
-    client: Client,
-    entry: Arc<Entry>,
 }
 
 /// Result of a route, with the name of its model as far as it was known.

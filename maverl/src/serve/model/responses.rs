@@ -7,9 +7,11 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use serde_json::Value;
 
+use super::ModelServer;
 use super::chat::Chat;
+use super::queue::Admitted;
+use super::reading::Asked;
 use super::stream::{attended, events};
-use super::{Asked, ModelServer};
 use crate::serve::Refusal;
 use crate::serve::openai::{new_id, responses};
 use crate::serve::refusal::json_response;
@@ -19,17 +21,17 @@ pub(super) async fn route(State(server): State<Arc<ModelServer>>, request: Reque
 }
 
 async fn answer(server: &Arc<ModelServer>, asked: Asked) -> Result<Response, Refusal> {
-    let Asked { fields, client, entry } = asked;
-    let fields = fields.converted(responses::request)?;
-    let chat = Chat::read_aside(server, entry, fields).await?;
-    let admitted = server.queue.admit(client, chat.choices()).await?;
+    let of = Arc::clone(server);
+    let read = asked
+        .read(move |entry, fields| Chat::read(&of, entry, fields.converted(responses::request)?));
+    let (chat, admitted) = read.await?;
     if !chat.is_streamed() {
-        let answer = attended(&server.metrics, whole(&chat, server)).await?;
+        let answer = attended(&server.metrics, whole(&chat, server, &admitted)).await?;
         return Ok(json_response(StatusCode::OK, &answer));
     }
     let of = Arc::clone(server);
     Ok(events(&server.metrics, move |events| async move {
-        match whole(&chat, &of).await {
+        match whole(&chat, &of, &admitted).await {
             Err(refusal) => events.fail(&refusal).await,
             Ok(answer) => {
                 for event in responses::events(&answer) {
@@ -40,13 +42,12 @@ async fn answer(server: &Arc<ModelServer>, asked: Asked) -> Result<Response, Ref
                 events.done().await;
             }
         }
-        drop(admitted);
     }))
 }
 
 /// Returns the whole answer in the form of a response.
-async fn whole(chat: &Chat, server: &ModelServer) -> Result<Value, Refusal> {
-    let mut answer = chat.answer(server).await?;
+async fn whole(chat: &Chat, server: &ModelServer, admitted: &Admitted) -> Result<Value, Refusal> {
+    let mut answer = chat.answer(server, admitted).await?;
     answer["id"] = new_id("resp").into();
     Ok(responses::answer(&answer))
 }

@@ -8,7 +8,8 @@ use axum::response::Response;
 use serde_json::{Map, Value, json};
 
 use super::chat::{render, unrendered};
-use super::{Asked, Entry, ModelServer, Outcome};
+use super::reading::Asked;
+use super::{Entry, ModelServer, Outcome};
 use crate::serve::Refusal;
 use crate::serve::openai::{Fields, TokenForm, Tools, messages, token_text};
 use crate::serve::refusal::json_response;
@@ -42,16 +43,17 @@ pub(super) async fn info(State(server): State<Arc<ModelServer>>) -> Response {
 
 async fn answer(
     server: &ModelServer,
-    Asked { mut fields, entry, .. }: Asked,
+    asked: Asked,
     work: fn(&Entry, &mut Fields) -> Result<Value, Refusal>,
 ) -> Result<Response, Refusal> {
     let strict = server.settings.strict;
-    let done = tokio::task::spawn_blocking(move || {
+    let done = asked.read(move |entry, mut fields| {
         let answer = work(&entry, &mut fields)?;
         fields.finish(strict)?;
         Ok(json_response(StatusCode::OK, &answer))
     });
-    done.await.unwrap_or_else(|error| Err(Refusal::internal(error.to_string())))
+    let (response, _admitted) = done.await?;
+    Ok(response)
 }
 
 /// Returns the ids of a text or a conversation.
@@ -60,8 +62,10 @@ fn ids(entry: &Entry, fields: &mut Fields) -> Result<Value, Refusal> {
     let strings = fields.flag("return_token_strs")?;
     let framed = fields.take("add_special_tokens") != Some(Value::Bool(false));
     let ids = match fields.text("prompt")? {
-        Some(text) if framed => tokenizer.encode_framed(&text),
-        Some(text) => tokenizer.encode(&text),
+        Some(text) => {
+            entry.bound_text(&text)?;
+            if framed { tokenizer.encode_framed(&text) } else { tokenizer.encode(&text) }
+        }
         None if !fields.has("messages") => {
             let what = "is missing; write `prompt`, a text, or `messages`";
             return Err(fields.error("prompt", what));
@@ -78,13 +82,9 @@ fn ids(entry: &Entry, fields: &mut Fields) -> Result<Value, Refusal> {
                     return Err(fields.wrong("chat_template_kwargs", &other, "an object"));
                 }
             };
-            tokenizer.encode_rendered(&render(
-                entry,
-                messages,
-                &tools,
-                variables,
-                add_generation_prompt,
-            )?)
+            let rendered = render(entry, messages, &tools, variables, add_generation_prompt)?;
+            entry.bound_text(rendered.text())?;
+            tokenizer.encode_rendered(&rendered)
         }
     };
     let ids = ids.map_err(|error| unrendered(&error))?;
@@ -103,5 +103,6 @@ fn text(entry: &Entry, fields: &mut Fields) -> Result<Value, Refusal> {
     let Some(ids) = fields.ids("tokens", entry.vocabulary())? else {
         return Err(fields.error("tokens", "is missing; write a list of token ids"));
     };
+    entry.bound_ids(&ids)?;
     Ok(json!({"prompt": entry.tokenizer().decode_raw(&ids)}))
 }

@@ -3,8 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
+use axum::http::StatusCode;
 use serde_json::{Map, Value};
 
+use super::MOST_VALUES;
 use crate::serve::Refusal;
 
 /// Fields that are accepted and have no effect: they concern accounts and caches of other servers.
@@ -65,6 +67,7 @@ pub(in crate::serve) struct Fields {
 impl Fields {
     /// Reads the body of a request.
     pub(in crate::serve) fn parse(body: &[u8]) -> Result<Self, Refusal> {
+        bound_values(body)?;
         match serde_json::from_slice(body) {
             Ok(Value::Object(map)) => Ok(Self { map, place: String::new() }),
             Ok(_) => Err(Refusal::malformed("the body is no JSON object")),
@@ -221,6 +224,31 @@ impl Fields {
         let message = format!("`{name}` {what}");
         Refusal::invalid(name, message)
     }
+}
+
+/// Fails for JSON with too many values: each takes some hundred bytes of memory, whatever its length in the text.
+fn bound_values(json: &[u8]) -> Result<(), Refusal> {
+    let values = count_values(json);
+    if values <= MOST_VALUES {
+        return Ok(());
+    }
+    let message = format!("the body has {values} values; {MOST_VALUES} are allowed");
+    Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", message))
+}
+
+/// Returns the number of values in JSON, names of objects included, without reading it.
+pub(in crate::serve) fn count_values(json: &[u8]) -> usize {
+    let (mut values, mut within, mut escaped) = (1, false, false);
+    for byte in json {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if within => escaped = true,
+            b'"' => within = !within,
+            b',' | b':' | b'[' | b'{' if !within => values += 1,
+            _ => {}
+        }
+    }
+    values
 }
 
 /// Reads a list of token ids below `vocabulary`.

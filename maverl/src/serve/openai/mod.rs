@@ -11,16 +11,20 @@ mod text;
 mod tokens;
 
 pub(in crate::serve) use calls::{ToolChoice, Tools, call_id};
+#[cfg(feature = "grammar")]
+pub(in crate::serve) use fields::count_values;
 pub(in crate::serve) use fields::{Fields, token_ids};
 pub(in crate::serve) use ids::{draw_seed, new_id, now};
 pub(in crate::serve) use messages::{flat, messages};
-pub(in crate::serve) use options::{Choices, Common, MaxTokens, Reported, Streaming};
+pub(in crate::serve) use options::{
+    Choices, Common, MaxTokens, Reported, Streaming, too_many_bytes, too_many_tokens,
+};
 #[cfg(feature = "grammar")]
 pub(in crate::serve) use structured::Form;
 pub use structured::Structured;
 pub(in crate::serve) use structured::{Wanted, with_system};
 pub(in crate::serve) use text::{Part, ReplyText, Shape};
-pub(in crate::serve) use tokens::{TokenForm, chat_logprobs, text_logprobs, token_text};
+pub(in crate::serve) use tokens::{TextLogprobs, TokenForm, chat_logprobs, token_text};
 
 /// Maximum number of messages of a request.
 pub(in crate::serve) const MOST_MESSAGES: usize = 4096;
@@ -28,7 +32,15 @@ pub(in crate::serve) const MOST_MESSAGES: usize = 4096;
 pub(in crate::serve) const MOST_TOOLS: usize = 256;
 /// Maximum number of choices of a request.
 pub(in crate::serve) const MOST_CHOICES: usize = 16;
+/// Maximum number of tokens that an answer lists, the most probable ones included.
+pub(in crate::serve) const MOST_LISTED: usize = 1 << 20;
+/// Maximum number of values in the JSON of a request, and of names of its objects.
+pub(in crate::serve) const MOST_VALUES: usize = 1 << 20;
 /// Maximum number of stop strings of a request.
 pub(in crate::serve) const MOST_STOPS: usize = 16;
+/// Maximum size of a stop string in bytes. After each token, as many of the last tokens are decoded.
+pub(in crate::serve) const MOST_STOP_BYTES: usize = 512;
+/// Maximum number of stop ids of a request. Each token is compared with all of them.
+pub(in crate::serve) const MOST_STOP_IDS: usize = 1024;
 /// Maximum number of the most probable tokens of a step.
 pub(in crate::serve) const MOST_TOP: usize = 20;

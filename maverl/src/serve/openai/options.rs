@@ -4,7 +4,10 @@ use maverl_kernels::sample::derive_seed;
 use serde_json::Value;
 
 use super::fields::shown;
-use super::{Fields, MOST_CHOICES, MOST_STOPS, MOST_TOP, TokenForm, draw_seed};
+use super::{
+    Fields, MOST_CHOICES, MOST_LISTED, MOST_STOP_BYTES, MOST_STOP_IDS, MOST_STOPS, MOST_TOP,
+    TokenForm, draw_seed,
+};
 use crate::runtime::Sampling;
 use crate::serve::Refusal;
 
@@ -28,6 +31,10 @@ impl Common {
             fields.number("repetition_penalty", 1e-3, 1e3)?.unwrap_or(1.0) as f32;
         let stop = stops(fields)?;
         let stop_ids = fields.ids("stop_token_ids", vocabulary)?.unwrap_or_default();
+        if stop_ids.len() > MOST_STOP_IDS {
+            let what = format!("has {} ids; a request may have {MOST_STOP_IDS}", stop_ids.len());
+            return Err(fields.error("stop_token_ids", &what));
+        }
         let max_tokens = 1;
         Ok(Self {
             sampling: Sampling {
@@ -55,6 +62,10 @@ fn stops(fields: &mut Fields) -> Result<Vec<String>, Refusal> {
     let texts = texts.ok_or_else(|| fields.wrong("stop", &value, "a text or a list of texts"))?;
     if texts.len() > MOST_STOPS {
         let what = format!("has {} texts; a request may have {MOST_STOPS}", texts.len());
+        return Err(fields.error("stop", &what));
+    }
+    if let Some(long) = texts.iter().find(|text| text.len() > MOST_STOP_BYTES) {
+        let what = format!("has a text of {} bytes; one may have {MOST_STOP_BYTES}", long.len());
         return Err(fields.error("stop", &what));
     }
     if texts.iter().any(String::is_empty) {
@@ -93,8 +104,6 @@ impl MaxTokens {
     }
 
     /// Returns the length for a prompt of `prompt` tokens: what was requested, or the rest of the context.
-    ///
-    /// The message begins as OpenAI's does: clients tell this error from others by its text.
     pub(in crate::serve) fn within(self, prompt: usize, context: usize) -> Result<usize, Refusal> {
         let wanted = self.0.unwrap_or(1);
         if prompt == 0 {
@@ -105,14 +114,32 @@ impl MaxTokens {
         if prompt.saturating_add(wanted.max(1)) <= context {
             return Ok(self.0.unwrap_or(context - prompt));
         }
-        let message = format!(
-            "This model's maximum context length is {context} tokens. However, you requested {} tokens ({prompt} in the \
-             prompt, {wanted} in the completion). Please reduce the length of the prompt or completion.",
-            prompt.saturating_add(wanted)
-        );
-        let refusal = Refusal::invalid("messages", message).with_code("context_length_exceeded");
-        Err(Refusal { retry: Some(false), ..refusal })
+        Err(too_many_tokens(prompt, wanted, context))
     }
+}
+
+/// Returns the error of a request for more tokens than the context has.
+///
+/// The message begins as OpenAI's does: clients tell this error from others by its text.
+pub(in crate::serve) fn too_many_tokens(prompt: usize, wanted: usize, context: usize) -> Refusal {
+    exceeded(format!(
+        "This model's maximum context length is {context} tokens. However, you requested {} tokens ({prompt} in the \
+         prompt, {wanted} in the completion). Please reduce the length of the prompt or completion.",
+        prompt.saturating_add(wanted)
+    ))
+}
+
+/// Returns the error of a text that has more bytes than this server encodes.
+pub(in crate::serve) fn too_many_bytes(bytes: usize, most: usize, context: usize) -> Refusal {
+    exceeded(format!(
+        "This model's maximum context length is {context} tokens. However, the prompt has {bytes} bytes, and no text of \
+         more than {most} bytes is read for it (the context times the longest token). Please reduce the length of the prompt."
+    ))
+}
+
+fn exceeded(message: String) -> Refusal {
+    let refusal = Refusal::invalid("messages", message).with_code("context_length_exceeded");
+    Refusal { retry: Some(false), ..refusal }
 }
 
 /// Number and seeds of the choices of a request.
@@ -199,6 +226,20 @@ impl Reported {
         };
         let logprobs = top.is_some();
         Self { logprobs, top: top.unwrap_or(0) as usize, ..Self::default() }.with_ids(fields)
+    }
+
+    /// Fails if the answer could list too many tokens: `tokens` in all choices, each with the most probable ones.
+    pub(in crate::serve) fn bound(self, tokens: usize) -> Result<(), Refusal> {
+        let listed = tokens.saturating_mul(1 + self.top);
+        if !(self.logprobs || self.ids) || listed <= MOST_LISTED {
+            return Ok(());
+        }
+        let message = format!(
+            "the answer could list {listed} tokens ({tokens} in all choices, each with {} most probable ones); \
+             {MOST_LISTED} are allowed. Ask for fewer choices, tokens or log-probs in a request",
+            self.top
+        );
+        Err(Refusal::invalid("logprobs", message))
     }
 
     fn with_ids(self, fields: &mut Fields) -> Result<Self, Refusal> {

@@ -85,6 +85,7 @@ async fn play(server: Arc<EnvironmentServer>, served: Arc<ServedEnvironment>, mu
         return;
     };
     let timeout = server.settings.timeout;
+    // Answers are sent before the next message is read, so that a client that reads nothing has one of them in memory.
     let mut session = Session::new(Arc::clone(&server), served);
     while let Ok(Some(Ok(message))) = tokio::time::timeout(timeout, stream.next()).await {
         let answer = match message {
@@ -94,7 +95,9 @@ async fn play(server: Arc<EnvironmentServer>, served: Arc<ServedEnvironment>, mu
                 Some(Failed::new(Code::InvalidJson, message).frame())
             }
             Message::Close(_) => None,
-            _ => continue,
+            // A pong that waits.
+            _ if stream.flush().await.is_ok() => continue,
+            _ => break,
         };
         let Some(answer) = answer else { break };
         if !send(&mut stream, &answer).await {

@@ -30,6 +30,10 @@ struct Served {
 
 impl Served {
     async fn start(sessions: usize, timeout: Duration) -> Self {
+        Self::start_within(sessions, timeout, Limits::default()).await
+    }
+
+    async fn start_within(sessions: usize, timeout: Duration, limits: Limits) -> Self {
         let config = crate::config::TaskConfig {
             data: "builtin:arithmetic".to_owned(),
             ..Default::default()
@@ -43,7 +47,7 @@ impl Served {
         let (name, acts) = ("math".to_owned(), true);
         server.open(ServedEnvironment { name, environment, acts, tasks: TaskSet(splits) });
         let router = Guard::default().protect(server.router().unwrap());
-        let running = start(router, Limits::default()).await;
+        let running = start(router, limits).await;
         Self { server, running, tasks }
     }
 
@@ -317,4 +321,70 @@ async fn tasks_that_a_run_reads_from_a_server_are_those_of_its_split() {
     println!("{} tasks of a server", found.len());
     let missing = load("openenv:none").await.unwrap_err().to_string();
     assert!(missing.contains("`openenv:none`") && missing.contains("status 400"), "{missing}");
+}
+
+/// Sends pings until the connection takes no more, and reads nothing. Returns the number of bytes that were sent.
+fn ping_without_reading(address: std::net::SocketAddr) -> std::io::Result<usize> {
+    use std::io::{Read as _, Write as _};
+    let mut stream = std::net::TcpStream::connect(address)?;
+    stream.write_all(
+        b"GET /ws HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+          Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n",
+    )?;
+    let mut head = [0; 4096];
+    assert!(stream.read(&mut head)? > 0);
+    let pings = [&b"\x89\xfd\0\0\0\0"[..], &[b'x'; 125]].concat().repeat(500);
+    stream.set_write_timeout(Some(Duration::from_secs(120)))?;
+    let mut sent = 0;
+    // 64 MiB are more than the buffers of the system, and less than a server could hold.
+    while sent < 64 << 20 {
+        match stream.write(&pings) {
+            Ok(n) => sent += n,
+            Err(_) => break,
+        }
+    }
+    Ok(sent)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_reads_no_pongs_is_read_no_further_and_then_closed() {
+    let limits = Limits { write: Duration::from_millis(500), ..Limits::default() };
+    let served = Served::start_within(8, Duration::from_secs(600), limits).await;
+    let address = served.running.address;
+    let sent = tokio::task::spawn_blocking(move || ping_without_reading(address)).await.unwrap();
+    let sent = sent.unwrap();
+    assert!(sent < 64 << 20, "{sent} bytes were taken from a client that reads nothing");
+    served.until_sessions(0).await;
+    // A client that reads its pongs goes on.
+    let mut socket = served.connect().await;
+    for i in 0..100_u8 {
+        socket.send(Message::Ping(vec![i].into())).await.unwrap();
+        assert_eq!(socket.next().await.unwrap().unwrap(), Message::Pong(vec![i].into()));
+    }
+    said(&mut socket, reset(json!({"index": 1}))).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_of_another_address_opens_no_session() {
+    let served = Served::few().await;
+    let opened = async |origin: &str| {
+        let url = format!("ws://{}/ws", served.running.address);
+        let mut request =
+            tokio_tungstenite::tungstenite::client::IntoClientRequest::into_client_request(url)
+                .unwrap();
+        request.headers_mut().insert("origin", origin.parse().unwrap());
+        connect_async(request).await.is_ok()
+    };
+    for origin in [
+        "http://203.0.113.6",
+        "http://[2001:db8::1]",
+        "http://evil.example",
+        "null",
+        "http://0.0.0.0:8000",
+    ] {
+        assert!(!opened(origin).await, "{origin}");
+    }
+    for origin in ["http://127.0.0.1:1234", "http://localhost", "https://[::1]:8000"] {
+        assert!(opened(origin).await, "{origin}");
+    }
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use axum::http::StatusCode;
 use axum::response::Response;
-use futures::future::join_all;
+use futures::future::try_join_all;
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
@@ -13,19 +13,24 @@ use super::request::Question;
 use super::{ServedTeam, TeamServer};
 use crate::rollout::{EpisodeRequest, Heard};
 use crate::serve::Refusal;
+use crate::serve::model::queue::Admitted;
 use crate::serve::model::stream::Events;
 use crate::serve::openai::{new_id, now};
 use crate::serve::refusal::json_response;
 use crate::trajectory::{Episode, FaultKind, Outcome, Seat, Turn};
 
 /// Answers at the end of all episodes.
-pub(super) async fn whole(server: &TeamServer, question: &Question) -> Result<Response, Refusal> {
+pub(super) async fn whole(
+    server: &TeamServer,
+    question: &Question,
+    admitted: &Admitted,
+) -> Result<Response, Refusal> {
     let team = server.team()?;
     let plays = (0..question.choices.n).map(|choice| {
         let unheard: Heard = Arc::new(|_, _, _| ());
-        play(server, team, question, choice, unheard)
+        play(server, team, question, admitted, (choice, unheard))
     });
-    let episodes: Vec<Episode> = join_all(plays).await;
+    let episodes: Vec<Episode> = try_join_all(plays).await?;
     if let Some(fault) = episodes.iter().find_map(fault) {
         return Err(fault);
     }
@@ -47,14 +52,19 @@ pub(super) async fn whole(server: &TeamServer, question: &Question) -> Result<Re
 }
 
 /// Answers in chunks: the turns as they come, if they are shown, and each answer at the end of its episode.
-pub(super) async fn stream(server: &TeamServer, question: Question, events: &Events) {
+pub(super) async fn stream(
+    server: &TeamServer,
+    question: Question,
+    admitted: &Admitted,
+    events: &Events,
+) {
     let team = match server.team() {
         Ok(team) => team,
         Err(refusal) => return events.fail(&refusal).await,
     };
     let (news, received) = mpsc::channel::<(usize, News)>(64);
     let (question, show) = (&question, server.settings.show_turns);
-    let plays = join_all((0..question.choices.n).map(|choice| {
+    let plays = try_join_all((0..question.choices.n).map(|choice| {
         let (turns, news) = (news.clone(), news.clone());
         let heard: Heard = Arc::new(move |seat, _, reply| {
             if show {
@@ -63,14 +73,15 @@ pub(super) async fn stream(server: &TeamServer, question: Question, events: &Eve
             }
         });
         async move {
-            let episode = play(server, team, question, choice, heard).await;
+            let episode = play(server, team, question, admitted, (choice, heard)).await?;
             let _ = news.send((choice as usize, News::End(Box::new(episode)))).await;
+            Ok::<_, Refusal>(())
         }
     }));
     drop(news);
     let chunks = Chunks { id: new_id("chatcmpl"), team, events };
-    let (_, done) = tokio::join!(plays, chunks.write(question, received));
-    match done {
+    let (played, done) = tokio::join!(plays, chunks.write(question, received));
+    match played.and(done) {
         Err(fault) => events.fail(&fault).await,
         Ok(episodes) => {
             let mut last = header(&chunks.id, CHUNK, team, Vec::new());
@@ -139,14 +150,15 @@ enum News {
     End(Box<Episode>),
 }
 
-/// Plays one episode.
+/// Plays one episode, once it has a permit.
 async fn play(
     server: &TeamServer,
     team: &ServedTeam,
     question: &Question,
-    choice: u32,
-    heard: Heard,
-) -> Episode {
+    admitted: &Admitted,
+    (choice, heard): (u32, Heard),
+) -> Result<Episode, Refusal> {
+    let _permit = admitted.permit().await?;
     let adjust = |sampling: &mut _| question.adjust(sampling);
     let runner = team.rollout.unjudged(&team.plan, &team.policies, adjust, &heard);
     let seed = question.choices.seed_of(choice);
@@ -155,7 +167,7 @@ async fn play(
     let episode = runner.play(request).await;
     server.metrics.observe("maverl_request_seconds", &[&team.name], begin.elapsed());
     server.metrics.add("maverl_episodes_total", &[outcome(&episode)], 1);
-    episode
+    Ok(episode)
 }
 
 /// Returns the outcome of an episode in a word.

@@ -166,18 +166,17 @@ impl TeamServer {
 
     async fn chat(self: &Arc<Self>, request: Request) -> Result<Response, Refusal> {
         let team = self.team()?;
-        let client = request.extensions().get::<Client>().copied().unwrap_or(Client(0));
+        let client = Client::of(&request);
         let bytes = body::read(request.into_body(), self.settings.max_body).await?;
+        let admitted = self.queue.admit(client).await?;
         let question = Question::read(Fields::parse(&bytes)?, team, self.settings)?;
-        let admitted = self.queue.admit(client, question.choices.n as usize).await?;
         if question.streaming.stream {
             let server = Arc::clone(self);
             return Ok(stream::events(&self.metrics, move |events| async move {
-                answer::stream(&server, question, &events).await;
-                drop(admitted);
+                answer::stream(&server, question, &admitted, &events).await;
             }));
         }
-        stream::attended(&self.metrics, answer::whole(self, &question)).await
+        stream::attended(&self.metrics, answer::whole(self, &question, &admitted)).await
     }
 }
 

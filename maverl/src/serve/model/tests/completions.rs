@@ -110,6 +110,77 @@ async fn a_streamed_text_joined_is_the_whole_one() {
     assert_eq!(chunks.last().unwrap()["usage"]["total_tokens"], whole["usage"]["total_tokens"]);
 }
 
+/// Joins `logprobs` of the chunks of a stream.
+fn joined_logprobs(chunks: &[String]) -> Value {
+    let chunks = chunks.iter().filter_map(|chunk| serde_json::from_str::<Value>(chunk).ok());
+    let mut joined = json!({});
+    for chunk in chunks {
+        let Some(parts) = chunk["choices"][0]["logprobs"].as_object().cloned() else { continue };
+        for (name, part) in parts {
+            let all = joined[&name].as_array().cloned().unwrap_or_default();
+            joined[&name] = [all, part.as_array().unwrap().clone()].concat().into();
+        }
+    }
+    joined
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_token_of_a_text_has_its_log_prob_among_so_many_others_and_its_place() {
+    let served = Served::start(ModelSettings::default()).await;
+    for seed in 0..12 {
+        // At a high temperature many tokens are parts of characters, and others are special.
+        let fields = json!({"seed": seed, "max_tokens": 60, "logprobs": 3, "temperature": 4.0});
+        let whole = served.complete(fields.clone()).await.json();
+        let (text, logprobs) =
+            (whole["choices"][0]["text"].as_str().unwrap(), &whole["choices"][0]["logprobs"]);
+        let mut streamed = fields;
+        streamed["stream"] = true.into();
+        let events = served.complete(streamed).await.events();
+        assert_eq!(joined_logprobs(&events), *logprobs, "seed {seed}");
+        let list = |name: &str| logprobs[name].as_array().unwrap().clone();
+        let (tokens, values, offsets) =
+            (list("tokens"), list("token_logprobs"), list("text_offset"));
+        let mut next = 0;
+        for (i, top) in list("top_logprobs").iter().enumerate() {
+            let (top, token) = (top.as_object().unwrap(), tokens[i].as_str().unwrap());
+            let more = top.values().filter(|&value| *value == values[i]).count();
+            assert!(top.len() == 3 || top.len() == 4 && more > 0, "{token:?} of {top:?}");
+            assert_eq!(top[token], values[i], "{token:?} of {top:?}");
+            let offset = offsets[i].as_u64().unwrap() as usize;
+            assert!(next <= offset && offset <= text.chars().count(), "{offset} of {text:?}");
+            next = offset;
+            let rest: String = text.chars().skip(offset).collect();
+            let whole = !token.starts_with("bytes:")
+                && !token.starts_with("<|")
+                && !rest.starts_with('\u{fffd}');
+            assert!(!whole || rest.starts_with(token), "{token:?} at {offset} of {text:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_echoed_prompt_counts_in_the_places_of_tokens() {
+    let served = Served::start(ModelSettings::default()).await;
+    let prompt = "Who wrote é and \u{1f600}?";
+    for prompt in [json!(prompt), json!(served.host.tokenizer().encode_framed(prompt).unwrap())] {
+        let fields =
+            json!({"prompt": prompt, "seed": 3, "max_tokens": 8, "logprobs": 0, "echo": true});
+        let choice = served.complete(fields).await.json()["choices"][0].clone();
+        let (text, logprobs) = (choice["text"].as_str().unwrap(), &choice["logprobs"]);
+        let chars: Vec<char> = text.chars().collect();
+        let pairs = logprobs["tokens"].as_array().unwrap().iter();
+        for (token, offset) in pairs.zip(logprobs["text_offset"].as_array().unwrap()) {
+            let (token, offset) = (token.as_str().unwrap(), offset.as_u64().unwrap() as usize);
+            let rest: String = chars[offset.min(chars.len())..].iter().collect();
+            let whole = !token.starts_with("bytes:") && !token.starts_with("<|");
+            assert!(!whole || rest.starts_with(token), "{token:?} at {offset} of {text:?}");
+        }
+        let tops = logprobs["top_logprobs"].as_array().unwrap();
+        let sampled = |top: &&Value| top.as_object().is_some_and(|top| top.len() == 1);
+        assert_eq!(tops.iter().filter(sampled).count(), tops.len() - 1);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn tokens_of_a_text_and_the_text_of_tokens() {
     let served = Served::start(ModelSettings::default()).await;

@@ -65,7 +65,7 @@ async fn a_client_that_leaves_frees_its_place() {
 async fn requests_beyond_the_queue_are_refused_and_those_that_wait_too_long_are_unavailable() {
     let served = Served::start(one_at_a_time()).await;
     let address = served.address();
-    let running = served.server.queue.admit(Client(0), 1).await.unwrap();
+    let running = served.server.queue.admit(Client(0)).await.unwrap();
     let waits = tokio::task::spawn_blocking(move || {
         crate::serve::testing::exchange(
             address,
@@ -224,4 +224,98 @@ async fn sixty_four_clients_get_what_the_engine_computes() {
         shared[1],
         shared[1] / alone[1]
     );
+}
+
+/// Returns the code of a refusal.
+fn code(answer: &Answer) -> Value {
+    answer.json()["error"]["code"].clone()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_for_one_token_is_answered_before_one_for_hundreds_of_choices() {
+    let queue = QueueLimits { running: 4.try_into().unwrap(), ..QueueLimits::default() };
+    let served = Served::start(ModelSettings { queue, ..ModelSettings::default() }).await;
+    let many = json!({"prompt": vec!["a"; 32], "n": 16, "max_tokens": 64, "temperature": 3.0});
+    let (address, body) = (served.address(), many);
+    let many = tokio::spawn(async move { ask(address, "/v1/completions", Some(&body)).await });
+    until("the request", async || {
+        served.metric("maverl_requests_active{state=\"running\"}").await == 4.0
+    })
+    .await;
+    for _ in 0..3 {
+        let answer = served.chat(json!({"max_tokens": 1})).await;
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        assert!(!many.is_finished(), "the choices of the large request were all generated before");
+    }
+    let answer = many.await.unwrap();
+    assert_eq!(answer.json()["choices"].as_array().unwrap().len(), 512);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_text_that_cannot_fit_is_refused_by_its_bytes_on_every_route() {
+    let served = Served::start(ModelSettings::default()).await;
+    let context = served.host.context();
+    let most = served.host.tokenizer().most_bytes(context);
+    let text = "ab ".repeat(most / 3 + 1);
+    let messages = json!([{"role": "user", "content": text}]);
+    let stream = true;
+    for (path, body) in [
+        ("/v1/chat/completions", json!({"messages": messages})),
+        ("/v1/chat/completions", json!({"messages": messages, "stream": stream})),
+        ("/v1/responses", json!({"input": text})),
+        ("/v1/responses", json!({"input": messages, "stream": stream})),
+        ("/v1/completions", json!({"prompt": text})),
+        ("/v1/completions", json!({"prompt": ["a", text], "echo": true, "logprobs": 1})),
+        ("/tokenize", json!({"prompt": text})),
+        ("/tokenize", json!({"prompt": text, "add_special_tokens": false})),
+        ("/tokenize", json!({"messages": messages})),
+    ] {
+        let answer = ask(served.address(), path, Some(&body)).await;
+        assert_eq!(
+            (answer.status, code(&answer)),
+            (400, json!("context_length_exceeded")),
+            "{path}"
+        );
+        let begin = format!(
+            "This model's maximum context length is {context} tokens. However, the prompt has "
+        );
+        assert!(answer.message().starts_with(&begin), "{path}: {}", answer.message());
+    }
+    let ids = vec![5; context + 1];
+    for (path, body) in [
+        ("/v1/completions", json!({"prompt": ids})),
+        ("/inference/v1/generate", json!({"token_ids": ids})),
+        ("/detokenize", json!({"tokens": ids})),
+    ] {
+        let answer = ask(served.address(), path, Some(&body)).await;
+        assert_eq!(
+            (answer.status, code(&answer)),
+            (400, json!("context_length_exceeded")),
+            "{path}"
+        );
+    }
+    // A text of as many bytes as the context may have is encoded.
+    let fits = json!({"prompt": "a".repeat(context / 2)});
+    assert_eq!(ask(served.address(), "/tokenize", Some(&fits)).await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_that_would_take_much_memory_are_refused_with_their_limit() {
+    let served = Served::start(ModelSettings::default()).await;
+    let values = json!({"prompt": "a", "user": vec![0; 1 << 20]});
+    let answer = ask(served.address(), "/v1/completions", Some(&values)).await;
+    assert_eq!((answer.status, code(&answer)), (413, json!("request_too_large")));
+    assert!(answer.message().ends_with("1048576 are allowed"), "{}", answer.message());
+    let listed = json!({"prompt": vec!["a"; 256], "n": 16, "max_tokens": 400, "logprobs": 20});
+    let answer = ask(served.address(), "/v1/completions", Some(&listed)).await;
+    assert_eq!((answer.status, code(&answer)), (400, json!("invalid_value")));
+    assert!(answer.message().contains("could list 34406400 tokens"), "{}", answer.message());
+    for (fields, limit) in [
+        (json!({"stop": "x".repeat(513)}), "has a text of 513 bytes; one may have 512"),
+        (json!({"stop_token_ids": vec![3; 1025]}), "has 1025 ids; a request may have 1024"),
+    ] {
+        let answer = served.chat(fields).await;
+        assert_eq!(answer.status, 400);
+        assert!(answer.message().ends_with(limit), "{}", answer.message());
+    }
 }
