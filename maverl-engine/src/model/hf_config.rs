@@ -1,6 +1,7 @@
 //! `config.json` of a Hugging Face model directory.
 
 mod families;
+mod foreign;
 mod reader;
 mod rope;
 
@@ -52,6 +53,8 @@ pub struct HfConfig {
     pub mlp_bias: bool,
     /// Each head's query and key are normalized before they are turned.
     pub qk_norm: bool,
+    /// Keys of other families that would change the numbers, with their values: a warning ([`HfConfig::warning`]).
+    pub unread: Vec<String>,
 }
 
 /// Error of a `config.json` that cannot be used.
@@ -108,7 +111,7 @@ impl HfConfig {
         let num_attention_heads = keys.size("num_attention_heads", 32, WIDEST);
         let max_position_embeddings =
             keys.size("max_position_embeddings", family.max_position_embeddings, LONGEST);
-        let config = Self {
+        let mut config = Self {
             model_type: family.name,
             hidden_size,
             num_hidden_layers,
@@ -127,7 +130,9 @@ impl HfConfig {
             o_bias: family.o_bias,
             mlp_bias: family.mlp_bias,
             qk_norm: family.qk_norm,
+            unread: Vec::new(),
         };
+        config.unread = foreign::unread(keys, &config);
         // Sizes that are missing or wrong make no sense together either.
         if keys.problems.is_empty() {
             keys.problems.extend(config.mismatches());

@@ -69,10 +69,7 @@ impl Weights {
     ///
     /// Every missing, extra or misshapen tensor at once; a file that is not safetensors.
     pub fn load(files: &ModelFiles, config: &HfConfig) -> Result<Self, ModelError> {
-        let shards = Shards::open(files)?;
-        shards.check(config).map_err(|what| {
-            ModelError::new(ModelErrorKind::Mismatch, format!("{}: {what}", files.describe()))
-        })?;
+        let shards = Shards::matching(files, config)?;
         let tensors = config.tensors();
         let params = Params::new(tensors.clone(), |index, values| {
             let (name, shape) = &tensors[index];
@@ -182,6 +179,19 @@ impl Shards {
         Self::sharded(dir, &index).map_err(|what| {
             ModelError::new(ModelErrorKind::Invalid, format!("{}: {INDEX}: {what}", dir.display()))
         })
+    }
+
+    /// Opens the checkpoint of a model whose tensors are those that a configuration asks for.
+    ///
+    /// # Errors
+    ///
+    /// See [`Shards::open`]; every missing, extra or misshapen tensor at once.
+    pub fn matching(files: &ModelFiles, config: &HfConfig) -> Result<Self, ModelError> {
+        let shards = Self::open(files)?;
+        shards.check(config).map_err(|what| {
+            ModelError::new(ModelErrorKind::Mismatch, format!("{}: {what}", files.describe()))
+        })?;
+        Ok(shards)
     }
 
     /// Opens one file.

@@ -404,3 +404,79 @@ fn damaged_configurations_are_errors_or_work_and_cost_what_their_file_costs() {
         }
     });
 }
+
+#[test]
+fn keys_of_other_families_that_change_the_numbers_are_a_warning() {
+    let gemma2 = json!({
+        "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0, "query_pre_attn_scalar": 256,
+        "sliding_window": 4096, "hidden_activation": "gelu_pytorch_tanh"
+    });
+    let gemma3 = json!({"sliding_window_pattern": 6, "rope_local_base_freq": 10_000.0});
+    let olmo3: Vec<&str> =
+        (0..16).map(|n| if n % 4 == 3 { "full_attention" } else { "sliding_attention" }).collect();
+    for (base, changes, keys) in [
+        (
+            llama(),
+            gemma2,
+            vec![
+                "`sliding_window` (4096)",
+                "`attn_logit_softcapping` (50.0)",
+                "`final_logit_softcapping` (30.0)",
+                "`query_pre_attn_scalar` (256)",
+                "`hidden_activation` (\"gelu_pytorch_tanh\")",
+            ],
+        ),
+        (qwen3(), gemma3, vec!["`sliding_window_pattern` (6)", "`rope_local_base_freq` (10000.0)"]),
+        (llama(), json!({ "layer_types": olmo3 }), vec!["`layer_types` (a list)"]),
+        (
+            llama(),
+            json!({"no_rope_layers": [1, 1, 1, 0], "no_rope_layer_interval": 4}),
+            vec!["`no_rope_layers` (a list)"],
+        ),
+        (llama(), json!({"no_rope_layer_interval": 4}), vec!["`no_rope_layer_interval` (4)"]),
+        (llama(), json!({"sliding_window": 4096}), vec!["`sliding_window` (4096)"]),
+        (
+            llama(),
+            json!({"attention_multiplier": 0.015_625, "logits_scaling": 8.0}),
+            vec!["`attention_multiplier` (0.015625)", "`logits_scaling` (8.0)"],
+        ),
+        (
+            llama(),
+            json!({"scale_emb": 12, "scale_depth": 1.4, "dim_model_base": 256}),
+            vec!["`scale_emb` (12)", "`scale_depth` (1.4)", "`dim_model_base` (256)"],
+        ),
+        (
+            qwen2(),
+            json!({"clip_qkv": 8.0, "use_parallel_residual": true}),
+            vec!["`clip_qkv` (8.0)", "`use_parallel_residual` (true)"],
+        ),
+        (
+            qwen2(),
+            json!({"rope_scaling": {"rope_type": "default", "attention_factor": 0.8, "mscale": 1.0}}),
+            vec!["`rope_scaling.attention_factor` (0.8)"],
+        ),
+    ] {
+        let config = parse(&with(&base, &changes)).unwrap();
+        assert_eq!(config.unread, keys, "{changes}");
+        let warning = config.warning().unwrap();
+        let start = format!("config.json has {}", keys.join(", "));
+        assert!(warning.starts_with(&start) && warning.contains("does not read"), "{warning}");
+    }
+}
+
+#[test]
+fn values_of_such_keys_that_change_nothing_are_no_warning() {
+    let full = vec!["full_attention"; 16];
+    let neutral = json!({
+        "no_rope_layers": vec![1; 16], "no_rope_layer_interval": 4, "sliding_window": 131_072, "layer_types": full,
+        "attn_logit_softcapping": 0, "query_pre_attn_scalar": 64, "attention_multiplier": 0.125, "clip_qkv": false,
+        "embedding_multiplier": 1.0, "hidden_activation": "silu", "use_qk_norm": false, "logit_scale": 1
+    });
+    let mut with_nulls = with(&llama(), &neutral);
+    with_nulls["final_logit_softcapping"] = Value::Null;
+    with_nulls["rope_scaling"]["attention_factor"] = 1.0.into();
+    for config in [qwen2(), qwen3(), llama(), with_nulls] {
+        let config = parse(&config).unwrap();
+        assert_eq!((config.unread.as_slice(), config.warning()), (&[] as &[String], None));
+    }
+}

@@ -38,7 +38,8 @@ impl HfConfig {
         Ok(config)
     }
 
-    /// Warning about a head that is read as untied although `config.json` ties it, and about one that is not read.
+    /// Warning about a head that is read as untied although `config.json` ties it, about one that is not read, and about keys
+    /// of other families.
     pub fn warning(&self) -> Option<String> {
         let untied = self.head_untied.then(|| {
             format!(
@@ -52,7 +53,15 @@ impl HfConfig {
                  its probabilities of tokens may mean nothing"
             )
         });
-        let all: Vec<String> = untied.into_iter().chain(classifies).collect();
+        let unread = (!self.unread.is_empty()).then(|| {
+            format!(
+                "config.json has {}, which `model_type` \"{}\" does not read: if the model is of another family, its numbers \
+                 are others",
+                self.unread.join(", "),
+                self.model_type
+            )
+        });
+        let all: Vec<String> = untied.into_iter().chain(classifies).chain(unread).collect();
         (!all.is_empty()).then(|| all.join("; "))
     }
 }
