@@ -29,7 +29,7 @@ function evaluated(run) {
 /**
  * True if a policy is trained on advantages of sampled replies: not on given replies, nor on pairs.
  * @param {string[]} names of metrics
- * @param {string} policy
+ * @param {string | undefined} policy
  */
 function gradient(names, policy) {
   return names.includes("rollout/episodes") && !names.includes(`policy/${policy}/pair_accuracy`);
@@ -152,11 +152,11 @@ function judged(series) {
   if (!split) return null;
   const at = series.columns[`verifier/${split}/auc`].findLastIndex((value) => value !== null);
   const of = (/** @type {string} */ name) => series.columns[`verifier/${split}/${name}`]?.[at] ?? null;
-  const [low, high] = [of("auc_low"), of("auc_high")];
+  const [low, high, rows] = ["auc_low", "auc_high", "n"].map(of);
   const facts = [["AUC", of("auc")], ["accuracy", of("accuracy")], ["calibration error", of("ece")], ["right rows", of("base_rate")]];
   return h("div", { "data-judged": split }, h("dl", { class: "facts" }, facts.flatMap(([name, value]) => [h("dt", {}, name),
     h("dd", {}, h("b", {}, fixed(/** @type {number} */ (value))), name === "AUC" && low !== null && muted(` (${fixed(low)} to ${fixed(high)}, 95 %)`))])),
-  remark(`The verifier on its ${split} rows in step ${series.steps[at]}${of("n") === null ? "" : `; ${plural(of("n"), "row")}`}.`));
+  remark(`The verifier on its ${split} rows in step ${series.steps[at]}${rows === null ? "" : `; ${plural(rows, "row")}`}.`));
 }
 
 /**
