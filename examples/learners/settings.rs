@@ -98,7 +98,9 @@ pub(crate) async fn plan(
         _ => {}
     }
     match preset {
-        Preset::Dpo | Preset::Spin => set.push("models.tiny.optim.lr=1e-4".to_owned()),
+        Preset::Dpo | Preset::Spin | Preset::OnlineDpo => {
+            set.push("models.tiny.optim.lr=1e-4".to_owned());
+        }
         // The two agents rarely find anything at first.
         Preset::Cory => set.push("models.tiny.optim.lr=2e-4".to_owned()),
         // Its four epochs, of three policies with a critic each, would leave too few steps in a minute.

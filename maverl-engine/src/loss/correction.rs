@@ -27,8 +27,13 @@ pub enum Correction {
 /// mask_sequences   the same, of exp(mean of log r over the row)
 /// ```
 ///
-/// The truncation is from [Your efficient RL framework secretly brings you off-policy RL training], the mask from
-/// IcePop ([2510.18855]).
+/// The truncation is from [Your efficient RL framework secretly brings you off-policy RL training].
+///
+/// Deviations:
+///
+/// - `mask_tokens` masks the tokens that IcePop ([2510.18855]) masks, with `1 / cap` and `cap` as bounds, but tokens within
+///   the bounds have weight 1; IcePop weights them by r.
+/// - `mask_sequences` also has weight 1 within its bounds, where sequence-level masks of other libraries keep the ratio.
 ///
 /// # Panics
 ///

@@ -1,5 +1,6 @@
 //! Batches of rows: the inputs of updates.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -95,6 +96,9 @@ pub struct Batch {
     pub rows: Vec<Row>,
     /// Training objective.
     pub objective: Objective,
+    /// Numbers of rows of the better and of the worse reply of each pair, where a reply is several turns, each a row.
+    /// Empty if each reply is one row.
+    pub pairs: Vec<[usize; 2]>,
     /// Surrogate of policy gradients in place of those of the rows' [`LossOptions`].
     pub surrogate: Option<CustomSurrogate>,
     /// Optimizer steps an epoch is split into.
@@ -119,6 +123,7 @@ impl Default for Batch {
         Self {
             rows: Vec::new(),
             objective: Objective::PolicyGradient,
+            pairs: Vec::new(),
             surrogate: None,
             minibatches: 1,
             epochs: 1,
@@ -140,7 +145,52 @@ impl Batch {
             let words = ids.chain(numbers.map(|number| number.to_bits()));
             words.fold(hash, |hash, word| mixed(hash, u64::from(word)))
         };
-        self.rows.iter().fold(mixed(0, self.lr.to_bits()), row)
+        let sizes = self.pairs.iter().flatten().map(|&rows| rows as u64);
+        let pairs = sizes.fold(mixed(0, self.lr.to_bits()), mixed);
+        self.rows.iter().fold(pairs, row)
+    }
+
+    /// Returns the number of rows of each unit: a row, or a pair of replies. Minibatches consist of whole units.
+    pub(super) fn units(&self) -> Vec<usize> {
+        match self.objective {
+            Objective::Preference(_) => self.pair_sizes().iter().map(|[a, b]| a + b).collect(),
+            Objective::PolicyGradient | Objective::Supervised => vec![1; self.rows.len()],
+        }
+    }
+
+    /// Returns the numbers of rows of the two replies of each pair.
+    fn pair_sizes(&self) -> Cow<'_, [[usize; 2]]> {
+        match self.pairs.is_empty() {
+            true => Cow::Owned(vec![[1, 1]; self.rows.len() / 2]),
+            false => Cow::Borrowed(&self.pairs),
+        }
+    }
+
+    /// Returns the numbers of rows of the two replies of each pair of a minibatch, in the order of its rows.
+    pub(super) fn pairs_of(&self, part: usize) -> Vec<[usize; 2]> {
+        self.pair_sizes().iter().skip(part).step_by(self.minibatches).copied().collect()
+    }
+
+    /// Returns the rows of a minibatch: units `part`, `part + minibatches`, and so on. `rows` are those of the batch.
+    pub(super) fn minibatch<'r>(&self, rows: &'r [Row], part: usize) -> Vec<&'r Row> {
+        let mut rest = rows;
+        let mut own = Vec::new();
+        for (index, rows) in self.units().into_iter().enumerate() {
+            let (unit, after) = rest.split_at(rows);
+            if index % self.minibatches == part {
+                own.extend(unit);
+            }
+            rest = after;
+        }
+        own
+    }
+
+    /// Returns the number of consecutive rows that one rank computes.
+    pub(super) fn together(&self) -> usize {
+        match self.pairs.is_empty() {
+            true => self.objective.rows(),
+            false => 1,
+        }
     }
 
     /// Returns an error if the rows do not fit the objective.
@@ -152,8 +202,18 @@ impl Batch {
                 "a batch has {minibatches} minibatches and {epochs} epochs; both are at least 1"
             ));
         }
-        if !self.rows.len().is_multiple_of(self.objective.rows()) {
-            return wrong(format!("{} rows are not pairs", self.rows.len()));
+        let rows = self.rows.len();
+        if !rows.is_multiple_of(self.together()) {
+            return wrong(format!("{rows} rows are not pairs"));
+        }
+        if !self.pairs.is_empty() {
+            let sum: usize = self.pairs.iter().flatten().sum();
+            let empty = self.pairs.iter().flatten().any(|&rows| rows == 0);
+            if self.objective.rows() != 2 || sum != rows || empty {
+                return wrong(format!(
+                    "`pairs` has {sum} rows for a batch of {rows}; each reply of a pair has at least one"
+                ));
+            }
         }
         let mut rows = self.rows.iter().enumerate();
         rows.try_for_each(|(index, row)| row.check(index, self.objective))
@@ -277,6 +337,35 @@ mod tests {
             batch.rows.pop();
         });
         assert_eq!(found, "1 rows are not pairs");
+        let found = refused(|batch| {
+            batch.objective = Objective::Preference(PreferenceOptions::default());
+            batch.pairs = vec![[1, 2]];
+        });
+        assert!(found.starts_with("`pairs` has 3 rows for a batch of 2; "), "{found}");
+        let found = refused(|batch| {
+            batch.objective = Objective::Preference(PreferenceOptions::default());
+            batch.pairs = vec![[2, 0]];
+        });
+        assert!(found.ends_with("each reply of a pair has at least one"), "{found}");
+        let found = refused(|batch| batch.pairs = vec![[1, 1]]);
+        assert!(found.starts_with("`pairs` has 2 rows"), "{found}");
+    }
+
+    #[test]
+    fn minibatches_have_whole_pairs() {
+        let numbered = |id| Row { completion: vec![id], ..row() };
+        let batch = Batch {
+            rows: (0..7).map(numbered).collect(),
+            objective: Objective::Preference(PreferenceOptions::default()),
+            pairs: vec![[1, 1], [2, 1], [1, 1]],
+            minibatches: 2,
+            ..Batch::default()
+        };
+        let ids = |part| -> Vec<u32> {
+            batch.minibatch(&batch.rows, part).iter().map(|row| row.completion[0]).collect()
+        };
+        assert_eq!((ids(0), batch.pairs_of(0)), (vec![0, 1, 5, 6], vec![[1, 1], [1, 1]]));
+        assert_eq!((ids(1), batch.pairs_of(1)), (vec![2, 3, 4], vec![[2, 1]]));
     }
 
     #[test]

@@ -330,6 +330,57 @@ async fn pairs_are_learned_and_no_split_changes_what_is() {
     assert!(first.iter().all(|norm| (norm - first[0]).abs() < 1e-5 * norm), "{first:?}");
 }
 
+/// Computes DPO's loss of replies of several turns in f64: `−log sigmoid(β h)` with
+/// `h = Σ (logp − logp_ref) over the better turns − the same over the worse` (2305.18290 eq. 7), the mean over pairs; and the
+/// share of pairs with `h > 0`.
+fn dpo(beta: f64, pairs: &[[usize; 2]], own: &[Vec<f32>], reference: &[Vec<f32>]) -> (f64, f64) {
+    let ratio = |row: usize| -> f64 {
+        let tokens = own[row].iter().zip(&reference[row]);
+        tokens.map(|(own, reference)| f64::from(*own) - f64::from(*reference)).sum()
+    };
+    let (mut loss, mut right, mut at) = (0.0, 0.0, 0);
+    for [better, worse] in pairs {
+        let (middle, end) = (at + better, at + better + worse);
+        let h = (at..middle).map(ratio).sum::<f64>() - (middle..end).map(ratio).sum::<f64>();
+        loss -= (1.0 / (1.0 + (-beta * h).exp())).ln() / pairs.len() as f64;
+        right += f64::from(u8::from(h > 0.0)) / pairs.len() as f64;
+        at = end;
+    }
+    (loss, right)
+}
+
+#[tokio::test]
+async fn replies_of_several_turns_have_the_loss_of_their_sums() {
+    let preference = PreferenceOptions {
+        loss: Preference::Sigmoid { smoothing: 0.0 },
+        beta: 0.3,
+        reference_free: false,
+    };
+    let sizes = vec![[1, 1], [2, 1], [1, 3], [2, 1]];
+    let mut norms = Vec::new();
+    for tokens in [usize::MAX, 32, 1] {
+        let mut setup = setup(&["p"]);
+        setup.options.micro_batch_tokens = tokens.try_into().unwrap();
+        setup.workers[0].policies[0].reference = true;
+        let runtime = setup.start();
+        let policy = runtime.policies()[0].clone();
+        let rows = pairs(&policy, 6).await;
+        let pairs = sizes.clone();
+        let objective = Objective::Preference(preference);
+        let batch = Batch { pairs, objective, ..batch(rows.clone()) };
+        for _ in 0..4 {
+            let own = policy.logprobs(rows.clone()).await.unwrap();
+            let reference = policy.reference(rows.clone()).await.unwrap();
+            let (loss, right) = dpo(preference.beta, &sizes, &own, &reference);
+            let stats = policy.update(batch.clone()).await.unwrap();
+            assert!((stats.loss - loss).abs() < 1e-6 * loss, "{} {loss}", stats.loss);
+            assert_eq!(stats.preference.unwrap().accuracy, right);
+        }
+        norms.push(policy.update(batch).await.unwrap().grad_norm);
+    }
+    assert!(norms.iter().all(|norm| (norm - norms[0]).abs() < 1e-4 * norm), "{norms:?}");
+}
+
 #[tokio::test]
 async fn log_probs_the_sampler_got_wrong_are_corrected_for() {
     let norm = async |correction, noise: f32| {

@@ -98,9 +98,7 @@ impl<O: Backend> Trainer<O> {
         for _ in 0..batch.epochs {
             let before = totals.policy;
             for part in 0..batch.minibatches {
-                let together = rows.chunks(batch.objective.rows());
-                let rows: Vec<&Row> =
-                    together.skip(part).step_by(batch.minibatches).flatten().collect();
+                let rows = batch.minibatch(&rows, part);
                 if rows.is_empty() {
                     continue;
                 }
@@ -108,7 +106,7 @@ impl<O: Backend> Trainer<O> {
                     recorder.begin(part);
                 }
                 let joint = values.as_mut().map(|values| values.part(part, batch.minibatches));
-                self.optimizer_step(model, batch, &rows, &mut totals, joint)?;
+                self.optimizer_step(model, (batch, part), &rows, &mut totals, joint)?;
             }
             let tokens = (totals.policy.tokens - before.tokens).max(1) as f64;
             let kl = (totals.policy.ppo_kl - before.ppo_kl) / tokens;
@@ -146,7 +144,7 @@ impl<O: Backend> Trainer<O> {
     fn optimizer_step(
         &mut self,
         model: &Model<O>,
-        batch: &Batch,
+        (batch, part): (&Batch, usize),
         rows: &[&Row],
         totals: &mut Totals,
         joint: Option<Joint<'_, O>>,
@@ -155,7 +153,7 @@ impl<O: Backend> Trainer<O> {
         let mut pool = pool.lock().unwrap_or_else(PoisonError::into_inner);
         let weights = match batch.objective {
             Objective::Preference(options) => self
-                .pair_grads(model, rows, &options, totals, &mut pool)
+                .pair_grads(model, (rows, &batch.pairs_of(part)), &options, totals, &mut pool)
                 .map_err(|error| self.failed(&error))?,
             Objective::PolicyGradient | Objective::Supervised => weights(batch, rows),
         };
@@ -163,7 +161,7 @@ impl<O: Backend> Trainer<O> {
         let gradients = gradients.map_err(|error| self.failed(&error))?;
         let mut back = Back { gradients, joint };
         let share = shares(model);
-        let own = self.peers.share(lengths(rows), batch.objective.rows());
+        let own = self.peers.share(lengths(rows), batch.together());
         let (mut row_at, mut token_at) = (own.start, completion_tokens(&rows[..own.start]));
         let before = self.peers.channel().map(|_| totals.begin_step(&mut back));
         for micro in row_batches(&rows[own.clone()], self.micro_batch_tokens, share) {

@@ -6,6 +6,7 @@ mod compare;
 mod compound;
 mod declared;
 mod ema;
+mod pairs;
 mod rounds;
 mod shaping;
 mod valued;
@@ -18,6 +19,8 @@ pub use compound::Compound;
 pub(crate) use declared::declared;
 pub use declared::rewarded;
 pub use ema::EmaBaseline;
+pub use pairs::Pair;
+pub(crate) use pairs::paired;
 pub use rounds::apply_future_rewards;
 pub use shaping::{
     ScoreShare, difference_rewards, discounted_scores, influence_bonus, margin, quality,

@@ -3,6 +3,7 @@
 use maverl_engine::loss::LossOptions;
 use maverl_engine::runtime::{Batch, Objective, Row};
 
+use crate::algo::advantage::Pair;
 use crate::algo::{Sample, lr};
 use crate::plan::Plan;
 use crate::trajectory::Episode;
@@ -35,19 +36,60 @@ pub fn batches(
     };
     let batch = |policy: usize| Batch {
         rows: rows_of(policy),
-        objective: Objective::PolicyGradient,
         surrogate: plan.algorithm.custom_surrogate(),
-        minibatches: plan.algorithm.minibatches,
-        epochs: plan.algorithm.epochs,
         aggregation: plan.algorithm.aggregation.into(),
         longest: plan.longest_reply(policy),
         early_stop_kl: plan.algorithm.early_stop_kl,
-        lr: lr(step, plan.steps, &plan.policies[policy].optim),
         record_tokens: plan.config.record.tokens_in(step),
+        ..of_policy(plan, policy, step)
     };
+    learning(plan, step, batch)
+}
+
+/// Builds the batch of each trained policy that has pairs of replies in training step `step`, sorted by policy. The rows of
+/// a pair are the turns of the better reply, then those of the worse one.
+///
+/// Rows have no log-probs of the sampler, since the loss of pairs has no ratio to it. Log-probs of the policy and of the
+/// reference are at the temperature of the sampler.
+pub fn pair_batches(
+    plan: &Plan,
+    episodes: &[Episode],
+    samples: &[Sample],
+    pairs: &[Pair],
+    step: u64,
+) -> Vec<(usize, Batch)> {
+    let batch = |policy: usize| {
+        let own = || pairs.iter().filter(|pair| samples[pair.chosen[0]].policy == policy);
+        let turns = own().flat_map(|pair| pair.chosen.iter().chain(&pair.rejected));
+        let row = |&turn: &usize| Row {
+            logprobs: Vec::new(),
+            ..row(plan, episodes, &samples[turn], &[])
+        };
+        Batch {
+            rows: turns.map(row).collect(),
+            objective: Objective::Preference((&plan.algorithm.preference).into()),
+            pairs: own().map(|pair| [pair.chosen.len(), pair.rejected.len()]).collect(),
+            ..of_policy(plan, policy, step)
+        }
+    };
+    learning(plan, step, batch)
+}
+
+/// Returns the batches of the policies that learn in a step, without empty ones.
+fn learning(plan: &Plan, step: u64, batch: impl Fn(usize) -> Batch) -> Vec<(usize, Batch)> {
     let learning = (0..plan.policies.len()).filter(|&policy| plan.learns(policy, step));
     let all = learning.map(|policy| (policy, batch(policy)));
     all.filter(|(_, batch)| !batch.rows.is_empty()).collect()
+}
+
+/// Returns an empty batch with the number of optimizer steps and the learning rate of a policy.
+fn of_policy(plan: &Plan, policy: usize, step: u64) -> Batch {
+    Batch {
+        minibatches: plan.algorithm.minibatches,
+        epochs: plan.algorithm.epochs,
+        lr: lr(step, plan.steps, &plan.policies[policy].optim),
+        ..Batch::default()
+    }
 }
 
 /// Builds the row of one sample.
@@ -70,8 +112,12 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
+    use crate::algo::advantage::paired;
     use crate::algo::testing::{episode, plan, turn};
     use crate::algo::{advantages, samples};
+    use crate::config::Preset;
+    use crate::credit::CPU;
+    use crate::plan::AlgorithmPlan;
 
     #[test]
     fn shared_seats_make_one_batch_and_frozen_seats_none() {
@@ -113,6 +159,30 @@ mod tests {
         plan.algorithm.train_cycle = 2;
         let who: Vec<_> = (0..6).map(|step| learn(&plan, step)).collect();
         assert_eq!(who, [[0], [0], [2], [2], [0], [0]]);
+    }
+
+    #[test]
+    fn the_rows_of_a_pair_are_the_turns_of_the_better_reply_then_those_of_the_worse() {
+        let mut plan = plan(&[("t/a", true), ("t/b", true)]);
+        plan.algorithm = AlgorithmPlan::from(&Preset::OnlineDpo.parts());
+        let numbered = |id: u32, seat: &str, place| {
+            let mut turn = turn(seat, place);
+            turn.tokens.as_mut().unwrap().completion = vec![id];
+            turn
+        };
+        let worse = vec![numbered(1, "t/a", 0), numbered(2, "t/b", 1), numbered(3, "t/a", 2)];
+        let better = vec![numbered(4, "t/a", 0), numbered(5, "t/b", 1)];
+        let episodes = [episode("p", 0, 0.0, worse), episode("p", 1, 1.0, better)];
+        let samples = samples(&episodes, &plan);
+        let found = paired(&samples, &CPU);
+        let batches = pair_batches(&plan, &episodes, &samples, &found.pairs, 0);
+        let ids =
+            |batch: &Batch| batch.rows.iter().map(|row| row.completion[0]).collect::<Vec<_>>();
+        let [(0, a), (1, b)] = &batches[..] else { panic!("{batches:?}") };
+        assert_eq!((ids(a), &a.pairs[..]), (vec![4, 1, 3], &[[1, 2]][..]));
+        assert_eq!((ids(b), &b.pairs[..]), (vec![5, 2], &[[1, 1]][..]));
+        assert!(a.rows.iter().all(|row| row.logprobs.is_empty()));
+        assert!(matches!(a.objective, Objective::Preference(_)));
     }
 
     #[test]

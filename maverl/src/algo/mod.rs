@@ -28,7 +28,8 @@
 //! | [`policy_gradient`] | the loss of a row; ratios of rows | GSPO, [2507.18071] | `loss/policy.rs` |
 //! | [`kl`](loss::kl) | k1, k2, k3 | Schulman, [Approximating KL divergence] | `loss/divergence.rs` |
 //! | [`kl_reward`](loss::kl_reward), [`AdaptiveKl`](loss::AdaptiveKl) | `r − β Σ kl`; `β (1 + clip(kl / target − 1) n / h)` | [1909.08593] | `loss/divergence.rs` |
-//! | [`correction_weights`](loss::correction_weights) | `min(p_trainer / p_rollout, C)` | IcePop, [2510.18855] | `loss/correction.rs` |
+//! | [`correction_weights`](loss::correction_weights) | `min(p_trainer / p_rollout, C)`; masks | truncated importance sampling; IcePop's mask, [2510.18855] | `loss/correction.rs` |
+//! | `advantage::paired` | `(argmax r, argmin r)` of an agent's replies to a task | online DPO, [2402.04792] §3 | `advantage/pairs.rs` |
 //! | [`preference`](loss::preference) | losses of pairs | DPO, [2305.18290] | `loss/preference.rs` |
 //! | [`clipped_value`](loss::clipped_value) | `½ max((V−R)², (V'−R)²)` | [2006.05990] | `loss/value.rs` |
 //! | [`Scale`] | running normalization of values; PopArt | MAPPO, [2103.01955]; PopArt, [1602.07714] | `value.rs` |
@@ -60,6 +61,7 @@
 //! [2505.12504]: https://arxiv.org/abs/2505.12504
 //! [2507.18071]: https://arxiv.org/abs/2507.18071
 //! [2305.18290]: https://arxiv.org/abs/2305.18290
+//! [2402.04792]: https://arxiv.org/abs/2402.04792
 //! [2006.05990]: https://arxiv.org/abs/2006.05990
 //! [1706.05296]: https://arxiv.org/abs/1706.05296
 //! [1803.11485]: https://arxiv.org/abs/1803.11485
@@ -88,8 +90,8 @@ pub(crate) mod testing;
 
 pub use advantage::{Advantages, GroupSummary, Terms, shaped_rewards};
 pub(crate) use advantage::{advantages, baselines, declared, is_greedy};
-pub use batch::batches;
 pub(crate) use batch::row;
+pub use batch::{batches, pair_batches};
 pub use maverl_engine::loss::{PolicyLoss, RowTokens, policy_gradient, token_weights};
 pub use maverl_engine::runtime::{
     Batch, Objective, Row, Scale, ValueBatch, ValueRow, ValueTarget, ValueText,

@@ -27,6 +27,10 @@ pub(super) fn check(
     if algorithm.preset.is_supervised() {
         return preference(algorithm, problems);
     }
+    if algorithm.preset.compares_pairs() {
+        preference(algorithm, problems);
+        pairs(config, algorithm, problems);
+    }
     sequence(algorithm, seats, problems);
     if algorithm.adaptive_kl.target > 0.0
         && !seats.iter().any(|s| s.trained && s.loss.kl_coef > 0.0)
@@ -145,6 +149,25 @@ fn sequence(algorithm: &AlgorithmPlan, seats: &[SeatPlan], problems: &mut Proble
 fn policies(seats: &[SeatPlan]) -> usize {
     let trained = seats.iter().filter(|seat| seat.trained).map(|seat| seat.policy);
     trained.collect::<BTreeSet<_>>().len()
+}
+
+/// Pairs are made of several replies to a task, and have no advantages that an update could change.
+fn pairs(config: &Config, algorithm: &AlgorithmPlan, problems: &mut Problems<'_>) {
+    let name = algorithm.preset.name();
+    if config.task.group_size.get() == 1 {
+        let message = format!("`algorithm.name` is {name:?}, and `task.group_size` is 1");
+        let help =
+            "a pair has a better and a worse reply to one task: play 2 episodes or more on each";
+        problems.conflict(&path(["task", "group_size"]), message, help.to_owned());
+    }
+    if algorithm.update_order != UpdateOrder::Together {
+        let message = format!(
+            "`algorithm.update_order` is a sequence of policies, and `algorithm.name` is {name:?}"
+        );
+        let help = "a sequence multiplies advantages, which pairs of replies do not have: set \
+                    `update_order = \"together\"`";
+        problems.conflict(&path(["algorithm", "update_order"]), message, help.to_owned());
+    }
 }
 
 /// A pair says which reply is better: only two losses can doubt it.

@@ -69,7 +69,11 @@ pub(super) fn check(
 ) -> Vec<String> {
     let unset = config.algorithm.name.parts().advantage;
     let unset = AdvantagePlan::resolve(&unset, AdvantagePlan::default());
-    let supervised = algorithm.preset.is_supervised();
+    let preset = algorithm.preset;
+    let (without, replies) = match preset.compares_pairs() && !preset.is_supervised() {
+        true => (true, "pairs of replies"),
+        false => (preset.is_supervised(), "given replies"),
+    };
     let tables = [
         ("algorithm.advantage", algorithm.advantage != unset),
         (
@@ -77,9 +81,9 @@ pub(super) fn check(
             matches!(algorithm.loss.surrogate, SurrogatePlan::Declared(_)),
         ),
     ];
-    for (table, _) in tables.into_iter().filter(|(_, given)| *given && supervised) {
+    for (table, _) in tables.into_iter().filter(|(_, given)| *given && without) {
         let at: Vec<String> = table.split('.').map(str::to_owned).collect();
-        let message = format!("`{table}` has no effect: given replies have no advantages");
+        let message = format!("`{table}` has no effect: {replies} have no advantages");
         problems.conflict(&at, message, "remove it".to_owned());
     }
     let run = config.algorithm.loss.surrogate.kind.as_deref();

@@ -89,11 +89,12 @@ fn training_data(config: &Config, base: &Path, problems: &mut Problems<'_>) -> L
         return Loaded::default();
     }
     let (file, bounds) = (base.join(data), Bounds::from(&config.task));
+    let keys = &config.task.keys;
     let learn = TrainOn::resolve(&config.algorithm.train_on, TrainOn::default());
     let read = match config.algorithm.name {
-        Preset::Verifier => data::labeled(&file, bounds).map(|rows| Loaded::rows(&rows)),
-        Preset::Dpo => data::preferences(&file, bounds).map(|rows| Loaded::rows(&rows)),
-        preset @ (Preset::Sft | Preset::Spin) => data::demonstrations(&file, bounds).map(|rows| {
+        Preset::Verifier => data::labeled(&file, keys, bounds).map(|rows| Loaded::rows(&rows)),
+        Preset::Dpo => data::preferences(&file, keys, bounds).map(|rows| Loaded::rows(&rows)),
+        preset @ (Preset::Sft | Preset::Spin) => data::demonstrations(&file, keys, bounds).map(|rows| {
             if preset == Preset::Sft
                 && learn == TrainOn::Observations
                 && !rows.iter().any(Demonstration::observes) {

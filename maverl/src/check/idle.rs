@@ -7,8 +7,8 @@
 use serde_json::Value;
 
 use crate::config::tables::{Declared, TABLES};
-use crate::config::{AlgorithmConfig, Config, LossConfig, Preset};
-use crate::plan::{AlgorithmPlan, SeatPlan};
+use crate::config::{AlgorithmConfig, Config, KlIn, LossConfig, Preset};
+use crate::plan::{AlgorithmPlan, LossPlan, SeatPlan};
 use crate::settings::{Key, json};
 
 /// Returns a sentence for each key that was written and has no effect.
@@ -40,7 +40,14 @@ pub(super) fn warnings(
         };
         let changed =
             table.keys.iter().filter(|key| values.get(key.name) != defaults.get(key.name));
-        let idle = changed.filter_map(|key| Some((key.name, reason(key, beside)?)));
+        let of_pairs = |key: &Key| match (place, algorithm.preset) {
+            ([loss], Preset::OnlineDpo) if loss == "loss" => {
+                no_pair_term(key.name, &algorithm.loss)
+            }
+            _ => None,
+        };
+        let idle = changed
+            .filter_map(|key| Some((key.name, of_pairs(key).or_else(|| reason(key, beside))?)));
         let place: String = place.iter().map(|part| format!("{part}.")).collect();
         warnings.extend(idle.map(|(key, why)| sentence(&format!("{place}{key}"), &why)));
     }
@@ -67,6 +74,16 @@ fn reason(key: &Key, tables: &[Value]) -> Option<String> {
     let of = |table: &Value| key.idle.iter().find_map(|idle| idle.reason(table));
     let reasons: Option<Vec<String>> = tables.iter().map(of).collect();
     reasons?.into_iter().next()
+}
+
+/// Returns the reason why a key of `loss` has no effect on pairs of sampled replies: only what changes a reward has one.
+fn no_pair_term(key: &str, loss: &LossPlan) -> Option<String> {
+    let rewards = match (key, loss.kl_in) {
+        ("invalid_reply_penalty" | "overlong_buffer" | "overlong_penalty", _) => true,
+        ("kl_coef" | "kl" | "kl_in", KlIn::Reward) => true,
+        _ => false,
+    };
+    (!rewards).then(|| "the loss of pairs has no such term".to_owned())
 }
 
 /// Returns the reason why no policy has a reference, if none has.

@@ -29,6 +29,7 @@ pub struct AlgorithmPlan {
     pub shaping: Shaping,
     /// Normalize the advantages of all tokens of a step to mean 0 and standard deviation 1.
     #[setting(default = false, idle_when = "name = ['sft', 'dpo', 'spin', 'verifier']")]
+    #[setting(idle_when = "name = 'online_dpo'")]
     pub whiten: bool,
     /// Dynamic sampling (DAPO): maximum number of times that tasks whose episodes all have the same score are
     /// replaced by other tasks.
@@ -38,6 +39,7 @@ pub struct AlgorithmPlan {
     #[setting(table)]
     pub loss: LossPlan,
     /// Aggregation of token losses.
+    #[setting(idle_when = "name = 'online_dpo'")]
     pub aggregation: Aggregation,
     /// Minibatches per epoch, each with one optimizer step.
     #[setting(default = 1, written = NonZeroUsize, range = 1..=MANY)]
@@ -48,6 +50,7 @@ pub struct AlgorithmPlan {
     /// Mean KL to the sampling policy above which the remaining epochs of a step are skipped; 0 disables it.
     #[setting(default = 0.0, range = 0.0.., idle_when = "epochs = 1")]
     #[setting(idle_when = "name = ['sft', 'dpo', 'spin', 'verifier']")]
+    #[setting(idle_when = "name = 'online_dpo'")]
     pub early_stop_kl: f64,
     /// Order of policy updates.
     #[setting(table, idle_when = "name = ['sft', 'dpo', 'spin', 'verifier']")]
@@ -60,6 +63,7 @@ pub struct AlgorithmPlan {
     pub influence: InfluencePlan,
     /// Controller of `kl_coef`.
     #[setting(table, idle_when = "name = ['sft', 'dpo', 'spin', 'verifier']")]
+    #[setting(idle_when = "name = 'online_dpo'")]
     pub adaptive_kl: AdaptiveKlPlan,
     /// Renewal of the reference policy.
     #[setting(table)]
@@ -75,7 +79,7 @@ pub struct AlgorithmPlan {
     #[setting(table, idle_unless = "name = 'sft'")]
     pub train_on: TrainOn,
     /// Loss of a pair of replies.
-    #[setting(table, idle_unless = "name = ['dpo', 'spin']")]
+    #[setting(table, idle_unless = "name = ['dpo', 'spin', 'online_dpo']")]
     pub preference: PreferencePlan,
     /// Training of a verifier.
     #[setting(table, idle_unless = "name = 'verifier'")]
@@ -248,7 +252,7 @@ pub struct AdaptiveKlPlan {
     pub horizon: f64,
 }
 
-/// Loss of a pair of replies (dpo).
+/// Loss of a pair of replies (dpo, spin, online_dpo).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Settings)]
 #[settings(partial = "PreferenceConfig", level = "team")]
 pub struct PreferencePlan {

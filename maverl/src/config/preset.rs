@@ -71,13 +71,15 @@ pub enum Preset {
     Dpo,
     /// Self-play: given replies against those that the policy of an iteration before generates to the same prompts.
     Spin,
+    /// Pairs of the policy's own replies to a task, ordered by their rewards; the loss of DPO.
+    OnlineDpo,
     /// Supervised: a head on a model learns to tell right replies from wrong ones; no rollout.
     Verifier,
 }
 
 impl Preset {
     /// Every preset, in the order of the documentation.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self::Drmas,
         Self::Grpo,
         Self::Drgrpo,
@@ -105,6 +107,7 @@ impl Preset {
         Self::Sft,
         Self::Dpo,
         Self::Spin,
+        Self::OnlineDpo,
         Self::Verifier,
     ];
 
@@ -115,7 +118,7 @@ impl Preset {
 
     /// It has a loss of pairs of replies.
     pub const fn compares_pairs(self) -> bool {
-        matches!(self, Self::Dpo | Self::Spin)
+        matches!(self, Self::Dpo | Self::Spin | Self::OnlineDpo)
     }
 
     /// It generates replies in training.
@@ -153,6 +156,7 @@ impl Preset {
             Self::Sft => "sft",
             Self::Dpo => "dpo",
             Self::Spin => "spin",
+            Self::OnlineDpo => "online_dpo",
             Self::Verifier => "verifier",
         }
     }
@@ -177,6 +181,7 @@ impl Preset {
             Self::Cory => Some("2410.06101"),
             Self::Dpo => Some("2305.18290"),
             Self::Spin => Some("2401.01335"),
+            Self::OnlineDpo => Some("2402.04792"),
             Self::Verifier => Some("2110.14168"),
             Self::Ppo => Some("1707.06347"),
             Self::Ippo => Some("2011.09533"),
@@ -219,6 +224,9 @@ impl Preset {
             Self::Spin => {
                 "self-play: given replies against those of the policy of the iteration before"
             }
+            Self::OnlineDpo => {
+                "pairs of the policy's own replies to a task, ordered by their rewards; the loss of DPO"
+            }
             Self::Verifier => {
                 "supervised: a head on a model that tells right replies from wrong ones"
             }
@@ -248,9 +256,13 @@ impl Preset {
         let group = |settings: Value| set("group", settings);
         let critic = |settings: Value| set("critic", settings);
         match self {
-            Self::Drmas | Self::Cory | Self::Sft | Self::Dpo | Self::Spin | Self::Verifier => {
-                TaggedConfig::default()
-            }
+            Self::Drmas
+            | Self::Cory
+            | Self::Sft
+            | Self::Dpo
+            | Self::Spin
+            | Self::OnlineDpo
+            | Self::Verifier => TaggedConfig::default(),
             Self::Grpo
             | Self::Dapo
             | Self::Gspo
@@ -295,7 +307,7 @@ impl Preset {
         };
         let whitened = AlgorithmConfig { whiten: Some(true), ..none.clone() };
         match self {
-            Self::Spin => {
+            Self::Spin | Self::OnlineDpo => {
                 AlgorithmConfig { reference: ReferenceConfig { every: Some(20) }, ..none }
             }
             Self::Dapo => AlgorithmConfig { resample: Some(10), ..none },

@@ -1,10 +1,11 @@
 //! Demonstrations for supervised training: a conversation and its next reply.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::jsonl::ROW;
+use super::jsonl::{ROW, named};
 use super::{Bounds, DataError, File};
 use crate::trajectory::{Message, Role};
 
@@ -32,19 +33,28 @@ impl Demonstration {
     }
 }
 
+/// Columns of a question and its solution in known data sets: GSM8K, MATH.
+const SOLVED: [[&str; 2]; 2] = [["question", "answer"], ["problem", "solution"]];
+
 /// Reads demonstrations in TRL's forms, one JSON object per line: `messages`, of which the last is the assistant's; or
-/// `prompt` and `completion`, each a text or messages.
+/// `prompt` and `completion`, each a text or messages; or the columns of GSM8K or MATH. `keys` maps these names to the
+/// file's names.
 ///
 /// # Errors
 ///
 /// See [`DataError`]; a file without demonstrations is one.
-pub fn demonstrations(path: &Path, bounds: Bounds) -> Result<Vec<Demonstration>, DataError> {
+pub fn demonstrations(
+    path: &Path,
+    keys: &BTreeMap<String, String>,
+    bounds: Bounds,
+) -> Result<Vec<Demonstration>, DataError> {
     let file = File::open(path, bounds)?;
     let rows: Vec<Demonstration> = file
         .rows(ROW)?
         .map(|object| {
-            let (line, object) = object?;
-            conversation(&object)
+            let (line, mut object) = object?;
+            named(&mut object, keys)
+                .and_then(|()| conversation(&object))
                 .and_then(demonstration)
                 .map_err(|message| file.damaged(line, message))
         })
@@ -65,11 +75,28 @@ fn conversation(object: &Map<String, Value>) -> Result<Vec<Message>, String> {
             all.extend(messages(completion, "completion", Role::Assistant)?);
             Ok(all)
         }
-        _ => {
-            let keys: Vec<&str> = object.keys().map(String::as_str).collect();
-            Err(format!("no `messages`, nor `prompt` and `completion`, among {keys:?}"))
-        }
+        _ => solved(object),
     }
+}
+
+/// Reads a question and its solution as a conversation.
+fn solved(object: &Map<String, Value>) -> Result<Vec<Message>, String> {
+    let texts = |[question, solution]: [&str; 2]| {
+        let text = |key| object.get(key).and_then(Value::as_str).map(str::to_owned);
+        Some((text(question)?, text(solution)?))
+    };
+    let Some((question, solution)) = SOLVED.into_iter().find_map(texts) else {
+        let keys: Vec<&str> = object.keys().map(String::as_str).collect();
+        return Err(format!(
+            "no `messages`, nor `prompt` and `completion`, among {keys:?}; `task.keys = {{ prompt = \"..\", completion = \
+             \"..\" }}` names them"
+        ));
+    };
+    let (user, assistant) = (Role::User, Role::Assistant);
+    Ok(vec![
+        Message { role: user, content: question },
+        Message { role: assistant, content: solution },
+    ])
 }
 
 /// Creates a demonstration from a conversation that ends with the target reply.

@@ -37,7 +37,10 @@ pub(super) fn keyed(
 }
 
 /// Renames values to maverl's names.
-fn named(object: &mut Map<String, Value>, keys: &BTreeMap<String, String>) -> Result<(), String> {
+pub(super) fn named(
+    object: &mut Map<String, Value>,
+    keys: &BTreeMap<String, String>,
+) -> Result<(), String> {
     for (ours, theirs) in keys {
         match taken(object, theirs) {
             Some(value) => drop(object.insert(ours.clone(), value)),

@@ -1,5 +1,6 @@
 //! Labeled replies for the training of a verifier: a conversation, a reply, and whether it is right.
 
+use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -7,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::demonstration::{demonstration, messages};
-use super::jsonl::ROW;
+use super::jsonl::{ROW, named};
 use super::preference::pair;
 use super::{Bounds, DataError, Demonstration, File};
 use crate::task::question_key;
@@ -79,17 +80,22 @@ impl LabeledReply {
 /// - pairs: `prompt`, `chosen` and `rejected`, of which the first is labeled right and the second wrong (`--as preference`);
 /// - steps: `prompt`, and the lists `completions` and `labels` (`--as steps`). Each is a reply after those before it.
 ///
-/// The origin of a row is in `maverl`. A row with `"split": "validation"` is not trained on.
+/// `keys` maps these names to the file's names. The origin of a row is in `maverl`. A row with `"split": "validation"` is not trained on.
 ///
 /// # Errors
 ///
 /// See [`DataError`]; a file without rows is one.
-pub fn labeled(path: &Path, bounds: Bounds) -> Result<Vec<LabeledReply>, DataError> {
+pub fn labeled(
+    path: &Path,
+    keys: &BTreeMap<String, String>,
+    bounds: Bounds,
+) -> Result<Vec<LabeledReply>, DataError> {
     let file = File::open(path, bounds)?;
     let mut replies = Vec::new();
     for (number, object) in file.rows(ROW)?.enumerate() {
-        let (line, object) = object?;
-        let found = read(number, &object).map_err(|message| file.damaged(line, message))?;
+        let (line, mut object) = object?;
+        let found = named(&mut object, keys).and_then(|()| read(number, &object));
+        let found = found.map_err(|message| file.damaged(line, message))?;
         let validates = object.get("split").is_some_and(|split| split == VALIDATION);
         replies.extend(found.into_iter().map(|reply| LabeledReply { validates, ..reply }));
     }

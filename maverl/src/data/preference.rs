@@ -1,11 +1,12 @@
 //! Preference pairs: two replies to one conversation, of which one is better.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::{Map, Value};
 
 use super::demonstration::{demonstration, messages};
-use super::jsonl::ROW;
+use super::jsonl::{ROW, named};
 use super::{Bounds, DataError, File};
 use crate::trajectory::{Message, Role};
 
@@ -21,18 +22,24 @@ pub struct PreferencePair {
 }
 
 /// Reads pairs in TRL's forms, one JSON object per line: `prompt`, `chosen` and `rejected`, each a text or messages; or
-/// `chosen` and `rejected` alone, whole conversations that differ in the last message.
+/// `chosen` and `rejected` alone, whole conversations that differ in the last message. `keys` maps these names to the file's
+/// names.
 ///
 /// # Errors
 ///
 /// See [`DataError`]; a file without pairs is one.
-pub fn preferences(path: &Path, bounds: Bounds) -> Result<Vec<PreferencePair>, DataError> {
+pub fn preferences(
+    path: &Path,
+    keys: &BTreeMap<String, String>,
+    bounds: Bounds,
+) -> Result<Vec<PreferencePair>, DataError> {
     let file = File::open(path, bounds)?;
     let pairs: Vec<PreferencePair> = file
         .rows(ROW)?
         .map(|object| {
-            let (line, object) = object?;
-            pair(&object).map_err(|message| file.damaged(line, message))
+            let (line, mut object) = object?;
+            let read = named(&mut object, keys).and_then(|()| pair(&object));
+            read.map_err(|message| file.damaged(line, message))
         })
         .collect::<Result<_, _>>()?;
     if pairs.is_empty() {
@@ -47,7 +54,9 @@ pub fn preferences(path: &Path, bounds: Bounds) -> Result<Vec<PreferencePair>, D
 pub(super) fn pair(object: &Map<String, Value>) -> Result<PreferencePair, String> {
     let (Some(chosen), Some(rejected)) = (object.get("chosen"), object.get("rejected")) else {
         let keys: Vec<&str> = object.keys().map(String::as_str).collect();
-        return Err(format!("no `chosen` and `rejected` among {keys:?}"));
+        return Err(format!(
+            "no `chosen` and `rejected` among {keys:?}; `task.keys = {{ chosen = \"..\", rejected = \"..\" }}` names them"
+        ));
     };
     let prompt = match object.get("prompt") {
         Some(prompt) => messages(prompt, "prompt", Role::User)?,

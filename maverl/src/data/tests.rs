@@ -384,7 +384,7 @@ fn demonstrations_are_read_in_both_of_their_forms() {
 {"prompt": "1 + 1?", "completion": "2"}
 {"prompt": [{"role": "user", "content": "1 + 1?"}], "completion": [{"role": "assistant", "content": "2"}]}"#;
     let dir = file("d.jsonl", rows);
-    for demonstration in demonstrations(&dir.path().join("d.jsonl"), Bounds::default()).unwrap() {
+    for demonstration in shown(&dir, &[]).unwrap() {
         assert_eq!(demonstration.reply, "2");
         assert_eq!(demonstration.prompt.len(), 1);
         assert_eq!(demonstration.prompt[0].role, Role::User);
@@ -405,8 +405,89 @@ fn a_demonstration_ends_with_the_assistant() {
         ("", "has no demonstrations; write one JSON object a line"),
     ] {
         let dir = file("d.jsonl", row);
-        let error =
-            demonstrations(&dir.path().join("d.jsonl"), Bounds::default()).unwrap_err().to_string();
+        let error = shown(&dir, &[]).unwrap_err();
         assert!(error.contains(expected), "{error}");
     }
+}
+
+fn named(keys: &[(&str, &str)]) -> BTreeMap<String, String> {
+    keys.iter().map(|(ours, theirs)| ((*ours).to_owned(), (*theirs).to_owned())).collect()
+}
+
+/// Reads the demonstrations of `d.jsonl`, with `task.keys`.
+fn shown(dir: &tempfile::TempDir, keys: &[(&str, &str)]) -> Result<Vec<Demonstration>, String> {
+    let path = dir.path().join("d.jsonl");
+    demonstrations(&path, &named(keys), Bounds::default()).map_err(|error| error.to_string())
+}
+
+#[test]
+fn demonstrations_have_the_columns_of_known_data_sets_or_those_that_task_keys_names() {
+    let cases: [(&str, &[(&str, &str)]); 8] = [
+        // GSM8K.
+        (r#"{"question": "1 + 1?", "answer": "1 + 1 = <<1+1=2>>2\n#### 2"}"#, &[]),
+        // MATH.
+        (
+            r#"{"problem": "1 + 1?", "level": "Level 1", "type": "Algebra", "solution": "1 + 1 = <<1+1=2>>2\n#### 2"}"#,
+            &[],
+        ),
+        (
+            r#"{"question": "1 + 1?", "answer": "1 + 1 = <<1+1=2>>2\n#### 2"}"#,
+            &[("prompt", "question"), ("completion", "answer")],
+        ),
+        // Alpaca.
+        (
+            r#"{"instruction": "1 + 1?", "input": "", "output": "1 + 1 = <<1+1=2>>2\n#### 2"}"#,
+            &[("prompt", "instruction"), ("completion", "output")],
+        ),
+        // verl's form of GSM8K.
+        (
+            r#"{"prompt": [{"role": "user", "content": "1 + 1?"}], "extra_info": {"answer": "1 + 1 = <<1+1=2>>2\n#### 2"}}"#,
+            &[("completion", "extra_info.answer")],
+        ),
+        (
+            r#"{"chat": [{"role": "user", "content": "1 + 1?"}, {"role": "assistant", "content": "1 + 1 = <<1+1=2>>2\n#### 2"}]}"#,
+            &[("messages", "chat")],
+        ),
+        // A name that `task.keys` gives goes before those of known data sets.
+        (
+            r#"{"question": "no", "answer": "no", "q": "1 + 1?", "a": "1 + 1 = <<1+1=2>>2\n#### 2"}"#,
+            &[("prompt", "q"), ("completion", "a")],
+        ),
+        (
+            r#"{"prompt": "1 + 1?", "completion": "1 + 1 = <<1+1=2>>2\n#### 2", "question": "no", "answer": "no"}"#,
+            &[],
+        ),
+    ];
+    for (row, keys) in cases {
+        let dir = file("d.jsonl", row);
+        let found = shown(&dir, keys).unwrap();
+        assert_eq!(found[0].prompt.len(), 1, "{row}");
+        assert_eq!(found[0].prompt[0].content, "1 + 1?", "{row}");
+        assert_eq!(found[0].reply, "1 + 1 = <<1+1=2>>2\n#### 2", "{row}");
+    }
+    let row = r#"{"question": "1 + 1?", "answers": ["2"]}"#;
+    let dir = file("d.jsonl", row);
+    let error = shown(&dir, &[]).unwrap_err();
+    assert!(
+        error.contains("`task.keys = { prompt = \"..\", completion = \"..\" }` names them"),
+        "{error}"
+    );
+    let error = shown(&dir, &[("completion", "answer")]).unwrap_err();
+    assert!(error.contains(":1: no `answer`, which `task.keys` gives for `completion`"), "{error}");
+}
+
+#[test]
+fn pairs_have_the_columns_that_task_keys_names() {
+    let row = r#"{"question": "1 + 1?", "good": "2", "bad": "3"}"#;
+    let dir = file("d.jsonl", row);
+    let path = dir.path().join("d.jsonl");
+    let read = |keys: &[(&str, &str)]| preferences(&path, &named(keys), Bounds::default());
+    let keys = [("prompt", "question"), ("chosen", "good"), ("rejected", "bad")];
+    let pair = &read(&keys).unwrap()[0];
+    assert_eq!((&*pair.chosen, &*pair.rejected, &*pair.prompt[0].content), ("2", "3", "1 + 1?"));
+    let error = read(&[]).unwrap_err().to_string();
+    assert!(
+        error.contains("`task.keys = { chosen = \"..\", rejected = \"..\" }` names them"),
+        "{error}"
+    );
 }

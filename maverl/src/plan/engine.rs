@@ -327,8 +327,8 @@ mod tests {
     use crate::plan::AlgorithmPlan;
 
     #[test]
-    fn pairs_of_dpo_and_spin_have_the_defaults_of_the_engine() {
-        for preset in [Preset::Dpo, Preset::Spin] {
+    fn presets_that_compare_pairs_have_the_defaults_of_the_engine() {
+        for preset in [Preset::Dpo, Preset::Spin, Preset::OnlineDpo] {
             let plan = AlgorithmPlan::from(&preset.parts());
             assert_eq!(PreferenceOptions::from(&plan.preference), PreferenceOptions::default());
         }

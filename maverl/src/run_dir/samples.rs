@@ -30,15 +30,19 @@ pub struct StepSamples {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct EstimatorRecord {
-    /// `group`, `critic`, `mixer`, or the name of a declared estimator.
+    /// `group`, `pair`, `critic`, `mixer`, or the name of a declared estimator. The settings below are those of `group`.
     pub estimator: String,
     /// Baseline of a group: `mean`, `leave_one_out`, `second_best` or `none`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub baseline: String,
     /// True if advantages are divided by the deviation.
-    pub normalize_std: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub normalize_std: Option<bool>,
     /// Addend of the deviation.
-    pub eps: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eps: Option<f64>,
     /// Advantage of a group of one: `zero` or `raw`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub singleton: String,
     /// Weight of the anchor term; 0 if there is none.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -242,7 +246,7 @@ impl StepSamples {
             _ => return None,
         };
         let deviation = match other {
-            _ if !normalize_std => None,
+            _ if *normalize_std != Some(true) => None,
             None if group.size == 1 => Some(1.0),
             None => Some(group.deviation),
             Some(other) if other.spread => Some(other.deviation),
@@ -252,7 +256,7 @@ impl StepSamples {
         let relative = match deviation {
             _ if alone && singleton == "zero" => 0.0,
             None => centered,
-            Some(deviation) => centered / (deviation + eps),
+            Some(deviation) => centered / (deviation + eps.unwrap_or(0.0)),
         };
         let advantage = sample
             .anchor
@@ -339,8 +343,8 @@ mod tests {
             estimator: EstimatorRecord {
                 estimator: "group".into(),
                 baseline: "mean".into(),
-                normalize_std: true,
-                eps: 1e-6,
+                normalize_std: Some(true),
+                eps: Some(1e-6),
                 singleton: "zero".into(),
                 ..EstimatorRecord::default()
             },

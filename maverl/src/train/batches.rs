@@ -3,10 +3,12 @@
 
 use std::borrow::Cow;
 
-use crate::algo::advantage::{Valued, apply_future_rewards, rewarded, valued, whiten_tokens};
+use crate::algo::advantage::{
+    Pair, Valued, apply_future_rewards, paired, rewarded, valued, whiten_tokens,
+};
 use crate::algo::{
-    self, Sample, ValueTarget, baselines, declared, flat_tasks, is_greedy, shaped_rewards,
-    value_batches,
+    self, Sample, ValueTarget, baselines, declared, flat_tasks, is_greedy, pair_batches,
+    shaped_rewards, value_batches,
 };
 use crate::credit::{Estimators, GroupBy};
 use crate::metrics::{Metrics, rollout};
@@ -48,10 +50,12 @@ pub(super) struct Samples {
 }
 
 /// Advantages of the samples of a step.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Advantages {
     /// Advantage of each token of each sample. `[N][T]`
     pub(super) tokens: Vec<Vec<f64>>,
+    /// Pairs of replies, if the algorithm compares pairs.
+    pub(super) pairs: Vec<Pair>,
     /// Targets of the critics' values `[N]`; empty without critics, and where a mixer has trained them.
     pub(super) targets: Vec<ValueTarget>,
     /// Metrics of the groups and values.
@@ -132,7 +136,7 @@ pub(super) fn advantages(
             estimators,
         };
         let record = record(plan, episodes, samples, &estimated);
-        return Advantages { tokens, targets: Vec::new(), metrics, flat, record };
+        return Advantages { tokens, metrics, flat, record, ..Advantages::default() };
     };
     let step = rewarded(episodes, samples, Some(&predicted.values), GroupBy::TaskSeat);
     let Valued { advantages, returns } = valued(&step.view_on(estimators), critic);
@@ -149,7 +153,13 @@ pub(super) fn advantages(
         estimators,
     };
     let record = record(plan, episodes, samples, &estimated);
-    Advantages { tokens, targets: predicted.targets(&returns), metrics, flat: false, record }
+    Advantages {
+        tokens,
+        targets: predicted.targets(&returns),
+        metrics,
+        record,
+        ..Advantages::default()
+    }
 }
 
 /// Returns the advantages of samples from those that a mixer computed. The mixer has trained the critics.
@@ -173,7 +183,31 @@ pub(super) fn mixed(
         estimators,
     };
     let record = record(plan, episodes, samples, &estimated);
-    Advantages { tokens, targets: Vec::new(), metrics, flat: false, record }
+    Advantages { tokens, metrics, record, ..Advantages::default() }
+}
+
+/// Returns the pairs of replies of a step. The advantage of a sample is 1 in a better reply, -1 in a worse one, else 0.
+pub(super) fn pairs(
+    plan: &Plan,
+    episodes: &[Episode],
+    samples: &[Sample],
+    estimators: &Estimators,
+) -> Advantages {
+    let found = paired(samples, estimators);
+    let signs = found.signs().into_iter().zip(samples);
+    let tokens: Vec<Vec<f64>> = signs.map(|(sign, sample)| vec![sign; sample.tokens]).collect();
+    let estimated = Estimated {
+        estimator: "pair",
+        terms: Some(&found.terms),
+        before: &tokens,
+        after: &tokens,
+        values: &[],
+        returns: &[],
+        estimators,
+    };
+    let record = record(plan, episodes, samples, &estimated);
+    let (metrics, flat) = (measure::groups(&found.groups), found.groups.flat);
+    Advantages { tokens, pairs: found.pairs, metrics, flat, record, ..Advantages::default() }
 }
 
 /// Returns advantages relative to groups as they were before whitening.
@@ -202,6 +236,9 @@ pub(super) fn batches(
     let warming_up = critic.is_some_and(|critic| step < critic.warmup_steps);
     let policies = match advantages.flat || warming_up {
         true => Vec::new(),
+        false if plan.algorithm.preset.compares_pairs() => {
+            pair_batches(plan, episodes, samples, &advantages.pairs, step)
+        }
         false => algo::batches(plan, episodes, samples, &advantages.tokens, step),
     };
     let critics = match advantages.targets.is_empty() {

@@ -41,12 +41,13 @@ impl Dataset {
             return Ok(Self::Tasks(Vec::new()));
         }
         let (file, bounds) = (plan.base.join(&plan.task.data), Bounds::from(&plan.task));
+        let keys = &plan.task.keys;
         Ok(match plan.algorithm.preset {
             Preset::Sft | Preset::Spin => {
-                Self::Demonstrations(data::demonstrations(&file, bounds)?)
+                Self::Demonstrations(data::demonstrations(&file, keys, bounds)?)
             }
             Preset::Verifier => Self::Labeled(VerifierData::read(plan)?),
-            Preset::Dpo => Self::Preferences(data::preferences(&file, bounds)?),
+            Preset::Dpo => Self::Preferences(data::preferences(&file, keys, bounds)?),
             _ => Self::Tasks(data::load(&plan.task, &plan.task.split, &plan.base)?),
         })
     }

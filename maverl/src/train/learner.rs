@@ -145,6 +145,9 @@ impl Learner {
     ) -> Result<Advantages, TrainError> {
         let estimators = &self.estimators;
         let advantages = match at.plan.mixed() {
+            None if at.plan.algorithm.preset.compares_pairs() => {
+                batches::pairs(at.plan, episodes, samples, estimators)
+            }
             None => batches::advantages(at.plan, episodes, samples, predicted, estimators),
             Some(mixed) => {
                 let rows = (mixed, samples);

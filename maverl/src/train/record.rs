@@ -39,7 +39,8 @@ pub(super) fn record(
     estimated: &Estimated<'_>,
 ) -> StepSamples {
     let algorithm = &plan.algorithm;
-    let Comparison { by, deviation_by, options, anchor } = Comparison::from(&algorithm.advantage);
+    let comparison = Comparison::from(&algorithm.advantage);
+    let Comparison { by, deviation_by, .. } = comparison;
     let by = (group_by(by), group_by(deviation_by));
     let terms = estimated.terms;
     let of_mean = terms.map(|terms| groups(plan, samples, by.0, &terms.groups, &terms.moments));
@@ -48,23 +49,35 @@ pub(super) fn record(
     let rows = (0..samples.len()).map(|row| sample(plan, episodes, samples, estimated, row));
     StepSamples {
         estimator: EstimatorRecord {
-            estimator: estimated.estimator.to_owned(),
-            baseline: baseline(options.baseline).to_owned(),
-            normalize_std: options.normalize_std,
-            eps: options.eps,
-            singleton: match options.singleton {
-                Singleton::Zero => "zero",
-                Singleton::Raw => "raw",
-            }
-            .to_owned(),
-            anchor_weight: anchor.map_or(0.0, |anchor| anchor.weight),
             whiten: algorithm.whiten.then(|| moments(estimated.before)),
             device: estimated.estimators.device().map(str::to_owned),
             kernel: estimated.estimators.kernel().map(str::to_owned),
+            ..estimator(estimated.estimator, &comparison)
         },
         groups: of_mean.unwrap_or_default(),
         deviation_groups: deviation.unwrap_or_default(),
         samples: rows.collect(),
+    }
+}
+
+/// Returns the record of an estimator by its name. Only `group` has the settings of a comparison.
+fn estimator(name: &str, comparison: &Comparison) -> EstimatorRecord {
+    let named = EstimatorRecord { estimator: name.to_owned(), ..EstimatorRecord::default() };
+    if name != "group" {
+        return named;
+    }
+    let Comparison { options, anchor, .. } = comparison;
+    let singleton = match options.singleton {
+        Singleton::Zero => "zero",
+        Singleton::Raw => "raw",
+    };
+    EstimatorRecord {
+        baseline: baseline(options.baseline).to_owned(),
+        normalize_std: Some(options.normalize_std),
+        eps: Some(options.eps),
+        singleton: singleton.to_owned(),
+        anchor_weight: anchor.map_or(0.0, |anchor| anchor.weight),
+        ..named
     }
 }
 

@@ -122,7 +122,7 @@ impl VerifierData {
 
 /// Reads the rows of a file of a plan.
 fn rows(path: &str, plan: &Plan) -> Result<Vec<LabeledReply>, DataError> {
-    data::labeled(&plan.base.join(path), Bounds::from(&plan.task))
+    data::labeled(&plan.base.join(path), &plan.task.keys, Bounds::from(&plan.task))
 }
 
 /// Returns the keys of the questions that the verifier of a plan is trained on.

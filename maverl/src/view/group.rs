@@ -257,8 +257,9 @@ pub(super) fn answer(run: &Run, step: u64, id: usize) -> Answer {
             "solved": row["solved"],
         }));
     }
-    for (line, said) in lines.iter_mut().zip(&said) {
-        line["equal"] = replies.equal(said).into();
+    for (line, own) in lines.iter_mut().zip(&said) {
+        line["equal"] = replies.equal(own).into();
+        line["same"] = said.iter().position(|other| other == own).into();
     }
     let question = episodes.values().next().map(|(_, episode)| episode.task.question.clone());
     api::bounded(&object!({

@@ -327,7 +327,8 @@ fn fine(series: &Series) -> Vec<Notice> {
     if !unscored.is_empty() && unscored.iter().all(|(_, value)| *value == 0.0) {
         found.push(Notice::fine("every training episode was scored".to_owned()));
     }
-    let names = series.names().filter(|name| name.ends_with("/logp_abs_max"));
+    let names =
+        series.names().filter(|name| name.ends_with("/logp_abs_max") && is_measured(series, name));
     let largest = names.flat_map(|name| series.values(name)).map(|(_, value)| value);
     if let Some(largest) = largest.max_by(f64::total_cmp) {
         let text = match largest {
@@ -338,6 +339,15 @@ fn fine(series: &Series) -> Vec<Notice> {
         found.push(Notice { level, text, step: None, link: None });
     }
     found
+}
+
+/// Returns true if a mismatch of a policy was measured: not on given replies, nor on pairs of replies, which have no ratio to
+/// the sampler. Their mismatch is recorded as 0.
+fn is_measured(series: &Series, name: &str) -> bool {
+    let policy = name.strip_prefix("mismatch/").and_then(|name| name.strip_suffix("/logp_abs_max"));
+    let pairs = policy.map(|policy| format!("policy/{policy}/pair_accuracy"));
+    let has = |name: &str| !series.values(name).is_empty();
+    has("rollout/episodes") && !pairs.is_some_and(|pairs| has(&pairs))
 }
 
 #[cfg(test)]
@@ -397,7 +407,25 @@ mod tests {
                 "{name}"
             );
         }
-        assert_eq!(problems(&series("mismatch/p/logp_abs_max", |_| 0.01)).len(), 1);
+        let with = |names: &[&str], mismatch: f64| {
+            let mut series = series("mismatch/p/logp_abs_max", |_| mismatch);
+            for (name, step) in names.iter().flat_map(|name| (1..=30).map(move |step| (name, step)))
+            {
+                series.add(serde_json::json!({ "step": step, *name: 1.0 }).to_string().as_bytes());
+            }
+            series
+        };
+        let played = "rollout/episodes";
+        assert_eq!(problems(&with(&[played], 0.01)).len(), 1);
+        let praised = |names: &[&str]| {
+            let all = notices(&with(names, 0.0), &Evidence::default());
+            all.iter().any(|notice| notice.text.contains("log-probs of rollout and trainer"))
+        };
+        assert!(praised(&[played]) && praised(&[played, "policy/other/pair_accuracy"]));
+        // Given replies, and pairs of replies.
+        for names in [&[][..], &["policy/p/pair_accuracy"], &[played, "policy/p/pair_accuracy"]] {
+            assert!(!praised(names), "{names:?}");
+        }
         let short = |s| if s == 9 { 1.0 } else { 0.1 };
         assert!(problems(&series("time/step_s", short)).is_empty(), "less than a second more");
         let mut parts = series("time/step_s", |s| if s == 2 { 9.0 } else { 2.0 });

@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::config::{AlgorithmConfig, AlgorithmPlan};
+use crate::config::{AlgorithmConfig, AlgorithmPlan, Config};
 use crate::metrics::Metrics;
 use crate::model::{ModelFiles, ModelSource, Tokenizer};
 use crate::run_dir::tests::{episode, origin, write_step};
@@ -35,6 +35,7 @@ mod numbers;
 mod pages;
 mod perfetto;
 mod team;
+mod trained;
 mod types;
 mod visits;
 mod words;
@@ -69,9 +70,15 @@ pub(super) struct Written {
 impl Written {
     /// Creates a run without a step.
     pub(super) fn new(path: &Path) -> Self {
+        Self::with(path, |_| {})
+    }
+
+    /// Creates a run without a step, with a changed configuration.
+    pub(super) fn with(path: &Path, change: impl FnOnce(&mut Config)) -> Self {
         let mut origin = resolved_origin();
         origin.config.steps = 4;
         origin.config.orchestra.name = Some("search/orchestra".to_owned());
+        change(&mut origin.config);
         let dir = RunDir::create(path, &origin).unwrap();
         let seat = |seat: &&str| json!({ "seat": seat, "policy": "tiny", "trained": true, "temperature": 1.0, "max_tokens": 24 });
         let plan = json!({
@@ -127,6 +134,13 @@ impl Written {
         let timing: Metrics = [("time/rollout_s", 0.5 + step as f64)].into_iter().collect();
         self.journal.append(step, &metrics, &timing, 0.0).unwrap();
         self.rows.insert(step, metrics);
+    }
+
+    /// Writes the metrics of a step that plays no episodes.
+    pub(super) fn trained(&mut self, step: u64, metrics: &[(&str, f64)]) {
+        let named = metrics.iter().map(|(name, value)| ((*name).to_owned(), *value));
+        let timing: Metrics = [("time/update_s", 0.5)].into_iter().collect();
+        self.journal.append(step, &named.collect(), &timing, 0.0).unwrap();
     }
 
     /// Writes the times of a step of 2 s, of which its rollout takes 1.5.
@@ -284,8 +298,8 @@ fn samples(episodes: &[Episode]) -> StepSamples {
         estimator: EstimatorRecord {
             estimator: "group".into(),
             baseline: "mean".into(),
-            normalize_std: true,
-            eps,
+            normalize_std: Some(true),
+            eps: Some(eps),
             singleton: "zero".into(),
             ..EstimatorRecord::default()
         },

@@ -1,6 +1,7 @@
 //! Every preset trains.
 
 use maverl::config::Preset;
+use maverl::run_dir::read_samples;
 use maverl_tests::lab::{Lab, Run};
 use serde_json::Value;
 
@@ -227,6 +228,92 @@ fn a_renewed_reference_starts_the_kl_and_the_pairs_again_and_is_in_checkpoints_a
     let start = |row: &Value| (row["policy/tiny/loss"].as_f64().unwrap() - LN_2).abs() < 1e-9;
     let starts: Vec<bool> = run.rows().iter().map(start).collect();
     assert_eq!(starts, [true, false, true, false]);
+}
+
+#[test]
+fn online_dpo_prefers_the_better_of_its_own_replies_and_resumes_to_the_bit() {
+    let lab = lab();
+    let set = [
+        "algorithm.name=\"online_dpo\"",
+        "algorithm.reference.every=2",
+        "eval.before_and_after=false",
+        "checkpoint.every=1",
+        "rewards.length.weight=0.1",
+        "steps=5",
+    ];
+    let whole = lab.train("whole", &set);
+    let steps = whole.steps();
+    let number = |row: &Value, key: &str| row[format!("policy/tiny/{key}")].as_f64().unwrap();
+    for (step, row) in steps.iter().enumerate() {
+        // The policy has the bits of the reference where it is renewed.
+        let is_start = (number(row, "loss") - LN_2).abs() < 1e-9;
+        assert_eq!(is_start, step % 2 == 0, "step {}: {row:#}", step + 1);
+        assert!((0.0..=1.0).contains(&number(row, "pair_accuracy")), "{row:#}");
+        let recorded =
+            read_samples(&whole.0.join(format!("samples/step-{:06}.jsonl.zst", step + 1)));
+        let recorded = recorded.unwrap();
+        assert_eq!(recorded.estimator.estimator, "pair");
+        let mut turns = 0;
+        for group in 0..recorded.groups.len() {
+            let its: Vec<_> = recorded.of_group(group).collect();
+            let reward =
+                |sign: f64| its.iter().filter(move |of| of.advantage == sign).map(|of| of.reward);
+            let rewards = || its.iter().map(|of| of.reward);
+            let (low, high) =
+                (rewards().fold(f64::MAX, f64::min), rewards().fold(f64::MIN, f64::max));
+            assert_eq!(recorded.groups[group].spread, high - low > 1e-9);
+            assert!(
+                reward(1.0).all(|reward| reward == high)
+                    && reward(-1.0).all(|reward| reward == low)
+            );
+            let paired = reward(1.0).count() + reward(-1.0).count();
+            assert_eq!(paired > 0, recorded.groups[group].spread, "{its:?}");
+            turns += paired;
+        }
+        assert_eq!(number(row, "rows"), turns as f64, "{row:#}");
+    }
+    let mut halves = set;
+    halves[5] = "steps=3";
+    let run = lab.train("halves", &halves);
+    lab.run(&["train", "--resume", "halves", "--steps", "5"]).succeeded();
+    assert_eq!(run.bytes("metrics.jsonl"), whole.bytes("metrics.jsonl"));
+    let weights = "checkpoints/step-000005/policies/tiny/model.safetensors";
+    assert_eq!(run.bytes(weights), whole.bytes(weights));
+    replays(&lab, "whole", 4);
+    // Without a difference of rewards there is no pair, and nothing changes.
+    let flat = lab.train(
+        "flat",
+        &[set[0], set[2], "algorithm.loss.invalid_reply_penalty=0", "task.limit=1", "steps=1"],
+    );
+    let row = &flat.steps()[0];
+    let spread = row["group/zero_std_frac"].as_f64().unwrap() < 1.0;
+    assert_eq!(row["policy/tiny/loss"].is_number(), spread, "{row:#}");
+}
+
+#[test]
+fn self_play_reads_the_rows_of_gsm8k() {
+    let lab = lab();
+    let line = |i: usize| serde_json::json!({ "question": format!("{i} + 1?"), "answer": format!("#### {}", i + 1) });
+    lab.write("gsm8k.jsonl", &(0..8).map(|i| format!("{}\n", line(i))).collect::<String>());
+    let renamed = |i: usize| serde_json::json!({ "q": format!("{i} + 1?"), "a": { "text": format!("#### {}", i + 1) } });
+    lab.write("renamed.jsonl", &(0..8).map(|i| format!("{}\n", renamed(i))).collect::<String>());
+    for (name, more) in [
+        ("spin", &["task.data=\"gsm8k.jsonl\"", "algorithm.reference.every=2"][..]),
+        (
+            "sft",
+            &[
+                "task.data=\"renamed.jsonl\"",
+                "task.keys.prompt=\"q\"",
+                "task.keys.completion=\"a.text\"",
+            ],
+        ),
+    ] {
+        let chosen = format!("algorithm.name={name:?}");
+        let run =
+            lab.train(name, &[&[&*chosen, "steps=2", "task.tasks_per_step=4"], more].concat());
+        let norm = |row: &Value| row["policy/tiny/grad_norm"].as_f64().unwrap();
+        assert!(run.rows().iter().all(|row| norm(row) > 0.0), "{name}");
+    }
 }
 
 /// Panics unless an episode of the step is replayed to the bit.

@@ -153,7 +153,7 @@ impl Recipe {
             // All questions of the stand-in are made from a few templates.
             set.push("algorithm.verifier.allow_near=true".to_owned());
         }
-        if ["sft", "dpo", "verifier"].contains(&self.algorithm()) {
+        if ["sft", "dpo", "spin", "verifier"].contains(&self.algorithm()) {
             return set;
         }
         set.push("rewards.length.weight=0.1".to_owned());

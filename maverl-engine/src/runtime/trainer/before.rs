@@ -1,6 +1,7 @@
 //! Quantities computed before an optimizer step: log-probs of whole rows.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use super::{Totals, Trainer, lengths, shares};
 use crate::loss::{self, Correction, Pair, PreferenceOptions, preference};
@@ -93,15 +94,15 @@ impl<O: Backend> Trainer<O> {
         Ok(Corrected { rows: Cow::Owned(rows), mean_weight: Some(sum / tokens.max(1) as f64) })
     }
 
-    /// Computes the derivative of the mean loss of pairs by each token's log-prob, packed. `rows` are pairs, the better
-    /// one first.
+    /// Computes the derivative of the mean loss of pairs by each token's log-prob, packed. Of each pair, `pairs` has the
+    /// numbers of rows of the better and of the worse reply, which follow each other in `rows`.
     ///
     /// All tokens of a reply have the same derivative, which depends on both replies. It is computed before any
-    /// gradient, so micro-batches may split a pair.
+    /// gradient, so micro-batches and ranks may split a pair.
     pub(super) fn pair_grads(
         &self,
         model: &Model<O>,
-        rows: &[&Row],
+        (rows, pairs): (&[&Row], &[[usize; 2]]),
         options: &PreferenceOptions,
         totals: &mut Totals,
         pool: &mut Pool<O>,
@@ -116,20 +117,27 @@ impl<O: Backend> Trainer<O> {
             let reference = sums(&self.under_reference(rows, pool)?);
             ratios.iter_mut().zip(reference).for_each(|(own, reference)| *own -= reference);
         }
-        let pairs = (rows.len() / 2) as f64;
+        let count = pairs.len() as f64;
         let mut grads = Vec::new();
-        for (rows, ratios) in rows.chunks_exact(2).zip(ratios.chunks_exact(2)) {
-            let of = |i: usize| (ratios[i], rows[i].completion.len());
-            let pair = Pair { chosen: of(0), rejected: of(1) };
+        let mut at = 0;
+        for &[better, worse] in pairs {
+            let [chosen, rejected] = [at..at + better, at + better..at + better + worse];
+            at = rejected.end;
+            let reply = |own: Range<usize>| {
+                let tokens = rows[own.clone()].iter().map(|row| row.completion.len()).sum();
+                (ratios[own].iter().sum(), tokens)
+            };
+            let pair = Pair { chosen: reply(chosen), rejected: reply(rejected) };
             let lost = preference(options.loss, options.beta, &pair);
-            totals.policy.loss += lost.value / pairs;
-            totals.policy.surrogate += lost.value / pairs;
+            totals.policy.loss += lost.value / count;
+            totals.policy.surrogate += lost.value / count;
             totals.pairs.pairs += 1;
             totals.pairs.chosen += lost.reward_chosen;
             totals.pairs.rejected += lost.reward_rejected;
             totals.pairs.right += u64::from(lost.reward_chosen > lost.reward_rejected);
-            for (row, grad) in rows.iter().zip([lost.chosen, lost.rejected]) {
-                grads.extend(std::iter::repeat_n((grad / pairs) as f32, row.completion.len()));
+            for (grad, (_, tokens)) in [(lost.chosen, pair.chosen), (lost.rejected, pair.rejected)]
+            {
+                grads.extend(std::iter::repeat_n((grad / count) as f32, tokens));
             }
         }
         Ok(grads)

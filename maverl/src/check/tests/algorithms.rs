@@ -97,6 +97,30 @@ fn parts_of_an_algorithm_that_do_not_go_together_are_refused_with_the_reason() {
         "[algorithm]\nname = \"dapo\"\n[task]\ngroup_size = 1",
         "`algorithm.resample` is 10, and `task.group_size` is 1",
     );
+    let online = "[algorithm]\nname = \"online_dpo\"\n";
+    refused(
+        &format!("{online}[task]\ngroup_size = 1"),
+        "`algorithm.name` is \"online_dpo\", and `task.group_size` is 1",
+    );
+    refused(
+        &format!("{online}advantage.kind = \"critic\""),
+        "`algorithm.advantage` has no effect: pairs of replies have no advantages",
+    );
+    refused(
+        &format!("{online}advantage.by = \"task\""),
+        "`algorithm.advantage` has no effect: pairs of replies have no advantages",
+    );
+    refused(
+        &format!(
+            "{online}update_order = \"random\"\n[agents.\"search/verifier\"]\nworker_group = \"its\""
+        ),
+        "a sequence of policies, and `algorithm.name` is \"online_dpo\"",
+    );
+    refused(
+        &format!("{online}preference = {{ loss = \"hinge\", label_smoothing = 0.1 }}"),
+        "`algorithm.preference.label_smoothing` is 0.1, which this loss does not have",
+    );
+    refused(&format!("{online}[sampling]\ntop_p = 0.9"), "`top_p` is set for");
     refused("[algorithm]\nname = \"rloo\"\n[task]\ngroup_size = 1", "compares with other episodes");
     refused(
         "[algorithm]\nname = \"cispo\"\nloss = { ratio = \"sequence\" }",
@@ -172,7 +196,7 @@ kl = "k4"
   x `algorithm.name` is "reinforce"; expected one of "drmas", "grpo", "drgrpo", "dapo", "rloo", "gigpo",
   | "reinforce++", "reinforce++_baseline", "gspo", "cispo", "sapo", "cpgd", "passk", "remax", "luspo",
   | "cory", "ppo", "ippo", "mappo", "happo", "marft", "vdn", "qmix", "maporl", "sft", "dpo", "spin",
-  | "verifier"
+  | "online_dpo", "verifier"
    ,-[run.toml:2:8]
  2 | name = "reinforce"
    :        ^^^^^^^^^^^

@@ -23,6 +23,32 @@ fn a_key_that_changes_nothing_is_told_with_the_reason() {
             "name = \"qmix\"\nadvantage.gamma = 0.9",
             "advantage.gamma` has no effect: `credit` is not \"tokens\"",
         ),
+        ("name = \"online_dpo\"\nwhiten = true", "whiten` has no effect: `name` is \"online_dpo\""),
+        (
+            "name = \"online_dpo\"\nepochs = 2\nearly_stop_kl = 0.1",
+            "early_stop_kl` has no effect: `name` is \"online_dpo\"",
+        ),
+        (
+            "name = \"online_dpo\"\naggregation = \"sequence_mean\"",
+            "aggregation` has no effect: `name` is \"online_dpo\"",
+        ),
+        (
+            "name = \"online_dpo\"\nloss.entropy_coef = 0.1",
+            "loss.entropy_coef` has no effect: the loss of pairs has no such term",
+        ),
+        (
+            "name = \"online_dpo\"\nloss.kl_coef = 0.1",
+            "loss.kl_coef` has no effect: the loss of pairs has no such term",
+        ),
+        (
+            "name = \"online_dpo\"\nloss.correction = \"truncate\"",
+            "loss.correction` has no effect: the loss of pairs has no such term",
+        ),
+        (
+            "name = \"online_dpo\"\npreference.reference_free = true\nreference.every = 5",
+            "reference.every` has no effect: `preference.reference_free` is true",
+        ),
+        ("name = \"grpo\"\npreference.beta = 0.5", "preference` has no effect: `name` is not"),
         ("name = \"vdn\"\nadvantage.width = 8", "advantage.width` has no effect: `network`"),
     ];
     for (algorithm, told) in cases {
@@ -32,6 +58,9 @@ fn a_key_that_changes_nothing_is_told_with_the_reason() {
     let both =
         "name = \"grpo\"\nepochs = 2\nearly_stop_kl = 0.1\nloss = { kl = \"k1\", kl_coef = 0.1 }";
     assert_eq!(idle(&format!("{TWO}[algorithm]\n{both}\n")), [] as [&str; 0]);
+    let paid = "name = \"online_dpo\"\nepochs = 2\npreference = { beta = 0.5, loss = \"ipo\" }\n\
+                loss = { kl_coef = 0.1, kl_in = \"reward\", kl = \"k1\", invalid_reply_penalty = 0.5 }";
+    assert_eq!(idle(&format!("{TWO}[algorithm]\n{paid}\n")), [] as [&str; 0]);
 }
 
 #[test]

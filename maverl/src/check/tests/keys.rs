@@ -89,7 +89,7 @@ name = "drmass"
   x `algorithm.name` is "drmass"; expected one of "drmas", "grpo", "drgrpo", "dapo", "rloo", "gigpo",
   | "reinforce++", "reinforce++_baseline", "gspo", "cispo", "sapo", "cpgd", "passk", "remax", "luspo",
   | "cory", "ppo", "ippo", "mappo", "happo", "marft", "vdn", "qmix", "maporl", "sft", "dpo", "spin",
-  | "verifier"
+  | "online_dpo", "verifier"
     ,-[run.toml:15:8]
  15 | name = "drmass"
     :        ^^^^^^^^

@@ -27,11 +27,12 @@ fn alone(all: &mut StepSamples, singleton: &str) {
 const KINDS: [(&str, Change); 14] = [
     ("/ (", |_| {}),
     ("· 4 / 3", |all| {
-        (all.estimator.baseline, all.estimator.normalize_std) = ("leave_one_out".into(), false);
+        (all.estimator.baseline, all.estimator.normalize_std) =
+            ("leave_one_out".into(), Some(false));
         each(all, |sample, of| sample.advantage = (sample.reward - of.mean) * 4.0 / 3.0);
     }),
     ("second best", |all| {
-        (all.estimator.baseline, all.estimator.normalize_std) = ("second_best".into(), false);
+        (all.estimator.baseline, all.estimator.normalize_std) = ("second_best".into(), Some(false));
         // One of each group is better than all others.
         for sample in &mut all.samples {
             sample.reward =
@@ -82,7 +83,7 @@ const KINDS: [(&str, Change); 14] = [
     }),
     ("of policies updated before", |all| each(all, |sample, _| sample.factor = Some(0.875))),
     ("− 0.250", |all| {
-        (all.estimator.baseline, all.estimator.normalize_std) = ("none".into(), false);
+        (all.estimator.baseline, all.estimator.normalize_std) = ("none".into(), Some(false));
         each(all, |sample, _| {
             sample.baseline = 0.25;
             sample.advantage = sample.reward - 0.25;

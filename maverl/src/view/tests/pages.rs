@@ -385,11 +385,22 @@ fn groups_of_all_steps_are_listed_by_their_weight_in_the_updates() {
         let facts = at.browser.text("#main dl");
         let weight = format!("weight{}: advantages of equal replies", js(expected.weight, 2));
         assert!(facts.contains(&weight), "{weight}: {facts}");
-        let rows = at.browser.value("[...document.querySelectorAll('tbody tr.row')].map((row) => row.lastChild.textContent)");
-        let rows: Vec<String> = serde_json::from_value(rows).unwrap();
-        for (row, n) in rows.iter().zip(expected.equal) {
-            assert_eq!(row.contains(&format!(" {n} equal")), n > 1, "{row}: {n}");
+        let rows = "[...document.querySelectorAll('tbody tr.row')].map((row) => [row.hidden, row.lastChild.textContent])";
+        let read = |at: &mut Visit| -> Vec<(bool, String)> {
+            serde_json::from_value(at.browser.value(rows)).unwrap()
+        };
+        let found = read(&mut at);
+        let distinct: f64 = expected.equal.iter().map(|n| 1.0 / *n as f64).sum();
+        let shown = found.iter().filter(|(hidden, _)| !hidden).count();
+        assert_eq!(shown as f64, distinct.round(), "{found:?}");
+        for ((hidden, row), n) in found.iter().zip(expected.equal) {
+            let text = format!("+ {} equal", n - 1);
+            assert_eq!(row.contains(&text), n > 1 && !hidden, "{row}: {n}");
         }
+        at.browser.value(
+            "document.querySelectorAll('tbody button.link').forEach((button) => button.click())",
+        );
+        assert!(read(&mut at).iter().all(|(hidden, _)| !hidden), "{found:?}");
     }
     at.browser.assert_quiet();
 }

@@ -795,6 +795,7 @@ export type Group = {
     }>;
     path: number[];
     reply: string;
+    same: number;
     sample: {
       arithmetic: {
         advantage: number;

@@ -8,7 +8,9 @@ import { switches } from "./page_overview.js";
 
 const CHARTS = [
   ["rollout/solved", "Solved in training"], ["rollout/score_mean", "Score in training"], ["group/zero_std_frac", "Groups with equal rewards"],
-  ["rollout/turns_mean", "Turns per episode"], ["policy/*/entropy", "Entropy"], ["policy/*/grad_norm", "Gradient norm"], ["policy/*/kl", "KL"], ["time/step_s", "Seconds per step"],
+  ["rollout/turns_mean", "Turns per episode"], ["policy/*/entropy", "Entropy"], ["policy/*/grad_norm", "Gradient norm"], ["policy/*/kl", "KL"],
+  ["policy/*/loss", "Loss"], ["policy/*/pair_accuracy", "Pair accuracy"], ["policy/*/reward_margin", "Reward margin"],
+  ["verifier/loss", "Loss of the verifier"], ["verifier/*/accuracy", "Accuracy of the verifier"], ["verifier/*/auc", "AUC of the verifier"], ["verifier/*/ece", "Calibration error of the verifier"], ["time/step_s", "Seconds per step"],
 ];
 
 /** What the horizontal axis can count. */
@@ -66,6 +68,25 @@ function drawn(fits, series, sets, axis) {
   });
 }
 
+/**
+ * The only run that has a value; −1 if several have one.
+ * @param {any} row
+ * @returns {number}
+ */
+function own(row) {
+  const known = row.values.flatMap((/** @type {any} */ value, /** @type {number} */ i) => (value === null ? [] : [i]));
+  return known.length === 1 ? known[0] : -1;
+}
+
+/**
+ * The tables of some keys, each once: of `agents.a/b.loss.kl` it is `agents.a/b`.
+ * @param {string[]} keys
+ */
+function tables(keys) {
+  const names = [...new Set(keys.map((key) => key.split(".").slice(0, 2).join(".")))];
+  return names.length > 6 ? `${names.slice(0, 6).join(", ")} and ${names.length - 6} more` : names.join(", ");
+}
+
 /** @param {number} i */
 function letter(i) {
   return String.fromCharCode(65 + i);
@@ -96,8 +117,17 @@ export async function page(root, at) {
   const series = await Promise.all(found.runs.map((/** @type {any} */ run) => seriesOf(run.r)));
   const heads = () => found.runs.map((/** @type {any} */ run, /** @type {number} */ i) => h("th", {}, a(to(`r/${run.r}`), `${letter(i)}  ${run.name}`)));
   const value = (/** @type {any} */ of) => td(of === null ? muted("–") : foreign(typeof of === "string" ? of : JSON.stringify(of)));
-  const listed = (/** @type {any[]} */ rows, /** @type {string} */ first) => sheet(table([first, ...heads()],
-    rows.map((row) => h("tr", {}, h("td", { class: "mono" }, row.key), row.values.map(value)))));
+  const rowOf = (/** @type {any} */ row) => h("tr", {}, h("td", { class: "mono" }, row.key), row.values.map(value));
+  // What one run alone has, such as the agents of another team, is listed by run.
+  const listed = (/** @type {any[]} */ rows, /** @type {string} */ first) => {
+    const shared = rows.filter((row) => own(row) < 0);
+    return [shared.length > 0 && sheet(table([first, ...heads()], shared.map(rowOf))),
+      found.runs.map((/** @type {any} */ run, /** @type {number} */ i) => {
+        const its = rows.filter((row) => own(row) === i);
+        return its.length > 0 && h("details", { class: "card", "data-only": letter(i) }, h("summary", {}, `Only ${letter(i)}, ${run.name}, has ${plural(its.length, first)}: ${tables(its.map((row) => row.key))}`),
+          table([first, "value"], its.map((row) => h("tr", {}, h("td", { class: "mono" }, row.key), value(row.values[i]))), 9));
+      })].flat();
+  };
   const verdict = (/** @type {any} */ of) => (of.low > 0 ? "higher" : of.high < 0 ? "lower" : "not distinguishable");
   // An end at 0 is 0, and one near it has the digits that show on which side it is.
   const end = (/** @type {number} */ of) => (of === 0 ? "0" : signed(of, Math.abs(of) < 5e-4 ? 6 : 3));

@@ -47,6 +47,7 @@ export function written(line, page) {
       const returns = record.returns?.length ? `return ${fixed(mean(record.returns))} − ${values}` : values;
       return [`${returns}, ${record.advantages?.length ? "mean over tokens" : "every token"} = `, result];
     }
+    if (estimator.estimator === "pair") return [`${["the worse reply of the pair", "in no pair", "the better reply of the pair"][Math.sign(record.advantage) + 1]} = `, result];
     return [`by “${estimator.estimator}” = `, result];
   }
   const parts = [];
@@ -75,6 +76,7 @@ export function written(line, page) {
 
 /** @param {any} estimator */
 function rule(estimator) {
+  if (estimator.estimator === "pair") return "A reply is all that the agent says in an episode, with the mean of its rewards. Those with the highest and the lowest reward make a pair (1 and −1), unless all are equal. The loss is that of DPO.";
   if (estimator.estimator !== "group") return `Advantages are those of “${estimator.estimator}”${estimator.whiten ? ", whitened over the tokens of the step" : ""}.`;
   const centered = { mean: "reward − mean", leave_one_out: "(reward − mean) · n / (n − 1)", none: "reward", second_best: "best − second best, for the best" }[/** @type {string} */ (estimator.baseline)];
   const divided = `Advantage A = ${estimator.normalize_std ? `(${centered}) / (deviation + ${constant(estimator.eps)})` : centered}`;
@@ -163,6 +165,11 @@ async function list(root, at, run) {
     const columns = /** @type {Sort[]} */ (["size", "reward", ...(byTask ? [] : ["deviation"]), "advantages", "turn", "weight", "share"]);
     const head = (/** @type {Sort} */ key) => h("th", { class: "n", "aria-sort": sort === key && "descending" },
       h("button", { onclick: () => go({ sort: key }) }, SORTS[key].label, sort === key && " ↓"), h("small", {}, byTask && key === "size" ? "turns" : SORTS[key].about));
+    if (found.samples > 0 && lines.length === 0) {
+      fill(body, h("p", { class: "answer" }, h("b", {}, `“${found.estimator.estimator}” compares no groups.`), ` ${rule(found.estimator)}`),
+        h("p", {}, `Each of the ${plural(found.samples, "turn")} has its advantage on the page of its episode: `, a(to(`r/${r}/episodes`, { step, stage: "train" }), `episodes of step ${step}`), "."));
+      return { title: `Groups of ${run.run.name}`, keys: { "[": () => move(step - 1), "]": () => move(step + 1) } };
+    }
     fill(body, known && lines.length > 0 && (top < 1e-6 ? h("p", { class: "answer" }, "No group taught anything: rewards of a group are equal, or its replies.") : [h("p", { class: "answer" }, h("b", {}, "The group that taught the most, all its turns added up: "), most(found.groups, "group", link), "."),
       found.agents.length > 1 && h("p", { "data-agents": "" }, "An agent that is asked twice has twice the turns to add up, so by agent: ", found.agents.flatMap((/** @type {any} */ of, /** @type {number} */ i) => [i > 0 && "; ", link(of), ` with ${fixed(of.weight, 2)}, ${fixed(of.weight / of.samples)} a turn`, of.equal > 1 && ` (${plural(of.equal - 1, "more group")} with equal weight)`]), "."),
       !whole && h("p", {}, "The task that taught the most, its groups added up: ", most(found.tasks, "task", link), ".")]),
@@ -205,6 +212,22 @@ async function one(root, at, run) {
   // The turns that gained and lost most.
   const sorted = [...samples].sort((/** @type {any} */ x, /** @type {any} */ y) => y.sample.record.advantage - x.sample.record.advantage);
   const beside = [sorted[0], sorted.findLast((/** @type {any} */ line) => line.index !== sorted[0].index)].map((line) => `${r}/train/${step}/${line?.sample.record.episode}`);
+  // Of equal replies the first is shown, with a button that shows the others.
+  const others = (/** @type {any} */ line) => samples.flatMap((/** @type {any} */ other, /** @type {number} */ i) => (other !== line && other.same === line.same ? [i] : []));
+  const more = (/** @type {any} */ line, /** @type {number} */ i) => {
+    const rest = others(line);
+    if (rest.length === 0 || rest[0] < i) return null;
+    const rewards = [i, ...rest].map((at) => samples[at].sample.record.reward);
+    const [low, high] = [Math.min(...rewards), Math.max(...rewards)];
+    const toggle = () => rest.forEach((/** @type {number} */ at) => (rows[at].hidden = !rows[at].hidden));
+    return [" ", h("button", { class: "link", onclick: toggle }, `+ ${rest.length} equal`), high - low > 1e-9 && muted(` rewards ${fixed(low)} to ${fixed(high)}`)];
+  };
+  /** @type {HTMLElement[]} */
+  const rows = samples.map((/** @type {any} */ line, /** @type {number} */ i) => h("tr", { class: "row", hidden: others(line)[0] < i },
+    num(h("a", { class: "open", href: to(`r/${r}/episode/train/${step}/${line.sample.record.episode}`) }, line.index)),
+    td(turnPath(line.path), !group.seat && muted(` ${line.seat}`)),
+    td(reward(line)), h("td", { class: "sum" }, written(line, found)), h("td", { class: "wide" }, bar(line.sample.record.advantage, most)),
+    td(foreign(line.reply + (line.cut ? " …" : "")), more(line, i), line.error && h("p", { class: "bad" }, `! ${line.error}`))));
   fill(root,
     h("div", { class: "line" }, h("h1", {}, `Step ${step}, `, say(group.task), group.seat && `, ${group.seat}`), muted(`group ${id} of ${found.groups}`),
       episodes > 1 && a(to("beside", { a: beside[0], b: beside[1] }), "best and worst episode side by side")),
@@ -217,10 +240,6 @@ async function one(root, at, run) {
       h("dt", {}, "rule"), h("dd", {}, rule(found.estimator)),
       h("dt", {}, "weight"), h("dd", {}, `${fixed(found.weight, 2)}: advantages of equal replies added up, then these sums without their signs`)),
     sheet(table([h("th", { class: "n" }, "#"), "turn", "reward", "advantage", h("th", { class: "wide" }), "reply"],
-      samples.map((/** @type {any} */ line) => h("tr", { class: "row" },
-        num(h("a", { class: "open", href: to(`r/${r}/episode/train/${step}/${line.sample.record.episode}`) }, line.index)),
-        td(turnPath(line.path), !group.seat && muted(` ${line.seat}`)),
-        td(reward(line)), h("td", { class: "sum" }, written(line, found)), h("td", { class: "wide" }, bar(line.sample.record.advantage, most)),
-        td(foreign(line.reply + (line.cut ? " …" : "")), line.equal > 1 && muted(` ${line.equal} equal`), line.error && h("p", { class: "bad" }, `! ${line.error}`)))), 9)));
+      rows, 9)));
   return { title: `Group ${id} of step ${step}`, keys: { "[": () => go(-1), "]": () => go(1) } };
 }

@@ -27,6 +27,25 @@ function evaluated(run) {
 }
 
 /**
+ * True if a policy is trained on advantages of sampled replies: not on given replies, nor on pairs.
+ * @param {string[]} names of metrics
+ * @param {string | undefined} policy
+ */
+function gradient(names, policy) {
+  return names.includes("rollout/episodes") && !names.includes(`policy/${policy}/pair_accuracy`);
+}
+
+/**
+ * The intervals of a column whose ends are columns too, by step.
+ * @param {Series} series
+ * @param {string} name
+ */
+function between(series, name) {
+  const end = (/** @type {string} */ of, /** @type {number} */ i) => series.columns[`${name}_${of}`]?.[i] ?? null;
+  return new Map([[name, new Map(series.steps.map((step, i) => [step, { low: end("low", i), high: end("high", i) }]))]]);
+}
+
+/**
  * Charts of a run, in sections. A line is left out where the run has no such metric, and a chart without lines too.
  * @param {Series} series
  * @param {any} run
@@ -46,10 +65,29 @@ function sections(series, run) {
     { title: "Environment", lines: every(/^rollout\/score\/(.+)$/) },
     zero("Unscored", line("rollout/unscored", "episodes")),
   ];
+  const splits = [...new Set(names.flatMap((name) => name.match(/^verifier\/([^/]+)\/auc$/)?.[1] ?? []))];
+  const held = (/** @type {string} */ quantity, label = "") => splits.map((split) => line(`verifier/${split}/${quantity}`, split + label, true));
+  const verifier = [
+    zero("Loss", line("verifier/loss", "training"), ...held("nll")),
+    zero("Accuracy", line("verifier/accuracy", "training"), ...held("accuracy")),
+    { ...zero("AUC", ...held("auc"), ...every(/^verifier\/live_auc\/(.+)$/, true)), ranges: between(series, "verifier/test/auc") },
+    zero("Calibration error", ...held("ece"), ...held("ece_unscaled", ", not scaled")),
+    zero("Probability", ...held("mean", ", mean"), ...held("base_rate", ", right rows")),
+    zero("AUC of probes", ...every(/^verifier\/probe\/(.+)$/, true)),
+    zero("Gradient norm", line("verifier/grad_norm", "before clipping")),
+    zero("Learning rate", line("verifier/lr", "lr")),
+  ];
   const policies = [...new Set(names.map((name) => name.match(/^policy\/(.+)\/[^/]+$/)?.[1]).filter(Boolean))];
   const learning = policies.flatMap((policy) => {
     const of = (/** @type {string} */ quantity, /** @type {string} */ label) => line(`policy/${policy}/${quantity}`, label);
     const title = (/** @type {string} */ text) => (policies.length > 1 ? `${policy}: ${text.toLowerCase()}` : text);
+    const pairs = [
+      { ...zero(title("Pair accuracy"), of("pair_accuracy", "better reply ahead")), max: 1 },
+      { title: title("Reward margin"), lines: [of("reward_margin", "margin"), of("reward_chosen", "better reply"), of("reward_rejected", "worse reply")] },
+    ];
+    const always = [zero(title("Gradient norm"), of("grad_norm", "before clipping")), zero(title("Learning rate"), of("lr", "lr"))];
+    // Only a policy gradient has advantages and ratios to the sampler.
+    if (!gradient(names, policy)) return [{ title: title("Loss"), lines: [of("loss", "loss")] }, ...pairs, ...always];
     return [
       zero(title("Entropy"), of("entropy", "nats")),
       zero(title("KL"), of("kl", "to the start"), of("reward_kl", "in the reward"), of("ppo_kl", "of the update")),
@@ -77,7 +115,7 @@ function sections(series, run) {
   const there = (/** @type {any} */ chart) => ({ ...chart, lines: chart.lines.filter((/** @type {any} */ of) => series.columns[of.column]?.some((v) => v !== null)) });
   const flat = (/** @type {any} */ chart) => chart.lines.every((/** @type {any} */ of) => series.columns[of.column].every((value) => !value));
   /** @type {[string, any[]][]} */
-  const all = [["Quality", quality], ["Learning", [...learning, ...values]], ["Speed", speed]];
+  const all = [["Quality", quality], ["Verifier", verifier], ["Learning", [...learning, ...values]], ["Speed", speed]];
   return all.map(([title, its]) => {
     const charts = its.map(there).filter((chart) => chart.lines.length);
     return { title, charts: charts.filter((chart) => !flat(chart)), zero: charts.filter(flat).map((chart) => chart.title) };
@@ -106,12 +144,29 @@ export function switches() {
 }
 
 /**
- * Shares with their intervals on one axis.
- * @param {any} run
+ * The last evaluation of a verifier on rows that it is not trained on.
+ * @param {Series} series
  */
-function outcome(run) {
+function judged(series) {
+  const split = ["test", "validation"].find((name) => series.columns[`verifier/${name}/auc`]);
+  if (!split) return null;
+  const at = series.columns[`verifier/${split}/auc`].findLastIndex((value) => value !== null);
+  const of = (/** @type {string} */ name) => series.columns[`verifier/${split}/${name}`]?.[at] ?? null;
+  const [low, high, rows] = ["auc_low", "auc_high", "n"].map(of);
+  const facts = [["AUC", of("auc")], ["accuracy", of("accuracy")], ["calibration error", of("ece")], ["right rows", of("base_rate")]];
+  return h("div", { "data-judged": split }, h("dl", { class: "facts" }, facts.flatMap(([name, value]) => [h("dt", {}, name),
+    h("dd", {}, h("b", {}, fixed(/** @type {number} */ (value))), name === "AUC" && low !== null && muted(` (${fixed(low)} to ${fixed(high)}, 95 %)`))])),
+  remark(`The verifier on its ${split} rows in step ${series.steps[at]}${rows === null ? "" : `; ${plural(rows, "row")}`}.`));
+}
+
+/**
+ * Shares with their intervals on one axis; of a verifier, its last evaluation.
+ * @param {any} run
+ * @param {Series} series
+ */
+function outcome(run, series) {
   const rows = [["before", run.before], ["after", run.after]].filter(([, report]) => report);
-  if (rows.length === 0) return remark("No evaluation yet.");
+  if (rows.length === 0) return judged(series) ?? remark(run.run.state === "complete" ? "The run has no evaluation." : "No evaluation yet.");
   const x = (/** @type {number} */ share) => 4 + share * 292;
   const plot = (/** @type {any} */ report) => {
     const { mean, low, high } = report.overall.avg;
@@ -212,7 +267,7 @@ export async function page(root, at) {
       line.problem && h("div", { class: "error" }, say(line.problem)),
       run.scanning && remark(`making the list of episodes: ${run.scanning[1] - run.scanning[0]} of ${run.scanning[1]} files`));
     fill(cards,
-      h("section", { class: "card" }, h("h3", {}, "Outcome"), outcome(run)),
+      h("section", { class: "card" }, h("h3", {}, "Outcome"), outcome(run, series)),
       h("section", { class: "card" }, h("h3", {}, "Look here first"), notices(run, r)));
     fill(team, agents(run, series, r), sums);
   };

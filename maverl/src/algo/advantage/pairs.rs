@@ -1,0 +1,156 @@
+//! Pairs of an agent's replies to a task, ordered by their rewards.
+
+use maverl_kernels::advantage::{Grouping, Singleton};
+
+use super::{GroupSummary, Terms, summary};
+use crate::algo::Sample;
+use crate::credit::{Estimators, dense};
+
+/// A better and a worse reply of an agent to a task. A reply is all that the agent says in an episode: one or more turns,
+/// as indices of samples.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pair {
+    /// Turns of the better reply.
+    pub chosen: Vec<usize>,
+    /// Turns of the worse reply.
+    pub rejected: Vec<usize>,
+}
+
+/// Pairs of a step, and the groups that they are taken from.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Paired {
+    /// Pairs, at most one of each group, in the order of groups.
+    pub(crate) pairs: Vec<Pair>,
+    /// Statistics of the groups.
+    pub(crate) groups: GroupSummary,
+    /// Terms of the choice, for the record.
+    pub(crate) terms: Terms,
+}
+
+impl Paired {
+    /// Returns 1 for each sample of a better reply, -1 for each of a worse one, and 0 for the others. `[N]`
+    pub(crate) fn signs(&self) -> Vec<f64> {
+        let mut signs = vec![0.0; self.terms.groups.len()];
+        for Pair { chosen, rejected } in &self.pairs {
+            chosen.iter().for_each(|&row| signs[row] = 1.0);
+            rejected.iter().for_each(|&row| signs[row] = -1.0);
+        }
+        signs
+    }
+}
+
+/// Returns the pairs of a step. Online DPO, [2402.04792](https://arxiv.org/abs/2402.04792) §3, with the reward in place of
+/// an annotator.
+///
+/// ```text
+/// group   the replies of an agent to a task
+/// r(y)    mean reward of the turns of reply y
+/// pair    (argmax r, argmin r)                       none if all rewards of the group are equal, up to rounding
+/// ```
+///
+/// - Of equal rewards, the reply of the first episode is taken.
+/// - With two replies these are the pairs of verl's SPIN recipe (`compute_onlinedpo_pref`), which also makes a pair of two
+///   equal rewards; with more, verl compares neighbors (first and second, third and fourth).
+pub(crate) fn paired(samples: &[Sample], estimators: &Estimators) -> Paired {
+    let rewards: Vec<f64> = samples.iter().map(|sample| sample.reward - sample.baseline).collect();
+    let units = dense(samples.iter().map(|sample| (sample.episode, sample.seat)));
+    let groups = dense(samples.iter().map(|sample| (&sample.task, sample.seat)));
+    let (values, moments) = estimators.units(&rewards, &Grouping::units(&units, &groups));
+    let mut pairs = Vec::new();
+    for (group, moments) in moments.iter().enumerate() {
+        let rows = || (0..samples.len()).filter(|&row| groups[row] == group);
+        // Of equal values, `max_by` returns the last, and `min_by` the first.
+        let best = rows().rev().max_by(|&a, &b| values[a].total_cmp(&values[b]));
+        let worst = rows().min_by(|&a, &b| values[a].total_cmp(&values[b]));
+        if let (Some(best), Some(worst), true) = (best, worst, moments.has_spread()) {
+            let reply = |of: usize| rows().filter(|&row| units[row] == units[of]).collect();
+            pairs.push(Pair { chosen: reply(best), rejected: reply(worst) });
+        }
+    }
+    let summary = summary(samples, &groups, &moments, Singleton::Zero);
+    let mut terms = Terms { units: values, groups, moments, ..Terms::default() };
+    terms.unwhitened = vec![0.0; samples.len()];
+    Paired { pairs, groups: summary, terms }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::algo::samples;
+    use crate::algo::testing::{episode, plan, turn};
+    use crate::credit::CPU;
+    use crate::trajectory::{Episode, RewardOf, RewardPart};
+
+    /// Returns the pairs of one agent's single turns with these rewards on one task, as indices of episodes.
+    fn of_rewards(rewards: &[f64]) -> Vec<(usize, usize)> {
+        let one = |(index, reward): (usize, &f64)| {
+            episode("p", index as u32, *reward, vec![turn("t/a", 0)])
+        };
+        let episodes: Vec<Episode> = rewards.iter().enumerate().map(one).collect();
+        chosen(&episodes, &["t/a"])
+    }
+
+    /// Returns the episodes of each pair of agents whose turns are trained on.
+    fn chosen(episodes: &[Episode], seats: &[&str]) -> Vec<(usize, usize)> {
+        let plan = plan(&seats.iter().map(|seat| (*seat, true)).collect::<Vec<_>>());
+        let rows = samples(episodes, &plan);
+        let of = |rows_of: &[usize]| rows[rows_of[0]].episode;
+        let found = paired(&rows, &CPU);
+        assert_eq!(found.groups.flat, found.pairs.is_empty());
+        found.pairs.iter().map(|pair| (of(&pair.chosen), of(&pair.rejected))).collect()
+    }
+
+    #[test]
+    fn a_group_gives_its_best_and_its_worst_reply() {
+        let cases: [(&[f64], &[(usize, usize)]); 12] = [
+            (&[0.0, 1.0], &[(1, 0)]),
+            (&[1.0, 0.0], &[(0, 1)]),
+            (&[0.3, 0.9, -0.2, 0.5], &[(1, 2)]),
+            // Of equal rewards, the first.
+            (&[1.0, 1.0, 0.0, 0.0], &[(0, 2)]),
+            (&[0.0, 1.0, 0.0, 1.0], &[(1, 0)]),
+            (&[0.0, 0.0, 1.0], &[(2, 0)]),
+            (&[-1.0, -2.0], &[(0, 1)]),
+            // Nothing to prefer.
+            (&[1.0, 1.0], &[]),
+            (&[0.0, 0.0, 0.0], &[]),
+            (&[0.1 + 0.2, 0.3], &[]),
+            (&[1.0], &[]),
+            (&[-0.0, 0.0], &[]),
+        ];
+        for (rewards, pairs) in cases {
+            assert_eq!(of_rewards(rewards), pairs, "{rewards:?}");
+        }
+    }
+
+    #[test]
+    fn tasks_and_agents_are_not_mixed() {
+        let turns = || vec![turn("t/a", 0), turn("t/b", 1)];
+        let episodes = [
+            episode("p", 0, 1.0, turns()),
+            episode("q", 0, 0.5, turns()),
+            episode("p", 1, 0.0, turns()),
+            episode("q", 1, 0.7, turns()),
+        ];
+        assert_eq!(chosen(&episodes, &["t/a", "t/b"]), [(0, 2), (0, 2), (3, 1), (3, 1)]);
+    }
+
+    #[test]
+    fn a_reply_is_all_turns_of_an_agent_in_an_episode_and_counts_with_their_mean() {
+        let plan = plan(&[("t/a", true)]);
+        let paid =
+            |turn, value| RewardPart { name: "own".to_owned(), value, of: RewardOf::Turn(turn) };
+        let turns = |n| (0..n).map(|place| turn("t/a", place)).collect();
+        let mut long = episode("p", 0, 0.0, turns(3));
+        long.rewards = vec![paid(0, 0.9), paid(1, 0.0), paid(2, 0.0)];
+        let mut short = episode("p", 1, 0.0, turns(1));
+        short.rewards = vec![paid(0, 0.5)];
+        let rows = samples(&[long, short], &plan);
+        let found = paired(&rows, &CPU);
+        assert_eq!(found.pairs, [Pair { chosen: vec![3], rejected: vec![0, 1, 2] }]);
+        assert_eq!(found.signs(), [-1.0, -1.0, -1.0, 1.0]);
+        assert!((found.terms.units[0] - 0.3).abs() < 1e-12 && found.terms.units[3] == 0.5);
+    }
+}
