@@ -19,6 +19,8 @@ pub struct RowTokens<'a> {
     pub reference: Option<&'a [f32]>,
     /// Weight of each token: [`token_weights`](super::token_weights).
     pub weights: &'a [f32],
+    /// Weight of a token in the means that are measured, whatever the aggregation of the loss: 1 / number of tokens.
+    pub share: f64,
 }
 
 /// Sums over tokens. Sums of several rows can be added.
@@ -28,12 +30,14 @@ pub struct PolicyLoss {
     pub loss: f64,
     /// Surrogate part, `Σ w · surrogate`.
     pub surrogate: f64,
-    /// KL part, `Σ w · kl`.
+    /// KL to the reference, `Σ share · kl`.
     pub kl: f64,
-    /// Entropy part, `Σ w · entropy`.
+    /// Entropy, `Σ share · entropy`.
     pub entropy: f64,
     /// Number of tokens.
     pub tokens: u64,
+    /// Number of tokens whose KL to the reference is in the loss.
+    pub kl_tokens: u64,
     /// Number of tokens that reached each bound: `[low, high, dual]`.
     pub clipped: [u64; 3],
     /// k1 of the KL from the sampling policy, `Σ (logp_old − logp)`.
@@ -47,6 +51,7 @@ impl AddAssign for PolicyLoss {
         self.kl += other.kl;
         self.entropy += other.entropy;
         self.tokens += other.tokens;
+        self.kl_tokens += other.kl_tokens;
         self.ppo_kl += other.ppo_kl;
         for (ours, theirs) in self.clipped.iter_mut().zip(other.clipped) {
             *ours += theirs;
@@ -93,7 +98,8 @@ pub fn policy_gradient(
         let mut pull = 0.0;
         if let Some(reference) = row.reference.filter(|_| options.kl_coef != 0.0) {
             let kl = divergence(options, logp, f64::from(reference[t]), log_ratio);
-            sums.kl += weight * kl.value;
+            sums.kl += row.share * kl.value;
+            sums.kl_tokens += 1;
             sums.loss += weight * f64::from(options.kl_coef) * kl.value;
             pull += f64::from(options.kl_coef) * kl.grad;
         }
@@ -104,9 +110,9 @@ pub fn policy_gradient(
         }
         d_logp[t] += (weight * pull) as f32;
         d_entropy[t] -= (weight * f64::from(options.entropy_coef)) as f32;
-        let entropy = weight * f64::from(row.entropy[t]);
-        sums.entropy += entropy;
-        sums.loss -= f64::from(options.entropy_coef) * entropy;
+        let entropy = f64::from(row.entropy[t]);
+        sums.entropy += row.share * entropy;
+        sums.loss -= f64::from(options.entropy_coef) * (weight * entropy);
     }
     sums.loss += sums.surrogate;
     sums
@@ -117,11 +123,13 @@ pub fn policy_gradient(
 /// ```text
 /// L = −Σ w · logp
 /// ```
+///
+/// The entropy that is measured is that of the tokens with a weight.
 pub fn log_likelihood(row: &RowTokens<'_>, d_logp: &mut [f32]) -> PolicyLoss {
     let mut sums = PolicyLoss::default();
     for (t, &weight) in row.weights.iter().enumerate() {
         sums.surrogate -= f64::from(weight) * f64::from(row.logp[t]);
-        sums.entropy += f64::from(weight) * f64::from(row.entropy[t]);
+        sums.entropy += if weight == 0.0 { 0.0 } else { row.share * f64::from(row.entropy[t]) };
         d_logp[t] -= weight;
     }
     sums.loss = sums.surrogate;

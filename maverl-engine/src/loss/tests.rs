@@ -96,6 +96,7 @@ impl Rows {
                 old: &old,
                 reference: reference.as_deref(),
                 weights: &weights[at..at + n],
+                share: 1.0 / weights.len() as f64,
             };
             at += n;
             let (mut d_logp, mut d_entropy) = (vec![0.0; n], vec![0.0; n]);
@@ -286,7 +287,7 @@ fn losses_and_gradients_agree_with_trl() {
             let want = ["clip_ratio_low", "clip_ratio_high"].map(|k| outputs[k].as_f64().unwrap());
             assert_close(name, &got, &want, 1e-6);
         }
-        if aggregation == Aggregation::TokenMean && options.kl_coef > 0.0 {
+        if options.kl_coef > 0.0 && outputs.get("mean_kl").is_some() {
             assert_close(name, &[found.sums.kl], &[outputs["mean_kl"].as_f64().unwrap()], 1e-6);
         }
     }
@@ -543,12 +544,21 @@ fn off_policy_tokens_count_less_or_not_at_all() {
 #[test]
 fn the_loss_of_supervised_rows_is_the_weighted_log_likelihood() {
     let (logp, weights) = ([-1.0, -0.5, -2.0], [0.5, 0.25, 0.25]);
-    let row =
-        RowTokens { logp: &logp, entropy: &[1.0; 3], old: &[], reference: None, weights: &weights };
+    let entropy = [1.0, 2.0, 4.5];
+    let row = RowTokens {
+        logp: &logp,
+        entropy: &entropy,
+        old: &[],
+        reference: None,
+        weights: &weights,
+        share: 0.5,
+    };
     let mut d_logp = [0.0; 3];
     let sums = log_likelihood(&row, &mut d_logp);
-    assert_eq!((sums.loss, sums.surrogate, sums.entropy), (1.125, 1.125, 1.0));
+    assert_eq!((sums.loss, sums.surrogate, sums.entropy), (1.125, 1.125, 3.75));
     assert_eq!(d_logp, weights.map(|weight| -weight));
+    let masked = RowTokens { weights: &[0.5, 0.5, 0.0], ..row };
+    assert_eq!(log_likelihood(&masked, &mut d_logp).entropy, 1.5);
 }
 
 #[test]

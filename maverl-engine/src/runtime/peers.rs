@@ -210,19 +210,19 @@ impl Peers {
 
     /// Adds the sums of all ranks over the rows of a loss.
     pub(crate) fn policy_loss(&self, own: PolicyLoss) -> Result<PolicyLoss, ModelError> {
-        let PolicyLoss { loss, surrogate, kl, entropy, tokens, clipped, ppo_kl } = own;
-        let clipped = clipped.map(|count| count as f64);
+        let PolicyLoss { loss, surrogate, kl, entropy, tokens, kl_tokens, clipped, ppo_kl } = own;
         let [low, high, dual] = clipped;
-        let numbers = [loss, surrogate, kl, entropy, ppo_kl, tokens as f64, low, high, dual];
+        let counts = [tokens, kl_tokens, low, high, dual].map(|count| count as f64);
+        let numbers = [&[loss, surrogate, kl, entropy, ppo_kl][..], &counts].concat();
         let mut sum = PolicyLoss::default();
         for of in self.numbers(&numbers)? {
-            let &[loss, surrogate, kl, entropy, ppo_kl, tokens, low, high, dual] = of.as_slice()
-            else {
+            let &[loss, surrogate, kl, entropy, ppo_kl, ref counts @ ..] = of.as_slice() else {
                 continue;
             };
-            let clipped = [low, high, dual].map(|count| count as u64);
-            let tokens = tokens as u64;
-            sum += PolicyLoss { loss, surrogate, kl, entropy, tokens, clipped, ppo_kl };
+            let counts: Vec<u64> = counts.iter().map(|&count| count as u64).collect();
+            let &[tokens, kl_tokens, low, high, dual] = counts.as_slice() else { continue };
+            let clipped = [low, high, dual];
+            sum += PolicyLoss { loss, surrogate, kl, entropy, tokens, kl_tokens, clipped, ppo_kl };
         }
         Ok(sum)
     }

@@ -11,9 +11,9 @@ pub struct UpdateStats {
     pub loss: f64,
     /// Surrogate part of the loss (or the negative log-likelihood).
     pub pg_loss: f64,
-    /// KL to the reference, by the configured estimator; 0 without reference.
+    /// KL to the reference by the configured estimator, mean over the tokens that have one; 0 without reference.
     pub kl: f64,
-    /// Entropy in nats.
+    /// Entropy in nats, mean over tokens.
     pub entropy: f64,
     /// Share of tokens whose ratio was clipped from below.
     pub clip_frac_low: f64,

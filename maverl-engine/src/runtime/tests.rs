@@ -6,7 +6,7 @@ mod device;
 mod ranks;
 
 use super::*;
-use crate::loss::{Correction, Preference, PreferenceOptions};
+use crate::loss::{Aggregation, Correction, Preference, PreferenceOptions};
 use crate::model::ModelSource;
 
 /// Worker groups and options of a runtime.
@@ -162,6 +162,53 @@ async fn recorded_tokens_are_those_of_the_update_and_change_no_weight() {
         assert!(moved > 1e-4, "the last epoch meets weights that have moved: {moved}");
     }
     assert_eq!(prints[0], prints[1]);
+}
+
+#[tokio::test]
+async fn entropy_and_kl_are_means_over_tokens_whatever_the_aggregation_and_the_weights() {
+    let mut setup = setup(&["p"]);
+    setup.policies().for_each(|policy| policy.reference = true);
+    let runtime = setup.start();
+    let policy = runtime.policies()[0].clone();
+    let mut rows = Vec::new();
+    for i in 0..6 {
+        let request = request(i);
+        let done = policy.generate(request.clone()).await.unwrap();
+        let mut row = row(&done, request.prompt, if i % 2 == 0 { 1.0 } else { -1.0 });
+        let length = row.completion.len().min(1 + i as usize);
+        row.completion.truncate(length);
+        row.logprobs.truncate(length);
+        row.advantages.truncate(length);
+        row.loss.kl_coef = if i < 4 { 0.1 } else { 0.0 };
+        rows.push(row);
+    }
+    policy.update(batch(rows.clone())).await.unwrap();
+    let mut found = Vec::new();
+    let aggregations = [
+        Aggregation::TokenMean,
+        Aggregation::SequenceMean,
+        Aggregation::SequenceSum,
+        Aggregation::Constant,
+    ];
+    for (aggregation, weight) in aggregations.into_iter().flat_map(|a| [(a, 1.0), (a, 0.25)]) {
+        let mut rows = rows.clone();
+        rows.iter_mut().for_each(|row| row.weights = vec![weight; row.completion.len()]);
+        // A learning rate of 0 leaves the weights as they are.
+        let batch = Batch { aggregation, longest: 64, lr: 0.0, record_tokens: true, ..batch(rows) };
+        let stats = policy.update(batch).await.unwrap();
+        let columns = stats.columns.unwrap();
+        let mean = |rows: &[Vec<f32>], of: &dyn Fn(f64) -> f64| {
+            let all: Vec<f64> = rows.iter().flatten().map(|&value| of(f64::from(value))).collect();
+            all.iter().sum::<f64>() / all.len() as f64
+        };
+        let entropy = mean(&columns.entropy, &|value| value);
+        let kl = mean(&columns.reference[..4], &|ratio| (-ratio).exp() + ratio - 1.0);
+        let close = |a: f64, b: f64| (a - b).abs() < 1e-6 * b;
+        assert!(close(stats.entropy, entropy), "{aggregation:?}: {} {entropy}", stats.entropy);
+        assert!(kl > 0.0 && close(stats.kl, kl), "{aggregation:?}: {} is not {kl}", stats.kl);
+        found.push((stats.entropy, stats.kl));
+    }
+    assert!(found.iter().all(|of| *of == found[0]), "{found:?}");
 }
 
 #[tokio::test]

@@ -160,16 +160,16 @@ impl<O: Backend> Trainer<O> {
         let gradients = self.optimizer.gradients(model.trainable());
         let gradients = gradients.map_err(|error| self.failed(&error))?;
         let mut back = Back { gradients, joint };
-        let share = shares(model);
+        let (shared, share) = (shares(model), token_share(batch, &weights));
         let own = self.peers.share(lengths(rows), batch.together());
         let (mut row_at, mut token_at) = (own.start, completion_tokens(&rows[..own.start]));
         let before = self.peers.channel().map(|_| totals.begin_step(&mut back));
-        for micro in row_batches(&rows[own.clone()], self.micro_batch_tokens, share) {
+        for micro in row_batches(&rows[own.clone()], self.micro_batch_tokens, shared) {
             let rows = &rows[row_at..row_at + micro];
             let tokens = completion_tokens(rows);
             let weights = &weights[token_at..token_at + tokens];
-            let micro =
-                Micro { rows, weights, packed: PackedRows::new(rows, share), first_row: row_at };
+            let packed = PackedRows::new(rows, shared);
+            let micro = Micro { rows, weights, share, packed, first_row: row_at };
             self.accumulate(model, batch, &micro, &mut back, totals, &mut pool)
                 .map_err(|error| self.failed(&error))?;
             (row_at, token_at) = (row_at + rows.len(), token_at + tokens);
@@ -305,11 +305,23 @@ fn weights(batch: &Batch, rows: &[&Row]) -> Vec<f32> {
     weights
 }
 
+/// Returns the weight of a token in the means of a minibatch, whatever `aggregation` is: that of a mean over all tokens, or
+/// in supervised training over those with a weight. It is rounded as the weights of the loss are.
+fn token_share(batch: &Batch, weights: &[f32]) -> f64 {
+    let tokens = match batch.objective {
+        Objective::Supervised => weights.iter().filter(|&&weight| weight != 0.0).count(),
+        Objective::PolicyGradient | Objective::Preference(_) => weights.len(),
+    };
+    f64::from((1.0 / tokens.max(1) as f64) as f32)
+}
+
 /// Rows of one micro-batch.
 struct Micro<'a> {
     rows: &'a [&'a Row],
     /// Weight of each completion token in the loss.
     weights: &'a [f32],
+    /// Weight of a completion token in means.
+    share: f64,
     packed: PackedRows,
     /// Index of the first row in the minibatch.
     first_row: usize,
@@ -339,6 +351,7 @@ impl Micro<'_> {
                 old: &row.logprobs,
                 reference: reference.map(|reference| &reference[all.clone()]),
                 weights: &self.weights[all],
+                share: self.share,
             };
             let (d_logp, d_entropy) = (&mut d_logp[here.clone()], &mut d_entropy[here]);
             let first = totals.steps == 0 && totals.mean_weight.is_none();

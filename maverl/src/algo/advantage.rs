@@ -27,7 +27,8 @@ pub use shaping::{
     shaped_rewards, weighted_rewards,
 };
 pub use valued::{Valued, valued};
-pub(crate) use whiten::whiten_tokens;
+pub use whiten::RewardSpread;
+pub(crate) use whiten::{limit_whitened, token_moments, whiten_tokens};
 
 use maverl_kernels::advantage::{
     self as kernels, GaeParams, Grouping, Moments, ROUNDING, Segments,
@@ -36,9 +37,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::algo::Sample;
 use crate::config::CriticPlan;
-use crate::credit::Estimators;
+use crate::credit::{Estimators, GroupBy, KnownBaseline, RewardedStep};
 use crate::plan::AlgorithmPlan;
-use crate::trajectory::Episode;
+use crate::trajectory::{Episode, RewardPart};
 
 /// The advantage of each sample, and what the groups they were taken over look like.
 #[derive(Debug, Clone, PartialEq)]
@@ -149,6 +150,25 @@ impl Advantages {
     pub fn by_token(&self, samples: &[Sample]) -> Vec<Vec<f64>> {
         self.values.iter().zip(samples).map(|(&value, s)| vec![value; s.tokens]).collect()
     }
+}
+
+/// Returns true if all turns of a step have the same reward, part by part, so that there is nothing to compare. One episode
+/// alone is compared with what is known from other steps, and so are episodes with the greedy ones beside them.
+pub(crate) fn equal_rewards(
+    episodes: &[Episode],
+    samples: &[Sample],
+    algorithm: &AlgorithmPlan,
+) -> bool {
+    let greedy = algorithm.advantage.baseline() == KnownBaseline::Greedy;
+    let several = samples.iter().any(|sample| sample.episode != samples[0].episode);
+    several && !greedy && all_equal(&rewarded(episodes, samples, None, GroupBy::TaskSeat))
+}
+
+/// Returns true if all rows earned the same, part by part, up to rounding.
+fn all_equal(step: &RewardedStep<'_>) -> bool {
+    let parts = step.parts.iter().filter(|part| part.name != RewardPart::OTHER);
+    let mut columns = parts.map(|part| &part.values).chain([&step.earned]);
+    columns.all(|values| flat(values, true))
 }
 
 /// Without a baseline there is something to learn wherever a reward is not 0, or, whitened, not the same as another.

@@ -1,8 +1,10 @@
 //! Mixers: the value of a team from the values of its agents.
 
-use maverl_kernels::sample::{derive_seed, uniform};
+mod turns;
 
-use crate::config::Credit;
+pub use turns::{MixedTurn, SeatValues, mixed_turns};
+
+use maverl_kernels::sample::{derive_seed, uniform};
 
 /// Function that combines the values of agents into the value of the team.
 #[derive(Debug, Clone, PartialEq)]
@@ -47,7 +49,7 @@ struct Pass {
 }
 
 impl Mixing {
-    /// Returns the value of the team from the values of its seats `[S]`; the value of a seat without a turn is 0.
+    /// Returns the value of the team from the values of its seats `[S]`.
     pub fn total(&self, values: &[f64], state: &[f64]) -> f64 {
         match self {
             Self::Sum => values.iter().sum(),
@@ -85,58 +87,6 @@ impl Mixing {
             Self::Monotone(network) => &mut network.params,
         }
     }
-
-    /// Computes the advantage of each seat `[S]` in an episode.
-    ///
-    /// ```text
-    /// shared       A  = R − f(V)                                        VDAC, 2007.12306
-    /// weight       Aᵢ = S wᵢ / Σ w · (R − f(V))       w = ∂f/∂V         DOP, 2007.12322
-    /// difference   Aᵢ = f(Q) − f(Q with Vᵢ for Qᵢ)
-    /// without      Aᵢ = R − f(Q with Vᵢ for Qᵢ)                         COMA, 1705.08926
-    /// tokens       Aᵢ = Qᵢ − Vᵢ as a whole; token by token it is the GAE of Vᵢ over the reply, with return Qᵢ
-    /// ```
-    ///
-    /// `V` are the values before the seats' replies, `Q` the values after them. If no weight is above 0, all weights
-    /// count as equal.
-    pub fn credits(&self, round: &Round, credit: Credit) -> Vec<f64> {
-        let Round { reward, before, after, state } = round;
-        let team = reward - self.total(before, state);
-        let without = |seat: usize| {
-            let mut values = after.clone();
-            values[seat] = before[seat];
-            self.total(&values, state)
-        };
-        let seats = 0..before.len();
-        match credit {
-            Credit::Shared => vec![team; before.len()],
-            Credit::Weight => {
-                let mut unused = vec![0.0; self.params().len()];
-                let weights = self.backward(before, state, 0.0, &mut unused);
-                let sum: f64 = weights.iter().sum();
-                let share = |w: f64| if sum > 0.0 { weights.len() as f64 * w / sum } else { 1.0 };
-                weights.iter().map(|&weight| share(weight) * team).collect()
-            }
-            Credit::Difference => {
-                let with = self.total(after, state);
-                seats.map(|seat| with - without(seat)).collect()
-            }
-            Credit::Tokens => seats.map(|seat| after[seat] - before[seat]).collect(),
-            Credit::Without => seats.map(|seat| reward - without(seat)).collect(),
-        }
-    }
-}
-
-/// Inputs of a mixer for one episode.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Round {
-    /// Reward of the team.
-    pub reward: f64,
-    /// Value of each seat before its replies, `[S]`; 0 for a seat without a turn.
-    pub before: Vec<f64>,
-    /// Value of each seat after its replies, `[S]`.
-    pub after: Vec<f64>,
-    /// State that the mixer's weights depend on.
-    pub state: Vec<f64>,
 }
 
 impl Monotone {
@@ -274,6 +224,7 @@ mod tests {
 
     use super::*;
     use crate::algo::testing::assert_close;
+    use crate::config::Credit;
 
     fn numbers(seed: u64, n: usize) -> Vec<f64> {
         (0..n as u64).map(|i| 4.0 * uniform(seed, i) - 2.0).collect()
@@ -309,14 +260,14 @@ mod tests {
         assert_close("marl.md 8.4, Q_tot", &[mixing.total(&values, &state)], &[0.0376822], 1e-6);
         let grads = mixing.backward(&values, &state, 1.0, &mut [0.0; 23]);
         assert_close("marl.md 8.4, dQ_tot/dq", &grads, &[0.721341, 0.260364], 1e-6);
-        let round = Round {
-            reward: 1.0,
-            before: vec![0.2, 0.0],
+        let turn = MixedTurn {
+            before: vec![0.2, values[1]],
             after: values.to_vec(),
             state: state.to_vec(),
+            ..MixedTurn::default()
         };
-        let difference = mixing.credits(&round, Credit::Difference);
-        assert_close("marl.md 8.4, difference", &difference[..1], &[0.215945], 1e-5);
+        let difference = turn.advantage(&mixing, Credit::Difference);
+        assert_close("marl.md 8.4, difference", &[difference], &[0.215945], 1e-5);
     }
 
     #[test]
@@ -375,21 +326,5 @@ mod tests {
         let values = [0.2, 0.5, 0.3];
         let total = Mixing::Monotone(network).total(&values, &numbers(3, 8));
         assert!((total - 1.0).abs() < 0.3, "{total}");
-    }
-
-    #[test]
-    fn credits_of_a_sum_are_each_agents_own() {
-        let round = Round {
-            reward: 1.0,
-            before: vec![0.25, 0.25],
-            after: vec![0.5, 0.125],
-            state: Vec::new(),
-        };
-        let of = |credit| Mixing::Sum.credits(&round, credit);
-        assert_eq!(of(Credit::Shared), [0.5, 0.5]);
-        assert_eq!(of(Credit::Weight), [0.5, 0.5]);
-        assert_eq!(of(Credit::Difference), [0.25, -0.125]);
-        assert_eq!(of(Credit::Without), [1.0 - 0.375, 1.0 - 0.75]);
-        assert_eq!(of(Credit::Tokens), [0.25, -0.125]);
     }
 }

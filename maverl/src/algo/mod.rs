@@ -89,14 +89,14 @@ pub use maverl_engine::loss;
 pub(crate) mod testing;
 
 pub use advantage::{Advantages, GroupSummary, Terms, shaped_rewards};
-pub(crate) use advantage::{advantages, baselines, declared, is_greedy};
+pub(crate) use advantage::{advantages, baselines, declared, equal_rewards, is_greedy};
 pub(crate) use batch::row;
 pub use batch::{batches, pair_batches};
 pub use maverl_engine::loss::{PolicyLoss, RowTokens, policy_gradient, token_weights};
 pub use maverl_engine::runtime::{
     Batch, Objective, Row, Scale, ValueBatch, ValueRow, ValueTarget, ValueText,
 };
-pub use mixer::{Mixing, Monotone, Round};
+pub use mixer::{MixedTurn, Mixing, Monotone, SeatValues, mixed_turns};
 pub use sample::{Sample, TaskKey, flat_tasks, samples};
 pub use schedule::lr;
 pub use value::{explained_variance, value_batches};

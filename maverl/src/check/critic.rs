@@ -149,7 +149,9 @@ fn critic_key(name: &str) -> Vec<String> {
 /// Reports parts that do not go together.
 fn parts(critic: &CriticPlan, trained: usize, problems: &mut Problems<'_>) {
     let shared = critic.trunk == Trunk::Shared;
-    let wrong: [(bool, [&str; 2], &str, &str); 3] = [
+    let updated_alone = critic.epochs.is_some() || critic.minibatches.is_some();
+    let own = if critic.epochs.is_some() { "epochs" } else { "minibatches" };
+    let wrong: [(bool, [&str; 2], &str, &str); 4] = [
         (
             shared && critic.input == CriticInput::Transcript,
             ["trunk", "input"],
@@ -167,6 +169,12 @@ fn parts(critic: &CriticPlan, trained: usize, problems: &mut Problems<'_>) {
             ["trunk", "warmup_steps"],
             "a critic on the policy's trunk is updated with it, never before it",
             "remove `warmup_steps`, or set `trunk = \"own\"` or `\"lora\"`",
+        ),
+        (
+            shared && updated_alone,
+            [own, "trunk"],
+            "a critic on the policy's trunk is updated in the policy's optimizer steps",
+            "set `epochs` and `minibatches` of `[algorithm]`, or set `trunk = \"own\"` or `\"lora\"`",
         ),
     ];
     for (_, names, message, help) in wrong.into_iter().filter(|(wrong, ..)| *wrong) {

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::advantage::AdvantagePlan;
-use super::critic::CriticPlan;
+use super::critic::{CriticPlan, Passes};
 use super::loss::{Aggregation, LossPlan, ReferencePlan};
 use super::preset::Preset;
 use super::tables::MANY;
@@ -90,6 +90,22 @@ pub struct AlgorithmPlan {
     /// Consecutive flat steps (rewards give no advantage) after which the run stops.
     #[setting(always, default = 10, level = "run")]
     pub max_flat_steps: u64,
+}
+
+impl AlgorithmPlan {
+    /// Returns the optimizer steps of each critic in a step: its own, or those of the algorithm. A mixer is updated on whole
+    /// batches unless it has minibatches of its own.
+    pub fn critic_passes(&self) -> Passes {
+        let critic = self.critic.as_ref();
+        let whole = matches!(self.advantage, AdvantagePlan::Mixer(_));
+        let minibatches = if whole { 1 } else { self.minibatches };
+        Passes {
+            epochs: critic.and_then(|critic| critic.epochs).map_or(self.epochs, NonZeroUsize::get),
+            minibatches: critic
+                .and_then(|critic| critic.minibatches)
+                .map_or(minibatches, NonZeroUsize::get),
+        }
+    }
 }
 
 impl From<&AlgorithmConfig> for AlgorithmPlan {

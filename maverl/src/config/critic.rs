@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::model::{LoraConfig, LoraPlan, OptimConfig, OptimPlan};
-use super::tables::WIDTH;
+use super::tables::{MANY, WIDTH};
 use crate::settings::Settings;
 
 /// Declares the settings of an estimator that needs critics: its own keys, then those of every critic.
@@ -34,6 +34,14 @@ macro_rules! with_critics {
             pub huber: f64,
             /// Warm-up: number of steps at the start that update only critics (and the mixer).
             pub warmup_steps: u64,
+            /// Passes of critics (and of the mixer) over a batch; without it, those of the algorithm.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            #[setting(range = 1..=MANY, example = "5")]
+            pub epochs: Option<NonZeroUsize>,
+            /// Minibatches per pass of critics, each with one optimizer step; without it, those of the algorithm, and 1 with a mixer.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            #[setting(range = 1..=MANY, example = "1")]
+            pub minibatches: Option<NonZeroUsize>,
             /// Optimizer of critics (and of the mixer): any key of `optim`.
             #[setting(inner, default = optim(), example = "{ lr = 1e-5 }")]
             pub optim: OptimConfig,
@@ -103,6 +111,8 @@ impl MixerPlan {
             clip: self.clip,
             huber: self.huber,
             warmup_steps: self.warmup_steps,
+            epochs: self.epochs,
+            minibatches: self.minibatches,
             optim: self.optim.clone(),
             ..CriticPlan::default()
         }
@@ -119,6 +129,15 @@ impl CriticPlan {
     pub fn optim(&self) -> OptimPlan {
         OptimPlan::from(&self.optim.over(&optim()))
     }
+}
+
+/// Optimizer steps of a critic in a step of training.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Passes {
+    /// Passes over the batch.
+    pub epochs: usize,
+    /// Optimizer steps in each pass.
+    pub minibatches: usize,
 }
 
 /// Optimizer of critics, with every key.
@@ -238,6 +257,11 @@ pub enum Credit {
 }
 
 impl Credit {
+    /// The reward of the episode is a part of the advantage.
+    pub const fn has_reward(self) -> bool {
+        matches!(self, Self::Shared | Self::Weight | Self::Without)
+    }
+
     /// It needs values after replies too.
     pub const fn knows_replies(self) -> bool {
         matches!(self, Self::Difference | Self::Without | Self::Tokens)

@@ -36,7 +36,7 @@ pub use algorithm::{
 };
 pub use critic::{
     Bootstrap, Credit, CriticInput, CriticPlan, CriticScope, Granularity, MixerNetwork, MixerPlan,
-    MixerTrunk, Normalize, Trunk,
+    MixerTrunk, Normalize, Passes, Trunk,
 };
 pub use device::{Device, WorkerGroupConfig};
 pub use dist::{DistConfig, Transport};

@@ -7,6 +7,7 @@ mod engine;
 mod memory;
 mod overlong;
 mod ranks;
+mod step;
 mod summary;
 pub mod weights;
 
@@ -20,10 +21,9 @@ pub(crate) use critic::host;
 pub use memory::DeviceMemory;
 pub use overlong::Overlong;
 pub use ranks::{DEVICES, DeviceModel, RanksSummary};
+pub use step::StepSummary;
 use summary::at_most;
-pub use summary::{
-    PlanSummary, PolicySummary, SeatSummary, StepSummary, WorkerSummary, json, table,
-};
+pub use summary::{PlanSummary, PolicySummary, SeatSummary, WorkerSummary, json, table};
 pub use summary::{bytes, count};
 
 use std::collections::BTreeMap;

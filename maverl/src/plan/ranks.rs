@@ -127,9 +127,16 @@ impl RanksSummary {
         let others = ranks.saturating_sub(1);
         let episode_bytes = tokens_per_rank.saturating_mul(TOKEN).saturating_mul(others);
         // Gradients are as large as one of the two moments. Ranks that shard the moments send weights in place of the sums.
-        let once = (u128::from(all_moments / 2) * 2 * u128::from(others) / u128::from(ranks.max(1)))
-            as u64;
-        let sum_bytes = once.saturating_mul(summary.step.optimizer_steps);
+        let once = |moments: u64| {
+            let sent = u128::from(moments / 2) * 2 * u128::from(others) / u128::from(ranks.max(1));
+            sent as u64
+        };
+        let step = &summary.step;
+        let critics: u64 = plan.policies.iter().map(|policy| policy.critic_parameters).sum();
+        let of_critics = critics * 2 * NUMBER;
+        let sum_bytes = once(all_moments.saturating_sub(of_critics))
+            .saturating_mul(step.optimizer_steps)
+            .saturating_add(once(of_critics).saturating_mul(step.critic_steps.unwrap_or(0)));
         let bandwidth = bandwidth.or(device.map(|device| device.network)).unwrap_or(1.25 * GB);
         let largest = numbers(|worker| worker.parameters).max().unwrap_or(0);
         let width = if device.is_some() { HALF } else { NUMBER };

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::step::StepSummary;
 use super::{DeviceMemory, EndpointPlan, LoraConfig, Plan, PolicyPlan, memory};
 use crate::config::ServerKind;
 use crate::table::{Table, paragraphs};
@@ -24,23 +25,6 @@ pub struct PlanSummary {
     /// Memory that each worker group takes of its device; those on the CPU are left out.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub device_memory: Vec<DeviceMemory>,
-}
-
-/// A step in numbers.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct StepSummary {
-    /// Tasks.
-    pub tasks: u64,
-    /// Episodes of each task.
-    pub group_size: u64,
-    /// Episodes; 0 in supervised training, which plays none.
-    pub episodes: u64,
-    /// Samples, where every seat speaks once an episode. How often it does is the orchestra's decision.
-    pub samples_per_call: u64,
-    /// Sampled tokens at most, where every seat speaks once an episode.
-    pub tokens_per_call: u64,
-    /// Optimizer steps of each policy.
-    pub optimizer_steps: u64,
 }
 
 /// A worker group in numbers.
@@ -126,22 +110,10 @@ pub struct SeatSummary {
 impl Plan {
     /// The plan in numbers.
     pub fn summary(&self) -> PlanSummary {
-        let tasks = self.task.tasks_per_step.get() as u64;
-        let group_size = u64::from(self.task.group_size.get());
-        let plays = !self.algorithm.preset.is_supervised();
-        let episodes = if plays { tasks.saturating_mul(group_size) } else { 0 };
-        let longest = self.seats.iter().map(|seat| seat.sampling.max_tokens as u64);
-        let longest = longest.fold(0, u64::saturating_add);
+        let step = StepSummary::of(self);
+        let episodes = step.episodes;
         PlanSummary {
-            step: StepSummary {
-                tasks,
-                group_size,
-                episodes,
-                samples_per_call: episodes.saturating_mul(self.seats.len() as u64),
-                tokens_per_call: episodes.saturating_mul(longest),
-                optimizer_steps: (self.algorithm.minibatches as u64)
-                    .saturating_mul(self.algorithm.epochs as u64),
-            },
+            step,
             device_memory: self.device_memory.clone(),
             workers: (0..self.workers.len()).map(|worker| self.worker_summary(worker)).collect(),
             policies: (0..self.policies.len()).map(|policy| self.policy_summary(policy)).collect(),
@@ -248,19 +220,7 @@ pub fn table(plan: &Plan, width: usize) -> String {
     }
     text += &seats(&summary, &plan.endpoints).draw(width);
     text += "\n\n";
-    let step = &summary.step;
-    let step = match plan.algorithm.preset.is_supervised() {
-        true if plan.algorithm.preset.generates() => {
-            "a step plays no episode: given replies are compared with generated ones\n".to_owned()
-        }
-        true => "a step plays no episode: replies are given\n".to_owned(),
-        false => format!(
-            "a step: {} tasks x {} episodes = {} episodes; each time every seat speaks once, {} samples and at most {} \
-             tokens\n",
-            step.tasks, step.group_size, step.episodes, step.samples_per_call, step.tokens_per_call
-        ),
-    };
-    text += &paragraphs(&step, width);
+    text += &paragraphs(&summary.step.text(plan), width);
     text += &memory::devices(plan).map_or_else(String::new, |line| paragraphs(&line, width));
     for (index, worker) in plan.workers.iter().enumerate() {
         if let Some((name, servers)) = plan.servers_of(index) {

@@ -51,6 +51,9 @@ pub struct EstimatorRecord {
     /// `sqrt(deviation² + 1e-8)`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub whiten: Option<(f64, f64)>,
+    /// Divisor of whitening, if it is larger: a tenth of the deviation of the rewards of the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub least_divisor: Option<f64>,
     /// Device that computed the advantages, in f32; `None` for the CPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
@@ -263,7 +266,10 @@ impl StepSamples {
             .map_or(relative, |anchor| relative + self.estimator.anchor_weight * anchor);
         let advantage = match self.estimator.whiten {
             None => advantage,
-            Some((mean, deviation)) => (advantage - mean) / (deviation.powi(2) + 1e-8).sqrt(),
+            Some((mean, deviation)) => {
+                let own = (deviation.powi(2) + 1e-8).sqrt();
+                (advantage - mean) / self.estimator.least_divisor.unwrap_or(own)
+            }
         };
         Some(Arithmetic { unit, centered, deviation, relative, advantage })
     }

@@ -4,11 +4,11 @@
 use std::borrow::Cow;
 
 use crate::algo::advantage::{
-    Pair, Valued, apply_future_rewards, paired, rewarded, valued, whiten_tokens,
+    Pair, Valued, apply_future_rewards, limit_whitened, paired, rewarded, valued, whiten_tokens,
 };
 use crate::algo::{
-    self, Sample, ValueTarget, baselines, declared, flat_tasks, is_greedy, pair_batches,
-    shaped_rewards, value_batches,
+    self, Sample, ValueTarget, baselines, declared, equal_rewards, flat_tasks, is_greedy,
+    pair_batches, shaped_rewards, value_batches,
 };
 use crate::credit::{Estimators, GroupBy};
 use crate::metrics::{Metrics, rollout};
@@ -75,7 +75,7 @@ pub(super) struct Batches {
     pub(super) critics: Vec<(usize, ValueBatch)>,
 }
 
-/// Returns the samples of a step that are trained on. Updates the moving averages of `state`.
+/// Returns the samples of a step that are trained on. Updates the averages and the spread of rewards of `state`.
 pub(super) fn samples(
     StepPlan { plan, step, .. }: &StepPlan<'_>,
     episodes: &[Episode],
@@ -100,18 +100,23 @@ pub(super) fn samples(
         rows.retain(|sample| !flat.contains(&sample.task));
     }
     apply_future_rewards(episodes, &mut rows, &plan.algorithm);
+    if plan.algorithm.whiten {
+        state.rewards.add(rows.iter().map(|sample| sample.reward));
+    }
     Ok(Samples { rows, metrics })
 }
 
-/// Computes the advantages of samples from their rewards, and from predicted values if there are critics.
+/// Computes the advantages of samples from their rewards, and from predicted values if there are critics. `least` is the
+/// least divisor of whitening.
 pub(super) fn advantages(
     plan: &Plan,
     episodes: &[Episode],
     samples: &[Sample],
     predicted: &ValuePredictions,
-    estimators: &Estimators,
+    (estimators, least): (&Estimators, f64),
 ) -> Advantages {
     let algorithm = &plan.algorithm;
+    let equal = equal_rewards(episodes, samples, algorithm);
     let mut among = algo::advantages(episodes, samples, algorithm, estimators);
     let declared = declared(episodes, samples, &predicted.values, algorithm, estimators);
     if let Some(declared) = &declared {
@@ -120,13 +125,15 @@ pub(super) fn advantages(
     let mut metrics = measure::groups(&among.groups);
     let estimator = algorithm.advantage.name();
     let Some(critic) = &algorithm.critic else {
-        let flat = among.groups.flat;
+        let flat = equal || among.groups.flat;
         let compared = declared.is_none();
-        let (before, tokens) = match declared {
+        let (before, mut tokens) = match declared {
             Some(declared) => (declared.clone(), whitened(plan, declared, estimators)),
             None => (unwhitened(&among).by_token(samples), among.by_token(samples)),
         };
+        let least_divisor = limited(plan, &before, &mut tokens, least);
         let estimated = Estimated {
+            least_divisor,
             estimator: if compared { "group" } else { estimator },
             terms: compared.then_some(&among.terms),
             before: &before,
@@ -142,8 +149,10 @@ pub(super) fn advantages(
     let Valued { advantages, returns } = valued(&step.view_on(estimators), critic);
     metrics.extend(measure::values(plan, samples, &predicted.values, &returns));
     let before = declared.unwrap_or(advantages);
-    let tokens = whitened(plan, before.clone(), estimators);
+    let mut tokens = whitened(plan, before.clone(), estimators);
+    let least_divisor = limited(plan, &before, &mut tokens, least);
     let estimated = Estimated {
+        least_divisor,
         estimator,
         terms: None,
         before: &before,
@@ -157,6 +166,7 @@ pub(super) fn advantages(
         tokens,
         targets: predicted.targets(&returns),
         metrics,
+        flat: equal,
         record,
         ..Advantages::default()
     }
@@ -169,11 +179,14 @@ pub(super) fn mixed(
     samples: &[Sample],
     predicted: &ValuePredictions,
     (mut before, metrics): (Vec<Vec<f64>>, Metrics),
-    estimators: &Estimators,
+    (estimators, least): (&Estimators, f64),
 ) -> Advantages {
     before.iter_mut().for_each(|advantages| estimators.round(advantages));
-    let tokens = whitened(plan, before.clone(), estimators);
+    let mut tokens = whitened(plan, before.clone(), estimators);
+    let least_divisor = limited(plan, &before, &mut tokens, least);
+    let flat = equal_rewards(episodes, samples, &plan.algorithm);
     let estimated = Estimated {
+        least_divisor,
         estimator: "mixer",
         terms: None,
         before: &before,
@@ -183,7 +196,7 @@ pub(super) fn mixed(
         estimators,
     };
     let record = record(plan, episodes, samples, &estimated);
-    Advantages { tokens, metrics, record, ..Advantages::default() }
+    Advantages { tokens, metrics, flat, record, ..Advantages::default() }
 }
 
 /// Returns the pairs of replies of a step. The advantage of a sample is 1 in a better reply, -1 in a worse one, else 0.
@@ -197,6 +210,7 @@ pub(super) fn pairs(
     let signs = found.signs().into_iter().zip(samples);
     let tokens: Vec<Vec<f64>> = signs.map(|(sign, sample)| vec![sign; sample.tokens]).collect();
     let estimated = Estimated {
+        least_divisor: None,
         estimator: "pair",
         terms: Some(&found.terms),
         before: &tokens,
@@ -221,6 +235,11 @@ fn whitened(plan: &Plan, mut advantages: Vec<Vec<f64>>, estimators: &Estimators)
         whiten_tokens(&mut advantages, estimators);
     }
     advantages
+}
+
+/// Reduces whitened advantages to those of the least divisor. Returns it if it is the divisor.
+fn limited(plan: &Plan, before: &[Vec<f64>], tokens: &mut [Vec<f64>], least: f64) -> Option<f64> {
+    if plan.algorithm.whiten { limit_whitened(before, tokens, least) } else { None }
 }
 
 /// Builds the batches of a step. Policies have none while their critics warm up, and if the step is flat.
@@ -262,7 +281,12 @@ mod tests {
 
     use super::*;
     use crate::algo::testing::{episode, plan, turn};
+    use crate::config::{
+        AdvantagePlan, Bootstrap, CriticPlan, GroupPlan, MixerNetwork, MixerPlan,
+        MovingAveragePlan, RewardPlan, Singleton,
+    };
     use crate::credit::CPU;
+    use crate::trajectory::{RewardOf, RewardPart};
 
     fn played(rewards: [f64; 2]) -> [Episode; 2] {
         let one = |index, reward| episode("p", index, reward, vec![turn("t/a", 0)]);
@@ -274,7 +298,7 @@ mod tests {
         let none = ValuePredictions::default();
         let Samples { rows, metrics } =
             samples(&at, episodes, &mut AlgorithmState::default(), &CPU).unwrap();
-        let advantages = advantages(plan, episodes, &rows, &none, &CPU);
+        let advantages = advantages(plan, episodes, &rows, &none, (&CPU, 0.0));
         let batches = batches(&at, episodes, &rows, &advantages, &none);
         (metrics, advantages, batches)
     }
@@ -287,6 +311,81 @@ mod tests {
         assert_eq!(rollout.get("rollout/episodes"), Some(2.0));
         assert_eq!(advantages.metrics.get("group/zero_std_frac"), Some(1.0));
         assert_eq!(learned(&plan, &played([1.0, 0.0])).2.policies[0].1.rows.len(), 2);
+    }
+
+    /// Returns whether the step of some episodes is flat by an estimator, with zero values where it has critics.
+    fn is_flat(kind: AdvantagePlan, whiten: bool, episodes: &[Episode]) -> bool {
+        let mut plan = plan(&[("t/a", true), ("t/b", true)]);
+        plan.algorithm.critic = kind.critic();
+        (plan.algorithm.advantage, plan.algorithm.whiten) = (kind, whiten);
+        let at = StepPlan { plan: &plan, step: 0, rates: None };
+        let rows = samples(&at, episodes, &mut AlgorithmState::default(), &CPU).unwrap().rows;
+        let values = rows.iter().map(|row| vec![0.1; row.tokens]).collect();
+        let predicted = ValuePredictions { values, ..ValuePredictions::default() };
+        match plan.mixed() {
+            Some(_) => {
+                let tokens = rows.iter().map(|row| vec![0.1 * row.turn as f64; row.tokens]);
+                let shares = (tokens.collect(), Metrics::default());
+                mixed(&plan, episodes, &rows, &predicted, shares, (&CPU, 0.0)).flat
+            }
+            None => advantages(&plan, episodes, &rows, &predicted, (&CPU, 0.0)).flat,
+        }
+    }
+
+    fn kinds() -> Vec<AdvantagePlan> {
+        let raw = GroupPlan { singleton: Singleton::Raw, ..GroupPlan::default() };
+        let critic = |bootstrap| CriticPlan { bootstrap, ..CriticPlan::default() };
+        vec![
+            AdvantagePlan::Group(GroupPlan::default()),
+            AdvantagePlan::Group(raw),
+            AdvantagePlan::Reward(RewardPlan::default()),
+            AdvantagePlan::MovingAverage(MovingAveragePlan::default()),
+            AdvantagePlan::Critic(critic(Bootstrap::Turn)),
+            AdvantagePlan::Critic(critic(Bootstrap::Seat)),
+            AdvantagePlan::Critic(critic(Bootstrap::Team)),
+            AdvantagePlan::Mixer(MixerPlan::default()),
+            AdvantagePlan::Mixer(MixerPlan {
+                network: MixerNetwork::Monotone,
+                ..MixerPlan::default()
+            }),
+        ]
+    }
+
+    #[test]
+    fn a_step_whose_rewards_are_all_equal_is_flat_for_every_estimator() {
+        let one = |task: &str, index, reward| {
+            episode(task, index, reward, vec![turn("t/a", 0), turn("t/b", 1)])
+        };
+        for (kind, whiten) in
+            kinds().into_iter().flat_map(|kind| [(kind.clone(), false), (kind, true)])
+        {
+            for reward in [0.0, 1.0, -0.5, 1e6] {
+                let tasks = [one("p", 0, reward), one("q", 0, reward), one("q", 1, reward)];
+                assert!(is_flat(kind.clone(), whiten, &tasks), "{kind:?}, {reward}");
+                // Rounding is no difference.
+                let near = [one("p", 0, reward), one("p", 1, reward + 1e-13)];
+                assert!(is_flat(kind.clone(), whiten, &near), "{kind:?}, {reward}");
+                let other = [one("p", 0, reward), one("p", 1, reward - 0.1), one("q", 0, reward)];
+                assert!(!is_flat(kind.clone(), whiten, &other), "{kind:?}, {reward}");
+            }
+        }
+    }
+
+    #[test]
+    fn one_episode_and_parts_of_equal_sum_are_compared_by_values() {
+        let one = |index, reward| episode("p", index, reward, vec![turn("t/a", 0), turn("t/b", 1)]);
+        for kind in kinds().into_iter().filter(|kind| kind.critic().is_some()) {
+            assert!(!is_flat(kind.clone(), true, &[one(0, 1.0)]), "{kind:?}");
+            let mut paid = one(1, 0.0);
+            let of = RewardOf::Episode;
+            paid.rewards.push(RewardPart { name: "help".to_owned(), value: 1.0, of });
+            assert!(!is_flat(kind.clone(), true, &[one(0, 1.0), paid]), "{kind:?}");
+            // A penalty of one turn.
+            let mut cut = one(1, 1.0);
+            let of = RewardOf::Turn(1);
+            cut.rewards.push(RewardPart { name: "invalid_reply".to_owned(), value: -0.1, of });
+            assert!(!is_flat(kind, true, &[one(0, 1.0), cut]));
+        }
     }
 
     #[test]

@@ -284,7 +284,7 @@ pub(super) mod tests {
         let episodes = [one("p", 0, 0.0), one("p", 1, 1.0), one("q", 0, 1.0), one("q", 1, reward)];
         let at = StepPlan { plan, step: 4, rates: None };
         let rows = samples(&at, &episodes, &mut AlgorithmState::default(), &CPU).unwrap().rows;
-        let given = advantages(plan, &episodes, &rows, &ValuePredictions::default(), &CPU);
+        let given = advantages(plan, &episodes, &rows, &ValuePredictions::default(), (&CPU, 0.0));
         finite(at.step, &episodes, &given.record)
     }
 
@@ -434,7 +434,7 @@ pub(super) mod tests {
             None => Vec::new(),
         };
         let predicted = ValuePredictions { values, ..ValuePredictions::default() };
-        let found = advantages(plan, &episodes, &rows, &predicted, on);
+        let found = advantages(plan, &episodes, &rows, &predicted, (on, 0.0));
         computed(on).unwrap();
         assert_eq!(found.record.estimator.device.as_deref(), on.device());
         let returns = found.record.samples.iter().flat_map(|sample| sample.returns.clone());

@@ -144,16 +144,17 @@ impl Learner {
         predicted: &ValuePredictions,
     ) -> Result<Advantages, TrainError> {
         let estimators = &self.estimators;
+        let on = (estimators, self.state.rewards.least_divisor());
         let advantages = match at.plan.mixed() {
             None if at.plan.algorithm.preset.compares_pairs() => {
                 batches::pairs(at.plan, episodes, samples, estimators)
             }
-            None => batches::advantages(at.plan, episodes, samples, predicted, estimators),
+            None => batches::advantages(at.plan, episodes, samples, predicted, on),
             Some(mixed) => {
                 let rows = (mixed, samples);
                 let mixer = &mut self.mixer;
                 let mixed = mixer::learn(at, &self.policies, mixer, rows, predicted).await?;
-                batches::mixed(at.plan, episodes, samples, predicted, mixed, estimators)
+                batches::mixed(at.plan, episodes, samples, predicted, mixed, on)
             }
         };
         estimator::computed(estimators)?;

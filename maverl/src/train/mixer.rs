@@ -9,9 +9,10 @@ use maverl_kernels::sample::derive_seed;
 
 use crate::algo::loss::{ValueLoss, value_loss};
 use crate::algo::{
-    Mixing, Monotone, Round, Sample, ValueTarget, explained_variance, lr, value_batches,
+    MixedTurn, Mixing, Monotone, Sample, SeatValues, ValueBatch, ValueTarget, ValueText,
+    explained_variance, lr, mixed_turns, value_batches,
 };
-use crate::config::{Credit, MixerNetwork, MixerPlan};
+use crate::config::{Credit, MixerNetwork, MixerPlan, Passes};
 use crate::metrics::Metrics;
 use crate::model::save::{Entry, one_file};
 use crate::model::weights::Shards;
@@ -33,12 +34,14 @@ pub(super) struct Mixer {
     step: u64,
 }
 
-/// The episodes of a step, and the position of each trained seat in them.
-struct Rounds {
-    seats: Vec<usize>,
-    /// Position of each sample's seat among the trained ones. `[N]`
-    places: Vec<usize>,
-    /// State by index of the episode.
+/// The turns of a step, as a mixer sees them.
+struct Turns<'a> {
+    samples: &'a [Sample],
+    /// Number of trained seats.
+    seats: usize,
+    /// Seat of each sample among the trained ones. `[N]`
+    places: &'a [usize],
+    /// State by index of the episode; empty for a sum, which has no state.
     states: BTreeMap<usize, Vec<f64>>,
 }
 
@@ -119,47 +122,66 @@ pub(super) async fn learn(
     (mixed, samples): (&MixerPlan, &[Sample]),
     predicted: &ValuePredictions,
 ) -> Result<(Vec<Vec<f64>>, Metrics), TrainError> {
-    let (plan, mut metrics) = (at.plan, Metrics::default());
-    let (critic, credit) = (&mixed.critic(), mixed.credit);
-    let rounds = Rounds::of(plan, policies, mixed, samples, predicted).await?;
-    let size = rounds.states.values().next().map_or(0, Vec::len);
+    let (plan, critic) = (at.plan, &mixed.critic());
+    let turns = Turns::of(plan, policies, samples, predicted).await?;
+    let first = turns.mixed(&predicted.values);
+    let size = first.first().map_or(0, |turn| turn.state.len());
     let mixer = mixer.get_or_insert_with(|| Mixer::new(plan, mixed, size));
-    let first = rounds.all(samples, &predicted.values);
-    let tokens = rounds.advantages(&mixer.mixing, (critic, credit), &first, samples, predicted);
+    let advantages = turns.advantages(&mixer.mixing, mixed, &first, &predicted.values);
     let old = totals(&mixer.mixing, &first);
-    metrics.extend(measured(&old, &first));
+    let mut metrics = measured(&old, &first, mixed.credit);
     let lr = at.rates.and_then(|rates| rates.get("mixer/lr"));
     let lr = lr.unwrap_or_else(|| lr_of(plan, critic, at.step));
-    let mut loss = 0.0;
-    for epoch in 0..plan.algorithm.epochs {
-        let values = match epoch {
-            0 => predicted.values.clone(),
-            _ => predict_values(policies, &predicted.hosts, &predicted.texts).await?,
-        };
-        let now = rounds.all(samples, &values);
-        let mut gradient = vec![0.0; mixer.mixing.params().len()];
-        let mut grads: Vec<Vec<f32>> =
-            values.iter().map(|values| vec![0.0; values.len()]).collect();
-        let sums = rounds.backward(
-            (&mixer.mixing, critic, credit),
-            (&now, &old),
-            (samples, &values, &predicted.values),
-            &mut grads,
-            &mut gradient,
-        );
+    let steps = turns.steps(plan.algorithm.critic_passes());
+    let (mut values, mut loss) = (predicted.values.clone(), 0.0);
+    for (step, rows) in steps.iter().enumerate() {
+        if step > 0 {
+            predict_again(policies, predicted, rows, &mut values).await?;
+        }
+        let now = (&*turns.mixed(&values), &*values);
+        let (sums, slopes, gradient) =
+            turns.backward(&mixer.mixing, mixed, rows, now, (&old, &*predicted.values));
         loss += sums.loss;
         mixer.apply(&critic.optim(), lr, &gradient);
-        let targets: Vec<ValueTarget> = grads.into_iter().map(ValueTarget::Slopes).collect();
-        let batches = value_batches(plan, samples, &predicted.texts, &targets, at.step);
-        for (host, mut batch) in batches {
-            (batch.minibatches, batch.epochs, batch.lr) = (1, 1, lr);
+        for (host, batch) in batches(plan, samples, predicted, rows, &slopes) {
+            let batch = ValueBatch { minibatches: 1, epochs: 1, lr, ..batch };
             let stats = policies[host].update_critic(batch).await?;
             metrics.set(format!("critic/{}/grad_norm", policies[host].name()), stats.grad_norm);
         }
     }
     metrics.set("mixer/lr", lr);
-    metrics.set("mixer/loss", loss / plan.algorithm.epochs as f64);
-    Ok((tokens, metrics))
+    metrics.set("mixer/loss", loss / steps.len().max(1) as f64);
+    Ok((advantages, metrics))
+}
+
+/// Predicts the values of some samples with the current critics.
+async fn predict_again(
+    policies: &[Policy],
+    predicted: &ValuePredictions,
+    rows: &[usize],
+    values: &mut [Vec<f64>],
+) -> Result<(), TrainError> {
+    let hosts: Vec<usize> = rows.iter().map(|&row| predicted.hosts[row]).collect();
+    let texts: Vec<ValueText> = rows.iter().map(|&row| predicted.texts[row].clone()).collect();
+    for (&row, found) in rows.iter().zip(predict_values(policies, &hosts, &texts).await?) {
+        values[row] = found;
+    }
+    Ok(())
+}
+
+/// Returns the batch of each critic from the derivatives of the loss by the values of some samples.
+fn batches(
+    plan: &Plan,
+    samples: &[Sample],
+    predicted: &ValuePredictions,
+    rows: &[usize],
+    slopes: &[Vec<f32>],
+) -> Vec<(usize, ValueBatch)> {
+    let of: Vec<Sample> = rows.iter().map(|&row| samples[row].clone()).collect();
+    let texts: Vec<ValueText> = rows.iter().map(|&row| predicted.texts[row].clone()).collect();
+    let aims: Vec<ValueTarget> =
+        rows.iter().map(|&row| ValueTarget::Slopes(slopes[row].clone())).collect();
+    value_batches(plan, &of, &texts, &aims, 0)
 }
 
 fn lr_of(plan: &Plan, critic: &CriticPlan, step: u64) -> f64 {
@@ -176,6 +198,18 @@ fn reply_gae(values: &[f64], critic: &CriticPlan) -> (Vec<f64>, Vec<f64>) {
         *last += earned;
     }
     gae(&rewards, values, &[0.0], &RaggedRows::rows(&[values.len()]), GaeSteps::all(critic.into()))
+}
+
+/// Computes the loss of the first value of a reply against its last one, and adds its derivative to `grads`.
+fn expected_value_loss(
+    values: &[f64],
+    said: &[f64],
+    critic: &CriticPlan,
+    weight: f64,
+    grads: &mut [f32],
+) -> ValueLoss {
+    let [value, after, old] = [values[0], values[values.len() - 1], said[0]].map(|of| of as f32);
+    value_loss([&[value], &[old], &[after]], weight, critic.into(), &mut grads[..1])
 }
 
 /// Computes the loss of the values between the first and the last of a reply, and adds its derivatives to `grads`. The
@@ -195,47 +229,51 @@ fn token_value_loss(
     value_loss([&values, &old, &returns], weight, critic.into(), &mut grads[inner])
 }
 
-/// Returns the team's values of rounds before and after the replies.
-fn totals(mixing: &Mixing, rounds: &[(usize, Round)]) -> Vec<[f64; 2]> {
-    let total = |(_, round): &(usize, Round)| {
-        [&round.before, &round.after].map(|values| mixing.total(values, &round.state))
+/// Returns the team's values at turns, before and after the replies.
+fn totals(mixing: &Mixing, turns: &[MixedTurn]) -> Vec<[f64; 2]> {
+    let total = |turn: &MixedTurn| {
+        [&turn.before, &turn.after].map(|values| mixing.total(values, &turn.state))
     };
-    rounds.iter().map(total).collect()
+    turns.iter().map(total).collect()
 }
 
-fn measured(totals: &[[f64; 2]], rounds: &[(usize, Round)]) -> Metrics {
-    let values: Vec<f64> = totals.iter().map(|[before, _]| *before).collect();
-    let returns: Vec<f64> = rounds.iter().map(|(_, round)| round.reward).collect();
+fn measured(totals: &[[f64; 2]], turns: &[MixedTurn], credit: Credit) -> Metrics {
+    let [before, after] =
+        [0, 1].map(|when| totals.iter().map(|total| total[when]).collect::<Vec<f64>>());
+    let returns: Vec<f64> = turns.iter().map(|turn| turn.reward).collect();
     let mean = |all: &[f64]| all.iter().sum::<f64>() / all.len().max(1) as f64;
-    let numbers = [
-        ("mixer/value_mean", mean(&values)),
-        ("mixer/return_mean", mean(&returns)),
-        ("mixer/explained_variance", explained_variance(&values, &returns)),
-    ];
-    numbers.into_iter().collect()
+    let mut metrics = Metrics::default();
+    metrics.set("mixer/value_mean", mean(&before));
+    metrics.set("mixer/return_mean", mean(&returns));
+    metrics.set("mixer/explained_variance", explained_variance(&before, &returns));
+    if credit.knows_replies() {
+        let last: BTreeMap<usize, (f64, f64)> = turns
+            .iter()
+            .zip(&after)
+            .map(|(turn, after)| (turn.episode, (*after, turn.reward)))
+            .collect();
+        let (values, returns): (Vec<f64>, Vec<f64>) = last.into_values().unzip();
+        metrics.set("mixer/explained_variance_after", explained_variance(&values, &returns));
+    }
+    metrics
 }
 
-impl Rounds {
-    /// Computes the state of each episode, which is the critic's hidden state of its first prompt, and the speaking
-    /// seats.
+impl<'a> Turns<'a> {
+    /// Computes the state of each episode, which is the critic's hidden state of its first prompt.
     async fn of(
         plan: &Plan,
         policies: &[Policy],
-        mixed: &MixerPlan,
-        samples: &[Sample],
-        predicted: &ValuePredictions,
+        samples: &'a [Sample],
+        predicted: &'a ValuePredictions,
     ) -> Result<Self, TrainError> {
-        let seats = plan.seats.iter().enumerate();
-        let seats: Vec<usize> = seats.filter(|(_, seat)| seat.trained).map(|(i, _)| i).collect();
-        let places = predicted.places.clone();
+        let seats = plan.seats.iter().filter(|seat| seat.trained).count();
+        let mut turns = Self { samples, seats, places: &predicted.places, states: BTreeMap::new() };
+        if plan.mixed().is_none_or(|mixed| mixed.network == MixerNetwork::Sum) {
+            return Ok(turns);
+        }
         let mut firsts: BTreeMap<usize, usize> = BTreeMap::new();
         for (i, sample) in samples.iter().enumerate() {
             firsts.entry(sample.episode).or_insert(i);
-        }
-        let mut states: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
-        if mixed.network == MixerNetwork::Sum {
-            states.extend(firsts.keys().map(|&episode| (episode, Vec::new())));
-            return Ok(Self { seats, places, states });
         }
         let hosts: BTreeSet<usize> = firsts.values().map(|&i| predicted.hosts[i]).collect();
         for policy in hosts {
@@ -244,100 +282,108 @@ impl Rounds {
                 its.map(|(&episode, &i)| (episode, predicted.texts[i].clone())).unzip();
             let seen = policies[policy].states(texts).await?;
             for (episode, state) in episodes.into_iter().zip(seen) {
-                let spoke =
-                    |seat: &usize| samples.iter().any(|s| s.episode == episode && s.seat == *seat);
-                let mask = seats.iter().map(|seat| f64::from(u8::from(spoke(seat))));
                 // Scaled to length 1 on average, whatever the width.
                 let unit = (state.len() as f64).sqrt();
                 let state = state.into_iter().map(|value| f64::from(value) / unit);
-                states.insert(episode, state.chain(mask).collect());
+                turns.states.insert(episode, state.collect());
             }
         }
-        Ok(Self { seats, places, states })
+        Ok(turns)
     }
 
-    /// Computes the advantage of each token of each sample, `[N][T]`, from values `first` before the update.
+    /// Returns the inputs of the mixer at each sample.
+    fn mixed(&self, values: &[Vec<f64>]) -> Vec<MixedTurn> {
+        let turn = |((sample, &seat), values): ((&Sample, &usize), &Vec<f64>)| SeatValues {
+            episode: sample.episode,
+            seat,
+            reward: sample.reward,
+            before: values.first().copied().unwrap_or(0.0),
+            after: values.last().copied().unwrap_or(0.0),
+        };
+        let turns = self.samples.iter().zip(self.places).zip(values).map(turn);
+        mixed_turns(&turns.collect::<Vec<_>>(), self.seats, &self.states)
+    }
+
+    /// Returns the samples of each optimizer step. Episodes are dealt to the minibatches of an epoch in turn.
+    fn steps(&self, Passes { epochs, minibatches }: Passes) -> Vec<Vec<usize>> {
+        let mut parts = vec![Vec::new(); minibatches];
+        let episodes: BTreeSet<usize> = self.samples.iter().map(|sample| sample.episode).collect();
+        let ranks: BTreeMap<usize, usize> = episodes.into_iter().zip(0..).collect();
+        for (row, sample) in self.samples.iter().enumerate() {
+            parts[ranks[&sample.episode] % minibatches].push(row);
+        }
+        parts.retain(|rows| !rows.is_empty());
+        (0..epochs).flat_map(|_| parts.clone()).collect()
+    }
+
+    /// Computes the advantage of each token of each sample, `[N][T]`, from `values` before the update.
     fn advantages(
         &self,
         mixing: &Mixing,
-        (critic, credit): (&CriticPlan, Credit),
-        first: &[(usize, Round)],
-        samples: &[Sample],
-        predicted: &ValuePredictions,
+        mixed: &MixerPlan,
+        turns: &[MixedTurn],
+        values: &[Vec<f64>],
     ) -> Vec<Vec<f64>> {
-        let mut advantages = vec![Vec::new(); samples.len()];
-        for (episode, round) in first {
-            let credits = mixing.credits(round, credit);
-            for (i, sample) in samples.iter().enumerate().filter(|(_, s)| s.episode == *episode) {
-                advantages[i] = match credit {
-                    Credit::Tokens => reply_gae(&predicted.values[i], critic).0,
-                    _ => vec![credits[self.places[i]]; sample.tokens],
-                };
-            }
-        }
-        advantages
-    }
-
-    /// Returns every episode with its values; the value of a seat that speaks several times is the mean.
-    fn all(&self, samples: &[Sample], values: &[Vec<f64>]) -> Vec<(usize, Round)> {
-        let of = |(&episode, state): (&usize, &Vec<f64>)| {
-            let its = || samples.iter().zip(values).filter(|(s, _)| s.episode == episode);
-            let mean = |at: &dyn Fn(&[f64]) -> Option<f64>| -> Vec<f64> {
-                let of = |&seat: &usize| {
-                    let said: Vec<f64> = its()
-                        .filter(|(sample, _)| sample.seat == seat)
-                        .filter_map(|(_, values)| at(values))
-                        .collect();
-                    said.iter().sum::<f64>() / said.len().max(1) as f64
-                };
-                self.seats.iter().map(of).collect()
-            };
-            let reward = its().map(|(s, _)| s.reward).sum::<f64>() / its().count().max(1) as f64;
-            let (before, after) =
-                (mean(&|values| values.first().copied()), mean(&|values| values.last().copied()));
-            (episode, Round { reward, before, after, state: state.clone() })
+        let critic = mixed.critic();
+        let advantages = |i: usize| match mixed.credit {
+            Credit::Tokens => reply_gae(&values[i], &critic).0,
+            credit => vec![turns[i].advantage(mixing, credit); self.samples[i].tokens],
         };
-        self.states.iter().map(of).collect()
+        (0..turns.len()).map(advantages).collect()
     }
 
-    /// Computes the loss of the team's values, and its derivatives by the samples' values and by the mixer's
-    /// parameters.
+    /// Computes the loss at the turns of `rows`, and its derivatives by the values of all samples and by the mixer's
+    /// parameters. `now` are current values, `old` those before the update.
+    ///
+    /// ```text
+    /// L = ½ (f(C) − R)²     at the last turn of an episode, for credits that use values after replies       VDN
+    ///   + ½ (f(B) − R)²     at each turn, by the value of its seat, for credits with the reward
+    ///   + ½ (Bᵢ − Cᵢ)²      at each turn, for credits without: a value before a reply is the mean of those after it
+    /// ```
     fn backward(
         &self,
-        (mixing, critic, credit): (&Mixing, &CriticPlan, Credit),
-        (now, old): (&[(usize, Round)], &[[f64; 2]]),
-        (samples, values, said): (&[Sample], &[Vec<f64>], &[Vec<f64>]),
-        grads: &mut [Vec<f32>],
-        gradient: &mut [f64],
-    ) -> ValueLoss {
+        mixing: &Mixing,
+        mixed: &MixerPlan,
+        rows: &[usize],
+        now: (&[MixedTurn], &[Vec<f64>]),
+        old: (&[[f64; 2]], &[Vec<f64>]),
+    ) -> (ValueLoss, Vec<Vec<f32>>, Vec<f64>) {
+        let (critic, credit) = (&mixed.critic(), mixed.credit);
+        let mut gradient = vec![0.0; mixing.params().len()];
+        let mut slopes: Vec<Vec<f32>> =
+            now.1.iter().map(|values| vec![0.0; values.len()]).collect();
         let mut sums = ValueLoss::default();
-        let weight = 1.0 / now.len().max(1) as f64;
-        let both: &[usize] = if credit.knows_replies() { &[0, 1] } else { &[0] };
-        for ((episode, round), old) in now.iter().zip(old) {
-            let its: Vec<usize> =
-                (0..samples.len()).filter(|&i| samples[i].episode == *episode).collect();
-            for &when in both {
-                let seats = [&round.before, &round.after][when];
-                let total = mixing.total(seats, &round.state) as f32;
-                let row = [&[total][..], &[old[when] as f32], &[round.reward as f32]];
-                let mut d_total = [0.0];
-                sums += value_loss(row, weight, critic.into(), &mut d_total);
-                let by = f64::from(d_total[0]);
-                let d_values = mixing.backward(seats, &round.state, by, gradient);
-                for &i in &its {
-                    let turns = its.iter().filter(|&&j| samples[j].seat == samples[i].seat).count();
-                    let grad = by * d_values[self.places[i]] / turns as f64;
-                    let at = if when == 0 { 0 } else { grads[i].len() - 1 };
-                    grads[i][at] += grad as f32;
-                }
-            }
-            if credit == Credit::Tokens {
-                let rows = its.iter().map(|&i| (i, weight / its.len() as f64));
-                for (i, weight) in rows {
-                    sums += token_value_loss(&values[i], &said[i], critic, weight, &mut grads[i]);
+        let last: BTreeMap<usize, usize> = rows.iter().map(|&i| (now.0[i].episode, i)).collect();
+        let (of_turn, of_episode) = (1.0 / rows.len() as f64, 1.0 / last.len() as f64);
+        let mut slope = |i: usize, when: usize, weight: f64| {
+            let (turn, reward) = (&now.0[i], now.0[i].reward as f32);
+            let seats = [&turn.before, &turn.after][when];
+            let total = mixing.total(seats, &turn.state) as f32;
+            let mut by = [0.0];
+            let row = [&[total][..], &[old.0[i][when] as f32], &[reward]];
+            sums += value_loss(row, weight, critic.into(), &mut by);
+            let by = f64::from(by[0]);
+            let d_values = mixing.backward(seats, &turn.state, by, &mut gradient);
+            d_values.into_iter().map(|d_value| (by * d_value) as f32).collect::<Vec<f32>>()
+        };
+        for &i in rows.iter().filter(|_| credit.has_reward()) {
+            let seat = now.0[i].seat;
+            slopes[i][0] += slope(i, 0, of_turn)[seat] / now.0[i].sources[seat].len() as f32;
+        }
+        for &i in last.values().filter(|_| credit.knows_replies()) {
+            for (sources, slope) in now.0[i].sources.iter().zip(slope(i, 1, of_episode)) {
+                for &source in sources {
+                    let after = slopes[source].last_mut();
+                    after.into_iter().for_each(|after| *after += slope / sources.len() as f32);
                 }
             }
         }
-        sums
+        for &i in rows.iter().filter(|_| !credit.has_reward()) {
+            sums += expected_value_loss(&now.1[i], &old.1[i], critic, of_turn, &mut slopes[i]);
+        }
+        for &i in rows.iter().filter(|_| credit == Credit::Tokens) {
+            sums += token_value_loss(&now.1[i], &old.1[i], critic, of_turn, &mut slopes[i]);
+        }
+        (sums, slopes, gradient)
     }
 }

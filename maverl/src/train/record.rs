@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use maverl_kernels::advantage::{Baseline, Moments, Singleton};
 
 use crate::IntoMap;
-use crate::algo::advantage::Comparison;
+use crate::algo::advantage::{Comparison, token_moments};
 use crate::algo::{Sample, Terms};
 use crate::credit::{Estimators, GroupBy};
 use crate::plan::Plan;
@@ -23,6 +23,8 @@ pub(super) struct Estimated<'a> {
     pub(super) before: &'a [Vec<f64>],
     /// Advantages. `[N][T]`
     pub(super) after: &'a [Vec<f64>],
+    /// Divisor of whitening, if it is not the deviation.
+    pub(super) least_divisor: Option<f64>,
     /// Values of a critic `[N][positions]`; empty without one.
     pub(super) values: &'a [Vec<f64>],
     /// Returns that the critic is trained on `[N][positions]`; empty without one.
@@ -49,7 +51,8 @@ pub(super) fn record(
     let rows = (0..samples.len()).map(|row| sample(plan, episodes, samples, estimated, row));
     StepSamples {
         estimator: EstimatorRecord {
-            whiten: algorithm.whiten.then(|| moments(estimated.before)),
+            whiten: algorithm.whiten.then(|| token_moments(estimated.before)),
+            least_divisor: estimated.least_divisor,
             device: estimated.estimators.device().map(str::to_owned),
             kernel: estimated.estimators.kernel().map(str::to_owned),
             ..estimator(estimated.estimator, &comparison)
@@ -174,14 +177,6 @@ pub(super) fn tokens(
     (!columns.is_empty()).then(|| TokenRecord::of(samples.iter().map(of)))
 }
 
-/// Returns mean and sample deviation of all tokens.
-fn moments(values: &[Vec<f64>]) -> (f64, f64) {
-    let n = values.iter().map(Vec::len).sum::<usize>() as f64;
-    let mean = values.iter().flatten().sum::<f64>() / n.max(1.0);
-    let squares: f64 = values.iter().flatten().map(|value| (value - mean).powi(2)).sum();
-    (mean, (squares / (n - 1.0).max(1.0)).sqrt())
-}
-
 fn group_by(by: GroupBy) -> &'static str {
     match by {
         GroupBy::Task => "task",
@@ -246,6 +241,7 @@ mod tests {
         let after = among.by_token(&samples);
         let (values, returns) = (&[][..], &[][..]);
         let estimated = Estimated {
+            least_divisor: None,
             estimator: "group",
             terms: Some(&among.terms),
             before: &before,

@@ -189,7 +189,7 @@ impl<W: Trainable> Run<W> {
         done.metrics.set("group/flat_steps", self.state.flat_steps as f64);
         if done.flat {
             done.warnings
-                .push(format!("step {step}: every group has one reward; nothing was updated"));
+                .push(format!("step {step}: every group has one reward; no policy was updated"));
         }
         let crashes = self.state.warned.crashes.warning(&done.episodes);
         done.warnings_once.extend(crashes.map(|warning| ("crashes", warning)));

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::algo::advantage::EmaBaseline;
+use crate::algo::advantage::{EmaBaseline, RewardSpread};
 use crate::algo::loss::AdaptiveKl;
 use crate::metrics::Metrics;
 use crate::plan::{AdaptiveKlPlan, Plan};
@@ -22,6 +22,8 @@ pub(crate) const VERIFIER: &str = "verifier.json";
 pub(super) struct AlgorithmState {
     /// Moving average of each seat's reward: `baseline = "moving_average"`.
     pub(super) averages: EmaBaseline,
+    /// Spread of the rewards so far: `whiten`.
+    pub(super) rewards: RewardSpread,
     /// Multiplier of each policy's `kl_coef`: `adaptive_kl`.
     kl_scale: BTreeMap<String, f64>,
     /// Replies of each policy's opponent in the steps of the iteration that are left, as token ids: `spin`.

@@ -40,7 +40,7 @@ pub(super) struct Stepped {
     pub(super) metrics: Metrics,
     /// Times of the step.
     pub(super) timing: Metrics,
-    /// True if no group had a spread of rewards, and nothing was updated.
+    /// True if there is nothing to learn from, and no policy was updated.
     pub(super) flat: bool,
     /// Warnings for the user.
     pub(super) warnings: Vec<String>,

@@ -1,5 +1,8 @@
 //! Algorithms with critics: they train, resume to the bit, and predicted values approach the returns.
 
+use std::collections::BTreeMap;
+
+use maverl::run_dir::read_samples;
 use maverl_tests::lab::{Lab, Run};
 use serde_json::Value;
 
@@ -92,6 +95,59 @@ fn every_way_to_share_what_a_team_earned_moves_policies_critics_and_mixer() {
             assert!(number(row, name) > 0.0, "{credit}: {name} in {row:#}");
         }
     }
+}
+
+#[test]
+fn a_reply_of_vdn_is_compared_with_values_from_before_it_as_its_record_shows() {
+    let lab = lab();
+    let set = ["steps=3", "algorithm.advantage.optim.lr=3e-3"];
+    let run = train(&lab, "vdn", "vdn", &set);
+    let step = read_samples(&run.0.join("samples/step-000003.jsonl.zst")).unwrap();
+    // Value of each turn by episode; the duo speaks in order, each once.
+    let mut turns: BTreeMap<usize, Vec<(f64, f64, f64)>> = BTreeMap::new();
+    for sample in &step.samples {
+        let own = (sample.values[0], sample.reward, sample.unwhitened.unwrap());
+        turns.entry(sample.episode).or_default().push(own);
+    }
+    assert!(turns.len() > 4 && turns.values().all(|turns| turns.len() == 2), "{turns:?}");
+    let mut moved = 0.0_f64;
+    for (episode, own) in &turns {
+        let reward = (own[0].1 + own[1].1) / 2.0;
+        let others = turns.iter().filter(|(other, _)| *other != episode).map(|(_, of)| of[1].0);
+        let expected = others.sum::<f64>() / (turns.len() - 1) as f64;
+        let first = reward - own[0].0 - expected;
+        let second = reward - own[0].0 - own[1].0;
+        assert!((own[0].2 - first).abs() < 1e-9, "{episode}: {} is not {first}", own[0].2);
+        assert!((own[1].2 - second).abs() < 1e-9, "{episode}: {} is not {second}", own[1].2);
+        moved = moved.max((own[1].0 - expected).abs());
+    }
+    assert!(moved > 1e-4, "the values of the second agent differ: {moved}");
+}
+
+#[test]
+fn critics_have_passes_and_minibatches_of_their_own() {
+    let lab = lab();
+    let steps = |out: &str, learner: &str, more: &[&str]| {
+        let set = [&["steps=1"][..], more].concat();
+        let row = train(&lab, out, learner, &set).steps().remove(0);
+        ["policy", "critic"].map(|of| number(&row, &format!("{of}/tiny/optimizer_steps")))
+    };
+    let own = ["algorithm.advantage.epochs=3", "algorithm.advantage.minibatches=2"];
+    assert_eq!(steps("own", "ippo", &own), [1.0, 6.0]);
+    let both = ["algorithm.epochs=2", "algorithm.advantage.minibatches=2"];
+    assert_eq!(steps("both", "ippo", &both), [2.0, 4.0]);
+    // A mixer and its critics learn more of a batch in more passes; policies are as before.
+    let loss = |out: &str, more: &[&str]| {
+        let set =
+            [&["steps=1", "algorithm.advantage.optim.lr=3e-3", "algorithm.advantage.clip=0"], more]
+                .concat();
+        let row = train(&lab, out, "qmix", &set).steps().remove(0);
+        assert_eq!(number(&row, "policy/tiny/optimizer_steps"), 1.0);
+        number(&row, "mixer/loss")
+    };
+    let passes = ["algorithm.advantage.epochs=20", "algorithm.advantage.minibatches=2"];
+    let (once, often) = (loss("once", &[]), loss("often", &passes));
+    assert!(often < 0.8 * once, "{once}, {often}");
 }
 
 #[test]

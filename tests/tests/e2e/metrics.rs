@@ -118,7 +118,7 @@ fn settings() -> Vec<(&'static str, Vec<&'static str>)> {
         ("kl", with(&kl)),
         ("endpoint", with(&served)),
         ("sequence", with(&sequence)),
-        ("mixer", with(&["algorithm.name=\"qmix\""])),
+        ("mixer", with(&["algorithm.name=\"qmix\"", "algorithm.advantage.credit=\"difference\""])),
         ("critic", with(&["algorithm.name=\"ppo\""])),
         ("pairs", pairs.to_vec()),
         ("verifier", verifier.to_vec()),

@@ -93,6 +93,8 @@ const KEYS: &[(&str, &[&str])] = &[
     ("algorithm.loss.surrogate", &["cispo", "{ kind = 'sapo', gate = [1.5, 2.0] }", "clip"]),
     ("algorithm.loss.correction", &["truncate", "{ kind = 'mask_tokens', cap = 3 }"]),
     ("algorithm.advantage.lambda", &["0.9"]),
+    ("algorithm.advantage.epochs", &["5"]),
+    ("algorithm.advantage.minibatches", &["2"]),
     ("algorithm.advantage.trunk", &["shared", "own", "lora"]),
     ("algorithm.advantage.lora", &["{ rank = 4 }"]),
     ("algorithm.advantage.optim.lr", &["2e-4"]),

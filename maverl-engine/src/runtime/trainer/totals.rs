@@ -40,7 +40,8 @@ impl Totals {
         UpdateStats {
             loss: sums.loss / steps,
             pg_loss: sums.surrogate / steps,
-            kl: sums.kl / steps,
+            // The mean over the tokens that have a KL: agents of a policy may differ in it.
+            kl: sums.kl / steps * (tokens / sums.kl_tokens.max(1) as f64),
             entropy: sums.entropy / steps,
             clip_frac_low: low,
             clip_frac_high: high,

@@ -1,5 +1,5 @@
 use super::*;
-use crate::config::Trunk;
+use crate::config::{Passes, Trunk};
 
 fn says(toml: &str, parts: &[&str]) {
     let found = problems(&text(toml.trim_start()), &search());
@@ -139,6 +139,18 @@ fn parts_of_critics_that_do_not_go_together_are_told_with_what_would_do() {
             "remove `warmup_steps`",
         ),
         (
+            "name = \"ippo\"\nadvantage = { trunk = \"shared\", epochs = 5 }",
+            "updated in the policy's optimizer steps",
+            "set `epochs` and `minibatches` of `[algorithm]`",
+        ),
+        (
+            "name = \"ippo\"\nadvantage = { trunk = \"shared\", minibatches = 2 }",
+            "updated in the policy's optimizer steps",
+            "`trunk = \"own\"`",
+        ),
+        ("name = \"vdn\"\nadvantage.epochs = 0", "`algorithm.advantage.epochs` is 0", "1"),
+        ("name = \"grpo\"\nadvantage.epochs = 5", "unknown key `algorithm.advantage.epochs`", ""),
+        (
             "name = \"vdn\"\nadvantage.trunk = \"shared\"",
             "`algorithm.advantage.trunk` is \"shared\"",
             "expected one of \"own\", \"lora\"",
@@ -221,4 +233,37 @@ fn what_is_written_out_makes_the_same_critic() {
     assert_eq!(critic.lora().rank, 4);
     let again = plan_of(&text(&toml::to_string(&plan.config).unwrap()));
     assert_eq!(again.algorithm, plan.algorithm);
+}
+
+#[test]
+fn how_many_updates_a_critic_gets_is_told_and_follows_its_own_keys_before_those_of_the_algorithm() {
+    let cases = [
+        ("name = \"ippo\"", "1 update a step (1 x 1", [1, 1]),
+        ("name = \"ippo\"\nepochs = 4\nminibatches = 2", "8 updates a step (4 x 2", [4, 2]),
+        ("name = \"ippo\"\nadvantage.epochs = 5", "5 updates a step (5 x 1", [5, 1]),
+        (
+            "name = \"mappo\"\nepochs = 4\nminibatches = 2\nadvantage = { epochs = 15, minibatches = 1 }",
+            "15 updates a step (15 x 1",
+            [15, 1],
+        ),
+        ("name = \"maporl\"\nadvantage.minibatches = 3", "12 updates a step (4 x 3", [4, 3]),
+        ("name = \"vdn\"\nepochs = 2\nminibatches = 4", "2 updates a step (2 x 1", [2, 1]),
+        (
+            "name = \"qmix\"\nadvantage = { epochs = 5, minibatches = 2 }",
+            "10 updates a step",
+            [5, 2],
+        ),
+    ];
+    for (algorithm, told, [epochs, minibatches]) in cases {
+        let mut plan = plan_of(&text(&format!("{TWO}[algorithm]\n{algorithm}\n")));
+        plan.steps = 7;
+        let table = crate::plan::table(&plan, 400);
+        assert!(table.contains(&format!("a critic gets {told}")), "{algorithm}: {table}");
+        assert!(table.contains(&format!(", {} in the run", 7 * epochs * minibatches)), "{table}");
+        assert_eq!(plan.algorithm.critic_passes(), Passes { epochs, minibatches }, "{algorithm}");
+        let again = plan_of(&text(&toml::to_string(&plan.config).unwrap()));
+        assert_eq!(again.algorithm, plan.algorithm);
+    }
+    let without = plan_of(&text(&format!("{TWO}[algorithm]\nname = \"grpo\"\n")));
+    assert!(!crate::plan::table(&without, 400).contains("a critic"));
 }

@@ -69,7 +69,7 @@ export function written(line, page) {
   }
   if (record.anchor !== undefined) parts.push(` + ${estimator.anchor_weight} · ${term(record.anchor)} among equal prompts`);
   const text = [parts.join("")];
-  if (estimator.whiten) text.push(` = ${fixed(record.unwhitened)}, whitened: (${term(record.unwhitened)} − ${term(estimator.whiten[0])}) / ${estimator.whiten[1].toFixed(3)}`);
+  if (estimator.whiten) text.push(` = ${fixed(record.unwhitened)}, whitened: (${term(record.unwhitened)} − ${term(estimator.whiten[0])}) / ${(estimator.least_divisor ?? estimator.whiten[1]).toFixed(3)}`);
   const factor = record.factor === undefined ? [] : [` · ${record.factor.toFixed(3)} of policies updated before = `, h("b", {}, signed(record.advantage * record.factor))];
   return [...text, " = ", result, ...factor];
 }

@@ -1,0 +1,91 @@
+//! A step in numbers.
+
+use serde::Serialize;
+
+use super::Plan;
+use crate::config::Passes;
+
+/// A step in numbers.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct StepSummary {
+    /// Tasks.
+    pub tasks: u64,
+    /// Episodes of each task.
+    pub group_size: u64,
+    /// Episodes; 0 in supervised training, which plays none.
+    pub episodes: u64,
+    /// Samples, where every seat speaks once an episode. How often it does is the orchestra's decision.
+    pub samples_per_call: u64,
+    /// Sampled tokens at most, where every seat speaks once an episode.
+    pub tokens_per_call: u64,
+    /// Optimizer steps of each policy.
+    pub optimizer_steps: u64,
+    /// Optimizer steps of each critic; none without critics.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub critic_steps: Option<u64>,
+}
+
+impl StepSummary {
+    /// Returns the numbers of a plan.
+    pub(super) fn of(plan: &Plan) -> Self {
+        let algorithm = &plan.algorithm;
+        let tasks = plan.task.tasks_per_step.get() as u64;
+        let group_size = u64::from(plan.task.group_size.get());
+        let plays = !algorithm.preset.is_supervised();
+        let episodes = if plays { tasks.saturating_mul(group_size) } else { 0 };
+        let longest = plan.seats.iter().map(|seat| seat.sampling.max_tokens as u64);
+        let longest = longest.fold(0, u64::saturating_add);
+        let steps =
+            |epochs: usize, minibatches: usize| (minibatches as u64).saturating_mul(epochs as u64);
+        let Passes { epochs, minibatches } = algorithm.critic_passes();
+        Self {
+            tasks,
+            group_size,
+            episodes,
+            samples_per_call: episodes.saturating_mul(plan.seats.len() as u64),
+            tokens_per_call: episodes.saturating_mul(longest),
+            optimizer_steps: steps(algorithm.epochs, algorithm.minibatches),
+            critic_steps: algorithm.critic.as_ref().map(|_| steps(epochs, minibatches)),
+        }
+    }
+
+    /// Returns the sentences about a step of the plan.
+    pub(super) fn text(&self, plan: &Plan) -> String {
+        let preset = plan.algorithm.preset;
+        let played = match preset.is_supervised() {
+            true if preset.generates() => {
+                "a step plays no episode: given replies are compared with generated ones\n"
+                    .to_owned()
+            }
+            true => "a step plays no episode: replies are given\n".to_owned(),
+            false => format!(
+                "a step: {} tasks x {} episodes = {} episodes; each time every seat speaks once, {} samples and at most {} \
+                 tokens\n",
+                self.tasks,
+                self.group_size,
+                self.episodes,
+                self.samples_per_call,
+                self.tokens_per_call
+            ),
+        };
+        played + &self.critics(plan)
+    }
+
+    /// Returns the sentence about the updates of critics beside those of policies; nothing without critics.
+    fn critics(&self, plan: &Plan) -> String {
+        let supervised = plan.algorithm.preset.is_supervised();
+        let Some(steps) = self.critic_steps.filter(|_| !supervised) else { return String::new() };
+        let Passes { epochs, minibatches } = plan.algorithm.critic_passes();
+        format!(
+            "a critic gets {} a step ({epochs} x {minibatches}: `epochs` and `minibatches` of `algorithm.advantage`, or of \
+             `algorithm`), {} in the run; a policy gets {} a step\n",
+            updates(steps),
+            steps.saturating_mul(plan.steps),
+            self.optimizer_steps
+        )
+    }
+}
+
+fn updates(number: u64) -> String {
+    format!("{number} update{}", if number == 1 { "" } else { "s" })
+}
