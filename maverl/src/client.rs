@@ -9,6 +9,8 @@ use ureq::unversioned::transport::DefaultConnector;
 
 use maverl_engine::retry;
 
+#[cfg(test)]
+mod hostile;
 mod resolver;
 #[cfg(test)]
 pub(crate) mod testing;

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
@@ -17,7 +17,7 @@ pub const REPO: &str = "org/tiny";
 pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
 /// Fault of the server for a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
     /// Answers with a status.
     Status(u16),
@@ -27,6 +27,18 @@ pub enum Fault {
     Damaged,
     /// Redirects to another server, which has the file.
     Elsewhere,
+    /// Redirects to itself without an end.
+    Loop,
+    /// Gives a header another value, as it is.
+    Header(&'static str, String),
+    /// Answers with a text, as it is, instead of the file or of the listing.
+    Text(String),
+    /// Does not answer until the client goes away.
+    Hang,
+    /// Sends the file, and goes on with bytes until the client goes away. States the size, or does not.
+    Endless(bool),
+    /// Closes the connection after half of what was asked for, once.
+    Interrupted,
 }
 
 /// A received request.
@@ -36,6 +48,8 @@ pub struct Asked {
     pub path: String,
     /// Authorization header.
     pub authorization: Option<String>,
+    /// Range header.
+    pub range: Option<String>,
 }
 
 struct State {
@@ -45,6 +59,9 @@ struct State {
     asked: Mutex<Vec<Asked>>,
     /// Address of another server with the files.
     elsewhere: Option<String>,
+    /// Bytes of files that were sent.
+    sent: AtomicU64,
+    interrupted: AtomicBool,
     stop: AtomicBool,
 }
 
@@ -52,6 +69,7 @@ struct State {
 pub struct HubServer {
     address: String,
     state: Arc<State>,
+    second: Option<Box<Self>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -59,19 +77,23 @@ impl HubServer {
     /// Serves the files of a directory, some of them with faults; [`Fault::Elsewhere`] starts a second server.
     pub fn start(dir: &Path, faults: &[(&str, Fault)]) -> Self {
         let second = faults.iter().any(|(_, fault)| *fault == Fault::Elsewhere);
-        let second = second.then(|| Self::start(dir, &[]));
+        let second = second.then(|| Box::new(Self::start(dir, &[])));
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = format!("http://{}", listener.local_addr().expect("a bound address"));
         let state = Arc::new(State {
             dir: dir.to_owned(),
-            faults: faults.iter().map(|(file, fault)| ((*file).to_owned(), *fault)).collect(),
+            faults: faults
+                .iter()
+                .map(|(file, fault)| ((*file).to_owned(), fault.clone()))
+                .collect(),
             asked: Mutex::default(),
             elsewhere: second.as_ref().map(|second| second.address.clone()),
+            sent: AtomicU64::new(0),
+            interrupted: AtomicBool::new(false),
             stop: AtomicBool::new(false),
         });
         let shared = Arc::clone(&state);
         let thread = std::thread::spawn(move || {
-            let _second = second;
             for stream in listener.incoming() {
                 if shared.stop.load(Ordering::SeqCst) {
                     return;
@@ -80,7 +102,7 @@ impl HubServer {
                 let _ = stream.and_then(|stream| shared.serve(stream));
             }
         });
-        Self { address, state, thread: Some(thread) }
+        Self { address, state, second, thread: Some(thread) }
     }
 
     /// Returns the value for `HF_ENDPOINT`.
@@ -91,6 +113,16 @@ impl HubServer {
     /// Returns the requests since the last call.
     pub fn asked(&self) -> Vec<Asked> {
         std::mem::take(&mut *self.state.asked())
+    }
+
+    /// Returns the requests that the server of [`Fault::Elsewhere`] received since the last call.
+    pub fn asked_elsewhere(&self) -> Vec<Asked> {
+        self.second.as_ref().map(|second| second.asked()).unwrap_or_default()
+    }
+
+    /// Returns the number of bytes of files that were sent.
+    pub fn sent(&self) -> u64 {
+        self.state.sent.load(Ordering::SeqCst)
     }
 }
 
@@ -124,18 +156,43 @@ impl State {
             headers.insert(name.to_lowercase(), value.trim().to_owned());
         }
         let authorization = headers.get("authorization").cloned();
-        self.asked().push(Asked { path: path.clone(), authorization });
-        let (status, more, body) = self.answer(&path, headers.get("range").map(String::as_str));
-        write!(
-            stream,
-            "HTTP/1.1 {status} x\r\nConnection: close\r\nContent-Length: {}\r\n",
-            body.len()
-        )?;
+        let range = headers.get("range").cloned();
+        self.asked().push(Asked { path: path.clone(), authorization, range: range.clone() });
+        let (status, more, body) = self.answer(&path, range.as_deref());
+        let fault = self.fault(&path);
+        if fault == Some(&Fault::Hang) {
+            return stream.read(&mut [0]).map(drop);
+        }
+        write!(stream, "HTTP/1.1 {status} x\r\nConnection: close\r\n")?;
+        if fault != Some(&Fault::Endless(false)) {
+            write!(stream, "Content-Length: {}\r\n", body.len())?;
+        }
         for (name, value) in more {
             write!(stream, "{name}: {value}\r\n")?;
         }
         stream.write_all(b"\r\n")?;
-        stream.write_all(&body)
+        if fault == Some(&Fault::Interrupted) && !self.interrupted.swap(true, Ordering::SeqCst) {
+            return self.send(&mut stream, &body[..body.len() / 2]);
+        }
+        self.send(&mut stream, &body)?;
+        // One GiB is without an end to the test, and an end to the disk of a client that stores it.
+        for _ in 0..(1 << 14) * usize::from(matches!(fault, Some(Fault::Endless(_)))) {
+            self.send(&mut stream, &[b'0'; 1 << 16])?;
+        }
+        Ok(())
+    }
+
+    fn send(&self, stream: &mut TcpStream, bytes: &[u8]) -> std::io::Result<()> {
+        stream.write_all(bytes)?;
+        self.sent.fetch_add(bytes.len() as u64, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Returns the fault of what a path names.
+    fn fault(&self, path: &str) -> Option<&Fault> {
+        let path = path.split('?').next().unwrap_or_default();
+        let file = path.strip_prefix(&format!("/{REPO}/resolve/{COMMIT}/"));
+        self.faults.get(file.unwrap_or_default())
     }
 
     fn answer(&self, path: &str, range: Option<&str>) -> Answer {
@@ -146,6 +203,7 @@ impl State {
         {
             return match self.faults.get("") {
                 Some(Fault::Status(status)) => nothing(*status),
+                Some(Fault::Text(text)) => (200, Vec::new(), text.clone().into_bytes()),
                 _ => (200, Vec::new(), self.listing().to_string().into_bytes()),
             };
         }
@@ -162,6 +220,7 @@ impl State {
         let etag = format!("\"{}\"", etag(name));
         let commit = ("X-Repo-Commit", COMMIT.to_owned());
         let total = content.len();
+        let mut headers = vec![("X-Repo-Commit", COMMIT.to_owned()), ("ETag", etag.clone())];
         match self.faults.get(name) {
             Some(Fault::Status(status)) => return (*status, Vec::new(), Vec::new()),
             Some(Fault::Elsewhere) => {
@@ -169,9 +228,19 @@ impl State {
                 let location = ("Location", format!("{at}/{REPO}/resolve/{COMMIT}/{name}"));
                 return (302, vec![commit, location, ("X-Linked-Etag", etag)], Vec::new());
             }
+            Some(Fault::Loop) => {
+                let location = ("Location", format!("/{REPO}/resolve/{COMMIT}/{name}"));
+                return (302, vec![commit, location], Vec::new());
+            }
+            Some(Fault::Header(name, value)) => {
+                headers.retain(|(other, _)| other != name);
+                headers.push((name, value.clone()));
+            }
+            Some(Fault::Text(text)) => return (200, headers, text.clone().into_bytes()),
+            Some(Fault::Endless(false)) => return (200, headers, content),
             Some(Fault::Short) => content.truncate(total / 2),
             Some(Fault::Damaged) => content[total / 2] ^= 1,
-            None => {}
+            _ => {}
         }
         let asked = range.and_then(|range| range.strip_prefix("bytes="));
         let (from, to) = asked.and_then(|range| range.split_once('-')).unwrap_or(("0", ""));
@@ -179,7 +248,10 @@ impl State {
         let to = to.parse::<usize>().map_or(content.len(), |to| to + 1).min(content.len());
         let body = content[from..to.max(from)].to_vec();
         let range = format!("bytes {from}-{}/{total}", to.max(1) - 1);
-        (206, vec![commit, ("ETag", etag), ("Content-Range", range)], body)
+        if headers.iter().all(|(name, _)| *name != "Content-Range") {
+            headers.push(("Content-Range", range));
+        }
+        (206, headers, body)
     }
 
     /// Lists the sizes of all files, and checksums of the large ones.

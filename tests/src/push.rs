@@ -24,6 +24,8 @@ pub struct Manner {
     pub parts: Option<usize>,
     /// So many uploads to the storage fail first.
     pub failures: usize,
+    /// Name of this machine in the addresses of the storage; that of the hub if it is empty.
+    pub storage: &'static str,
 }
 
 /// A request as it came.
@@ -212,8 +214,12 @@ impl State {
         if self.held().stored.keys().any(|(stored, _)| stored == oid) {
             return json!({"oid": oid, "size": size});
         }
-        let verify = json!({"href": format!("{}/verify", self.address)});
-        let place = format!("{}/storage/{oid}", self.address);
+        let storage = match self.manner.storage {
+            "" => self.address.clone(),
+            name => self.address.replace("127.0.0.1", name),
+        };
+        let verify = json!({"href": format!("{storage}/verify")});
+        let place = format!("{storage}/storage/{oid}");
         let Some(length) = self.manner.parts else {
             let upload = json!({"href": format!("{place}?signature=s")});
             return json!({"oid": oid, "size": size, "actions": {"upload": upload, "verify": verify}});
@@ -223,7 +229,7 @@ impl State {
         for part in 1..=parts {
             header[part.to_string()] = format!("{place}/{part}").into();
         }
-        let upload = json!({"href": format!("{}/complete", self.address), "header": header});
+        let upload = json!({"href": format!("{storage}/complete"), "header": header});
         json!({"oid": oid, "size": size, "actions": {"upload": upload, "verify": verify}})
     }
 

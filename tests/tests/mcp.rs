@@ -48,7 +48,10 @@ async fn names(tools: &ToolsEnvironment) -> Vec<String> {
 async fn tools_of_a_program_are_called_like_any_other() {
     let server = json!({"command": [SERVER, "--well"], "timeout_s": 20.0});
     let tools = made(server).unwrap();
-    assert_eq!(names(&tools).await, ["calculator", "reverse", "fail", "refuse", "hang", "die"]);
+    assert_eq!(
+        names(&tools).await,
+        ["calculator", "reverse", "fail", "refuse", "hang", "die", "resources"]
+    );
     let mut episode = session(&tools).await;
     let given = call(&tools, &mut episode, "reverse", json!({"text": "abc"})).await;
     assert_eq!(given.as_deref(), Ok("cba"));
@@ -79,14 +82,106 @@ async fn tools_of_a_program_are_called_like_any_other() {
             .enumerate()
             .all(|(i, text)| *text == format!("{i:02}").chars().rev().collect::<String>())
     );
-    // A stopped server is not the policy's fault: the episode has no score.
-    let error = call(&tools, &mut episode, "die", json!({})).await.unwrap_err().to_string();
-    assert!(error.starts_with("the server `test` of `mcp`: "), "{error}");
-    assert!(call(&tools, &mut episode, "reverse", json!({"text": "abc"})).await.is_err());
-    assert_eq!(
-        call(&tools, &mut episode, "calculator", json!({"expression": "1+1"})).await.as_deref(),
-        Ok("2")
-    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn texts_of_resources_are_shown_and_others_by_their_address() {
+    let tools = made(json!({"command": [SERVER, "--well"], "timeout_s": 60.0})).unwrap();
+    let mut episode = session(&tools).await;
+    let given = call(&tools, &mut episode, "resources", json!({})).await.unwrap();
+    let wanted = "downloaded\nthe file\n(a resource: file:///b)\n(a resource: file:///c)";
+    assert_eq!(given, wanted);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_ends_is_started_again_up_to_three_times_in_a_row() {
+    let tools = made(json!({"command": [SERVER, "--well"], "timeout_s": 60.0})).unwrap();
+    let mut episode = session(&tools).await;
+    let (die, text) = (json!({}), json!({"text": "abc"}));
+    let mut deaths = Vec::new();
+    for deaths_in_a_row in [1, 2, 4] {
+        for _ in 0..deaths_in_a_row {
+            // It is not the policy's fault: the episode has no score.
+            let error = call(&tools, &mut episode, "die", die.clone()).await.unwrap_err();
+            deaths.push(error.to_string());
+        }
+        let given = call(&tools, &mut episode, "reverse", text.clone()).await;
+        assert_eq!(given.is_ok(), deaths_in_a_row < 4, "{given:?}");
+    }
+    let ends = [
+        "started again (1 of 3 times)",
+        "started again (1 of 3 times)",
+        "started again (2 of 3 times)",
+        "started again (1 of 3 times)",
+        "started again (2 of 3 times)",
+        "started again (3 of 3 times)",
+        "it was started again 3 times without an answer in between, and is not once more",
+    ];
+    for (death, end) in deaths.iter().zip(ends) {
+        assert!(death.starts_with("the server `test` of `mcp`: "), "{death}");
+        assert!(death.ends_with(end), "{death}, {end}");
+    }
+    assert_eq!(deaths.len(), ends.len());
+    // The other tools are as before.
+    let sum = call(&tools, &mut episode, "calculator", json!({"expression": "1+1"})).await;
+    assert_eq!(sum.as_deref(), Ok("2"));
+}
+
+/// Serves MCP over HTTP with a list of tools that depends on the cursor, and returns its address.
+fn listing(page: impl Fn(Option<&str>) -> Value + Send + Sync + 'static) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+    let page = std::sync::Arc::new(page);
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let page = std::sync::Arc::clone(&page);
+            let reply = move |request: &Value| match request["method"].as_str() {
+                Some("tools/list") => {
+                    json!({"result": page(request["params"]["cursor"].as_str())})
+                }
+                _ => replied(request),
+            };
+            std::thread::spawn(move || drop(answer(stream, reply)));
+        }
+    });
+    url
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_of_tools_without_an_end_names_the_server() {
+    let tool = |name: String| json!({"name": name, "inputSchema": {"type": "object"}});
+    let page = move |name: &str, next: Value| json!({"tools": [tool(name.to_owned())], "nextCursor": next});
+    let count = std::sync::atomic::AtomicU64::new(0);
+    let number = move || count.fetch_add(1, std::sync::atomic::Ordering::SeqCst).to_string();
+    let constant = listing(move |_| page("a", json!("same")));
+    let alternating =
+        listing(move |cursor| page("a", json!(if cursor == Some("x") { "y" } else { "x" })));
+    let endless = listing(move |_| {
+        let n = number();
+        page(&n, json!(n))
+    });
+    for (url, told) in [
+        (constant, "`nextCursor` is \"same\" again"),
+        (alternating, "`nextCursor` is \"x\" again"),
+        (endless, "lists its tools on more than 200 pages"),
+    ] {
+        let error = made(json!({"url": url, "timeout_s": 600.0})).err().unwrap().to_string();
+        assert!(error.starts_with("the server `test` of `mcp` lists its tools"), "{error}");
+        assert!(error.contains(told), "{error}");
+    }
+    // Pages that end: without a cursor, with none, and with an empty one.
+    for last in [json!({}), json!({"nextCursor": null}), json!({"nextCursor": ""})] {
+        let url = listing(move |cursor| match cursor {
+            None => page("a", json!("2")),
+            Some(_) => {
+                let mut last = last.clone();
+                last["tools"] = json!([tool("b".to_owned())]);
+                last
+            }
+        });
+        let tools = made(json!({"url": url, "timeout_s": 60.0})).unwrap();
+        assert_eq!(names(&tools).await, ["calculator", "a", "b"]);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -144,7 +239,7 @@ async fn tools_of_an_address_are_called_over_http() {
     let url = format!("http://{}/mcp", listener.local_addr().unwrap());
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            std::thread::spawn(move || drop(answer(stream)));
+            std::thread::spawn(move || drop(answer(stream, replied)));
         }
     });
     let tools = made(json!({"url": url, "timeout_s": 20.0})).unwrap();
@@ -155,8 +250,47 @@ async fn tools_of_an_address_are_called_over_http() {
     assert_eq!(refused, "error: only numbers from 0");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_is_for_the_server_that_the_options_name() {
+    let (asked, heads) = std::sync::mpsc::channel();
+    let record = move |mut stream: TcpStream, answer: String| {
+        let mut head = vec![0; 4096];
+        let length = stream.read(&mut head).unwrap_or(0);
+        let _ = asked.send(String::from_utf8_lossy(&head[..length]).into_owned());
+        let _ =
+            write!(stream, "HTTP/1.1 {answer}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+    };
+    let elsewhere = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = elsewhere.local_addr().unwrap();
+    let reached = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let seen = std::sync::Arc::clone(&reached);
+    std::thread::spawn(move || {
+        for _ in elsewhere.incoming().flatten() {
+            seen.store(true, std::sync::atomic::Ordering::SeqCst);
+        }
+    });
+    for status in [301, 302, 303, 307, 308] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        let record = record.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                record(stream, format!("{status} Moved\r\nLocation: http://{to}/mcp"));
+            }
+        });
+        // Any variable that is set is a key.
+        let server =
+            json!({"url": format!("http://{at}/mcp"), "key_env": "PATH", "timeout_s": 60.0});
+        let error = made(server).err().unwrap().to_string();
+        assert!(error.contains("does not answer"), "{error}");
+        let head = heads.recv().unwrap().to_lowercase();
+        assert!(head.contains("authorization: bearer "), "{head}");
+    }
+    assert!(!reached.load(std::sync::atomic::Ordering::SeqCst));
+}
+
 /// Answers one request of streamable HTTP with JSON.
-fn answer(stream: TcpStream) -> std::io::Result<()> {
+fn answer(stream: TcpStream, reply: impl Fn(&Value) -> Value) -> std::io::Result<()> {
     let mut reader = BufReader::new(stream.try_clone()?);
     let (mut line, mut length, mut first) = (String::new(), 0, String::new());
     while reader.read_line(&mut line)? > 2 {
@@ -175,7 +309,7 @@ fn answer(stream: TcpStream) -> std::io::Result<()> {
         (false, _) => ("405 Method Not Allowed", String::new()),
         (true, None) => ("202 Accepted", String::new()),
         (true, Some(id)) => {
-            let mut reply = replied(&request);
+            let mut reply = reply(&request);
             reply["jsonrpc"] = json!("2.0");
             reply["id"] = id.clone();
             ("200 OK", reply.to_string())

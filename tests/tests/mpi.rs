@@ -206,6 +206,23 @@ fn a_stopped_rank_ends_a_run_over_mpi_with_its_name() {
 }
 
 #[test]
+fn the_first_signal_of_a_rank_ends_the_step_of_all_over_mpi() {
+    let lab = lab();
+    let slow = ["environment.delay_ms=20", "rollout.max_episodes=4", "steps=4", MPI];
+    let set = set(&slow);
+    let whole = train(&lab, "whole", 3, &set);
+    let mut job = Job::start(&lab, 3, &train_args("run", &set));
+    let metrics = lab.path("run").join("metrics.jsonl");
+    wait_until("a step", || metrics.metadata().is_ok_and(|file| file.len() > 0));
+    let process = job.process(1).to_string();
+    assert!(Command::new("kill").args(["-TERM", &process]).status().unwrap().success());
+    wait_until("the end of the job", || job.0.try_wait().unwrap().is_some());
+    job.end().says(&["rank 1 was asked to stop: finishing step "]);
+    Job::start(&lab, 3, &["train", "--resume", "run"]).end().succeeded();
+    Run(lab.path("run")).equals(&whole);
+}
+
+#[test]
 fn ranks_that_are_started_by_hand_have_no_mpi() {
     let lab = lab();
     let mut command = lab.command(&train_args("run", &set(&[MPI])));

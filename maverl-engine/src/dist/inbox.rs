@@ -17,6 +17,8 @@ pub(super) struct Inbox {
     messages: Mutex<Messages>,
     arrived: Condvar,
     failure: watch::Sender<Option<RankError>>,
+    /// The last rank that asked for a stop.
+    stop: watch::Sender<Option<usize>>,
 }
 
 /// Messages by rank and channel.
@@ -28,8 +30,8 @@ struct Messages {
 
 impl Default for Inbox {
     fn default() -> Self {
-        let failure = watch::Sender::new(None);
-        Self { messages: Mutex::default(), arrived: Condvar::new(), failure }
+        let (failure, stop) = (watch::Sender::new(None), watch::Sender::new(None));
+        Self { messages: Mutex::default(), arrived: Condvar::new(), failure, stop }
     }
 }
 
@@ -91,6 +93,16 @@ impl Inbox {
     /// Returns a receiver of the first failure.
     pub(super) fn subscribe(&self) -> watch::Receiver<Option<RankError>> {
         self.failure.subscribe()
+    }
+
+    /// Records that a rank asks for a stop.
+    pub(super) fn stop(&self, rank: usize) {
+        self.stop.send_replace(Some(rank));
+    }
+
+    /// Returns a receiver of the last rank that asked for a stop.
+    pub(super) fn stop_asked(&self) -> watch::Receiver<Option<usize>> {
+        self.stop.subscribe()
     }
 
     /// Records a failure, and returns true if it is the first. [`Inbox::wake`] ends the waits.

@@ -6,8 +6,9 @@ use super::RankError;
 pub(super) const HEARTBEAT: u32 = u32::MAX;
 pub(super) const ABORT: u32 = u32::MAX - 1;
 pub(super) const LEAVE: u32 = u32::MAX - 2;
+pub(super) const STOP: u32 = u32::MAX - 3;
 #[cfg(feature = "mpi")]
-pub(super) const GREETING: u32 = u32::MAX - 3;
+pub(super) const GREETING: u32 = u32::MAX - 4;
 /// Longest piece of a message.
 pub(super) const PIECE: usize = 1 << 22;
 /// Length of a header: channel, length of the piece, 1 if the message goes on.

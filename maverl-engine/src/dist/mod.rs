@@ -84,6 +84,8 @@ pub(crate) trait Link: Debug + Send + Sync {
     fn leave(&self);
     /// Returns a receiver of the first failure.
     fn failure(&self) -> watch::Receiver<Option<RankError>>;
+    /// Returns a receiver of the last rank that asked for a stop.
+    fn stop_asked(&self) -> watch::Receiver<Option<usize>>;
 }
 
 /// This process among those that train together. Clones share the connection.
@@ -128,6 +130,25 @@ impl Ranks {
     /// operations.
     pub fn leave(&self) {
         self.0.leave();
+    }
+
+    /// Asks rank 0 to end the run early.
+    ///
+    /// # Errors
+    ///
+    /// If a rank is lost.
+    pub fn ask_to_stop(&self) -> Result<(), RankError> {
+        self.0.send(0, message::STOP, &[])
+    }
+
+    /// Waits until another rank asks for a stop, and returns it.
+    pub async fn stop_asked(&self) -> usize {
+        let mut stop = self.0.stop_asked();
+        match stop.wait_for(Option::is_some).await.ok().and_then(|rank| *rank) {
+            Some(rank) => rank,
+            // The connection was closed.
+            None => std::future::pending().await,
+        }
     }
 
     /// Returns the first failure, if there was one.

@@ -270,6 +270,10 @@ impl Link for Mpi {
     fn failure(&self) -> watch::Receiver<Option<RankError>> {
         self.inbox.subscribe()
     }
+
+    fn stop_asked(&self) -> watch::Receiver<Option<usize>> {
+        self.inbox.stop_asked()
+    }
 }
 
 /// Takes leave of the ranks that this process joined over MPI, if it has not joined them again as it was to

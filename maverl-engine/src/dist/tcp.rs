@@ -1,5 +1,6 @@
 //! Connections over TCP: one between every two ranks, with heartbeats.
 
+mod greeting;
 mod join;
 mod peer;
 
@@ -13,7 +14,7 @@ use tokio::sync::watch;
 
 use super::inbox::Inbox;
 use super::message::{
-    ABORT, HEADER, HEARTBEAT, Header, LEAVE, PIECE, own_place, pieces, report, reported,
+    ABORT, HEADER, HEARTBEAT, Header, LEAVE, PIECE, STOP, own_place, pieces, report, reported,
 };
 use super::{DistOptions, Launch, Link, RankError};
 use join::Joined;
@@ -117,6 +118,10 @@ impl Link for Tcp {
 
     fn failure(&self) -> watch::Receiver<Option<RankError>> {
         self.0.inbox.subscribe()
+    }
+
+    fn stop_asked(&self) -> watch::Receiver<Option<usize>> {
+        self.0.inbox.stop_asked()
     }
 }
 
@@ -257,6 +262,7 @@ impl Shared {
         match channel {
             HEARTBEAT => {}
             LEAVE => peer.left.store(true, Ordering::SeqCst),
+            STOP => self.inbox.stop(from),
             ABORT => {
                 self.fail(reported(&String::from_utf8_lossy(&piece), from));
             }

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use super::*;
@@ -183,6 +184,114 @@ fn strangers_at_the_port_of_rank_0_are_sent_away() {
         [leader.join().unwrap(), follower]
     });
     assert_eq!(two.each_ref().map(Ranks::rank), [0, 1]);
+}
+
+/// Connects strangers with a port until `stop` is set, of which some are silent, some slow, and some talk without an end.
+fn strangers(port: u16, count: usize, stop: &AtomicBool) {
+    let key = launch(0, 2).key().to_le_bytes();
+    let heads = [
+        b"maverl-2".to_vec(),
+        [&b"maverl-2"[..], &[0; 8], &[1, 0, 0, 0], &[0; 4], &(1_u32 << 20).to_le_bytes()].concat(),
+        [&b"maverl-2"[..], &key, &[1, 0, 0, 0], &[0; 4], &u32::MAX.to_le_bytes()].concat(),
+        [&b"maverl-2"[..], &key, &[9, 0, 0, 0], &[0; 4], &4_u32.to_le_bytes()].concat(),
+        b"GET / HTTP/1.1\r\n\r\n".repeat(9),
+        vec![0xff; 28],
+    ];
+    let mut open: Vec<(usize, TcpStream)> = Vec::new();
+    while !stop.load(Ordering::SeqCst) {
+        if let (true, Ok(stream)) = (open.len() < count, TcpStream::connect(("127.0.0.1", port))) {
+            stream.set_nonblocking(true).unwrap();
+            if open.len() % 3 > 0 {
+                let _ = (&stream).write(&heads[open.len() % heads.len()]);
+            }
+            open.push((open.len(), stream));
+            continue;
+        }
+        // Some go on, byte for byte or as fast as they can.
+        for (i, stream) in open.iter().filter(|(i, _)| i % 3 > 0) {
+            let bytes: &[u8] = if i % 3 == 1 { b"x" } else { &[b'x'; 4096] };
+            let _ = (&mut &*stream).write(bytes);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn two_ranks_join_beside_two_hundred_strangers_that_are_silent_slow_or_talk() {
+    let (port, stop) = (port(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let leader = scope.spawn(|| Ranks::join(&launch(0, 2), &options(port)));
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {}
+        scope.spawn(|| strangers(port, 200, &stop));
+        std::thread::sleep(Duration::from_millis(500));
+        let follower = Ranks::join(&launch(1, 2), &options(port));
+        let leader = leader.join().unwrap();
+        stop.store(true, Ordering::SeqCst);
+        assert_eq!([leader.unwrap().rank(), follower.unwrap().rank()], [0, 1]);
+    });
+}
+
+#[test]
+fn a_stranger_that_goes_on_does_not_prolong_the_time_to_join() {
+    let (port, stop) = (port(), AtomicBool::new(false));
+    let short = DistOptions { join: Duration::from_secs(1), ..options(port) };
+    std::thread::scope(|scope| {
+        scope.spawn(|| strangers(port, 20, &stop));
+        let error = Ranks::join(&launch(0, 2), &short).unwrap_err().to_string();
+        stop.store(true, Ordering::SeqCst);
+        assert!(error.contains("rank 1 has not joined in time"), "{error}");
+    });
+}
+
+#[test]
+fn a_stranger_at_the_address_of_rank_0_does_not_hold_a_rank_beyond_the_time_to_join() {
+    let head = |key: [u8; 8]| [&b"maverl-2"[..], &key].concat();
+    let own = head(launch(0, 2).key().to_le_bytes());
+    let table = |length: u32| [&own[..], &length.to_le_bytes()].concat();
+    // Nothing, and beginnings after which a byte comes at a time.
+    let starts = [
+        vec![],
+        own.clone(),
+        table(1 << 20),
+        table(u32::MAX),
+        head([0; 8]),
+        b"HTTP/1.1 400 Bad Request\r\n".to_vec(),
+    ];
+    for start in starts {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let short = DistOptions { join: Duration::from_secs(1), ..options(port) };
+        std::thread::scope(|scope| {
+            let (shown, stop) = (start.clone(), Arc::new(AtomicBool::new(false)));
+            let stopped = Arc::clone(&stop);
+            scope.spawn(move || {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut sent = stream.write_all(&start);
+                while sent.is_ok() && !stopped.load(Ordering::SeqCst) {
+                    std::thread::sleep(Duration::from_millis(50));
+                    sent = if start.is_empty() { Ok(()) } else { stream.write_all(b"x") };
+                }
+            });
+            let error = Ranks::join(&launch(1, 2), &short).unwrap_err().to_string();
+            stop.store(true, Ordering::SeqCst);
+            assert!(error.contains("rank 0 did not hear from all 2 ranks"), "{shown:?}: {error}");
+        });
+    }
+}
+
+#[test]
+fn a_rank_that_is_asked_to_stop_tells_rank_0() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let asked = std::sync::Mutex::new(runtime);
+    on_ranks(3, |ranks| {
+        if ranks.rank() == 2 {
+            ranks.ask_to_stop().unwrap();
+        }
+        if ranks.rank() == 0 {
+            assert_eq!(asked.lock().unwrap().block_on(ranks.stop_asked()), 2);
+        }
+        ranks.channel(0).barrier().unwrap();
+    });
 }
 
 #[test]

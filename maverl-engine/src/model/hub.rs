@@ -6,17 +6,23 @@
 //! ```
 //!
 //! Environment variables: `HF_ENDPOINT`; `HF_TOKEN` (else the token that `hf auth login` stored); `HF_HUB_CACHE` (else
-//! `hub` in `HF_HOME`); and `HF_HUB_OFFLINE`, which reads everything from the cache. Only the client itself needs the
-//! feature `hub`.
+//! `hub` in `HF_HOME`); `HF_HUB_DOWNLOAD_TIMEOUT`, the seconds that a server may send nothing; and `HF_HUB_OFFLINE`, which
+//! reads everything from the cache. Only the client itself needs the feature `hub`.
 
 #[cfg(feature = "hub")]
+mod cache;
+#[cfg(feature = "hub")]
 mod client;
+mod environment;
 #[cfg(feature = "hub")]
 mod push;
+#[cfg(feature = "hub")]
+mod requests;
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -90,6 +96,8 @@ struct RemoteFile {
     name: String,
     size: Option<u64>,
     sha256: Option<String>,
+    /// Name of its content in the cache, if the hub lists one.
+    blob: Option<String>,
 }
 
 /// Writes the snapshot in the form that users write.
@@ -154,47 +162,11 @@ pub struct Hub {
     cache: PathBuf,
     token: Option<String>,
     offline: bool,
+    /// Time that a server may send nothing.
+    patience: Duration,
 }
 
 impl Hub {
-    /// Returns the hub that the environment variables name.
-    ///
-    /// # Errors
-    ///
-    /// If no directory for a cache is known.
-    pub fn from_env() -> Result<Self, ModelError> {
-        let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-        let path = |name: &str| set(name).map(PathBuf::from);
-        let endpoint = set("HF_ENDPOINT").unwrap_or_else(|| "https://huggingface.co".to_owned());
-        let after = ["http://", "https://"].iter().find_map(|scheme| endpoint.strip_prefix(scheme));
-        if !after.is_some_and(|host| host.starts_with(|c: char| c.is_alphanumeric() || c == '[')) {
-            return Err(ModelError::new(
-                Kind::Argument,
-                format!(
-                    "the environment variable `HF_ENDPOINT` is {endpoint:?}; it names a hub as a whole URL, as \
-                 \"https://huggingface.co\""
-                ),
-            ));
-        }
-        let home = path("HF_HOME").or_else(|| {
-            let caches = path("XDG_CACHE_HOME").or_else(|| Some(path("HOME")?.join(".cache")));
-            Some(caches?.join("huggingface"))
-        });
-        let cache = path("HF_HUB_CACHE").or_else(|| Some(home.as_ref()?.join("hub")));
-        let cache = cache.ok_or_else(|| {
-            let message = "no place for downloads: set `HF_HOME`, `HF_HUB_CACHE` or `HOME`";
-            ModelError::new(Kind::Io, message)
-        })?;
-        let cache = std::path::absolute(&cache)
-            .map_err(|e| ModelError::io(format!("{}: {e}", cache.display()), e))?;
-        let token_file = path("HF_TOKEN_PATH").or_else(|| Some(home?.join("token")));
-        let stored = || Some(std::fs::read_to_string(token_file?).ok()?.trim().to_owned());
-        let token = set("HF_TOKEN").or_else(stored).filter(|token| !token.is_empty());
-        let on = |value: String| ["1", "ON", "YES", "TRUE"].contains(&&*value.to_uppercase());
-        let offline = set("HF_HUB_OFFLINE").is_some_and(on);
-        Ok(Self { endpoint: endpoint.trim_end_matches('/').to_owned(), cache, token, offline })
-    }
-
     /// Resolves a revision to its current commit, and downloads its `config.json`. Offline, the commit is the one in
     /// the cache.
     ///
@@ -253,20 +225,18 @@ impl Hub {
         if self.offline {
             return Err(wrong(Kind::NotFound, "is not in the cache, and `HF_HUB_OFFLINE` is set"));
         }
-        forget(&path);
-        self.transfer(snapshot, file)?;
-        let damaged = !whole(&path)
-            || match &file.sha256 {
-                Some(sha256) => {
-                    sha256_of(&path).map_err(|e| wrong(Kind::Io, &e.to_string()))? != *sha256
-                }
-                None => false,
-            };
-        if damaged {
-            forget(&path);
-            return Err(wrong(Kind::Hub, "came damaged: it is not what the hub lists; try again"));
-        }
-        Ok(())
+        self.forget(&path);
+        self.transfer(snapshot, file)
+    }
+
+    /// Removes an incomplete file: the link, and its target if that is in the cache.
+    fn forget(&self, path: &Path) {
+        let content = std::fs::canonicalize(path).ok();
+        let cache = std::fs::canonicalize(&self.cache).ok();
+        let own = content.zip(cache).filter(|(content, cache)| content.starts_with(cache));
+        // Best effort: a file that cannot be removed is detected again later.
+        let _ = std::fs::remove_file(path);
+        let _ = own.map(|(content, _)| std::fs::remove_file(content));
     }
 
     /// Returns the cached snapshot of a revision, if it is a complete model.
@@ -288,6 +258,7 @@ impl Hub {
                 name: format!("{prefix}{name}"),
                 size: None,
                 sha256: None,
+                blob: None,
             }));
         }
         files.sort_by(|a, b| a.name.cmp(&b.name));
@@ -363,14 +334,6 @@ fn is_commit(text: &str) -> bool {
     text.len() == 40 && text.chars().all(|c| c.is_ascii_hexdigit())
 }
 
-/// Removes an incomplete file: the link and its target.
-fn forget(path: &Path) {
-    let content = std::fs::canonicalize(path);
-    // Best effort: a file that cannot be removed is detected again later.
-    let _ = std::fs::remove_file(path);
-    let _ = content.map(std::fs::remove_file);
-}
-
 fn sha256_of(path: &Path) -> std::io::Result<String> {
     use sha2::{Digest, Sha256};
     use std::io::Read;
@@ -407,13 +370,19 @@ mod tests {
     #[test]
     fn without_the_feature_a_model_on_the_hub_is_an_error_that_names_it() {
         let endpoint = "http://127.0.0.1:9".to_owned();
-        let hub = Hub { endpoint, cache: PathBuf::from("none"), token: None, offline: false };
+        let (cache, patience) = (PathBuf::from("none"), Duration::from_secs(1));
+        let hub = Hub { endpoint, cache, token: None, offline: false, patience };
         let told = hub.pin(&HubId::parse("a/b").unwrap()).unwrap_err().to_string();
         assert!(told.contains("lacks the feature `hub`: build it with `--features hub`"), "{told}");
     }
 
     fn snapshot(names: &[&str]) -> Snapshot {
-        let file = |name: &&str| RemoteFile { name: (*name).to_owned(), size: None, sha256: None };
+        let file = |name: &&str| RemoteFile {
+            name: (*name).to_owned(),
+            size: None,
+            sha256: None,
+            blob: None,
+        };
         let files = names.iter().map(file).collect();
         Snapshot { repo: "a/b".to_owned(), commit: "0".repeat(40), dir: PathBuf::new(), files }
     }

@@ -17,32 +17,71 @@ pub enum Format {
 
 const OPEN: &str = "<tool_call>";
 const CLOSE: &str = "</tool_call>";
+const THOUGHT: &str = "</think>";
 const PYTHON: &str = "<|python_tag|>";
 
 /// Returns the calls of a reply in order, each parsed or with its error. Empty if the reply has none. Text before
 /// `</think>` is ignored.
 pub fn calls(reply: &str, format: Format) -> Vec<Result<Call, CallError>> {
-    let said = reply.rsplit_once("</think>").map_or(reply, |(_, said)| said);
     match format {
-        Format::Hermes => said.split(OPEN).skip(1).flat_map(tagged).collect(),
-        Format::Llama3 => bare(said),
+        Format::Hermes => {
+            let mut found = Vec::new();
+            for tag in tagged(reply) {
+                found.extend(tag.calls);
+                if tag.after.contains(THOUGHT) {
+                    found.clear();
+                }
+            }
+            found
+        }
+        // A tag of thoughts may be in a string of a call.
+        Format::Llama3 => whole(reply).unwrap_or_else(|| {
+            bare(reply.rsplit_once(THOUGHT).map_or(reply, |(_, answer)| answer))
+        }),
     }
 }
 
 /// Returns the calls of a reply of an unknown model: a reply with a tag is parsed as Hermes, any other as Llama 3.
 pub fn read(reply: &str) -> Vec<Result<Call, CallError>> {
-    calls(reply, if reply.contains(OPEN) { Format::Hermes } else { Format::Llama3 })
+    let tagged = reply.contains(OPEN) && whole(reply).is_none();
+    calls(reply, if tagged { Format::Hermes } else { Format::Llama3 })
 }
 
-/// Parses the text after an opening tag: one call, or several if the model wrote several into one tag.
-fn tagged(text: &str) -> Vec<Result<Call, CallError>> {
-    // The closing tag may be missing, or occur inside a string of the arguments.
-    let mut found = read_all(text);
-    if found.is_empty() {
-        let inside = text.split(CLOSE).next().unwrap_or_default();
-        found.push(Err(unreadable(inside)));
+/// A tag of a call, with what follows up to the next one.
+pub(crate) struct Tagged<'a> {
+    /// All of it.
+    pub(crate) text: &'a str,
+    /// Its calls, at least one: a model may write several into one tag.
+    pub(crate) calls: Vec<Result<Call, CallError>>,
+    /// Text after the calls; after the tag if a call cannot be read.
+    pub(crate) after: &'a str,
+}
+
+/// Returns the tags of a text. What looks like a tag inside a string of the arguments is none, and a closing tag may be
+/// missing.
+pub(crate) fn tagged(text: &str) -> Vec<Tagged<'_>> {
+    let mut found = Vec::new();
+    let mut rest = text.find(OPEN).map_or("", |at| &text[at..]);
+    while !rest.is_empty() {
+        let (mut calls, after) = read_all(&rest[OPEN.len()..]);
+        let next = after.find(OPEN).unwrap_or(after.len());
+        let (text, further) = rest.split_at(rest.len() - after.len() + next);
+        if calls.is_empty() {
+            let inside = text[OPEN.len()..].split(CLOSE).next().unwrap_or_default();
+            calls.push(Err(unreadable(inside)));
+        }
+        found.push(Tagged { text, calls, after: &after[..next] });
+        rest = further;
     }
     found
+}
+
+/// Returns the calls of a reply that is nothing else, without tags.
+pub(crate) fn whole(reply: &str) -> Option<Vec<Result<Call, CallError>>> {
+    let text = reply.trim_start();
+    let (found, after) = read_all(text.strip_prefix(PYTHON).unwrap_or(text));
+    let calls = !found.is_empty() && found.iter().all(Result::is_ok);
+    (calls && after.trim().is_empty()).then_some(found)
 }
 
 /// Parses a reply that begins with a call; objects inside prose are not calls.
@@ -52,7 +91,7 @@ fn bare(text: &str) -> Vec<Result<Call, CallError>> {
         Some(rest) => (true, rest),
         None => (false, text),
     };
-    let found = read_all(text);
+    let (found, _) = read_all(text);
     let call = found.iter().any(Result::is_ok);
     match (marked, call) {
         (_, true) => found,
@@ -62,13 +101,14 @@ fn bare(text: &str) -> Vec<Result<Call, CallError>> {
     }
 }
 
-/// Reads the objects at the beginning of a text, separated by blanks, `;` or `,`.
-fn read_all(text: &str) -> Vec<Result<Call, CallError>> {
+/// Reads the objects at the beginning of a text, separated by blanks, `;` or `,`. Returns the text after those that can be
+/// read as well; nothing is after one that has no end.
+fn read_all(text: &str) -> (Vec<Result<Call, CallError>>, &str) {
     let (mut rest, mut found) = (unfenced(text), Vec::new());
     loop {
         rest = rest.trim_start_matches(|c: char| c.is_whitespace() || c == ';' || c == ',');
         if !rest.starts_with(['{', '[']) {
-            return found;
+            return (found, rest);
         }
         let mut values = serde_json::Deserializer::from_str(rest).into_iter::<Value>();
         let value = values.next();
@@ -78,9 +118,9 @@ fn read_all(text: &str) -> Vec<Result<Call, CallError>> {
             Some(Ok(value)) => found.push(call(value)),
             Some(Err(error)) => {
                 found.push(Err(CallError::Unreadable(error.to_string())));
-                return found;
+                return (found, if error.is_eof() { "" } else { rest });
             }
-            None => return found,
+            None => return (found, rest),
         }
         rest = &rest[end..];
     }

@@ -97,6 +97,49 @@ fn what_is_no_call_is_said_and_does_not_hide_the_others() {
 }
 
 #[test]
+fn tags_in_the_strings_of_a_call_are_text() {
+    let text = |text: &str| {
+        let arguments = json!({"path": "a.txt", "text": text});
+        let object = json!({"name": "write_file", "arguments": arguments}).to_string();
+        (call("write_file", arguments), object)
+    };
+    for within in [
+        "see <tool_call> here",
+        "<tool_call>",
+        "</tool_call>",
+        "</tool_call><tool_call>",
+        "<tool_call>{\"name\": \"add\", \"arguments\": {\"x\": 1}}</tool_call>",
+        "a </think> b",
+        "<think> a </think> <tool_call>",
+        "```\n<tool_call>\n```",
+        "<|python_tag|>",
+    ] {
+        let (wanted, object) = text(within);
+        let tagged = format!("I write.\n<tool_call>\n{object}\n</tool_call>");
+        let open = format!("<tool_call>{object}");
+        let two = format!("<tool_call>{object}\n{object}</tool_call>");
+        let more = format!("{tagged}\nand <tool_call>{object}</tool_call> done");
+        let thought = format!("I could <tool_call>{object}</tool_call> or not</think>{tagged}");
+        let fenced = format!("<tool_call>\n```json\n{object}\n```\n</tool_call>");
+        for (reply, count) in
+            [(tagged, 1), (open, 1), (two, 2), (more, 2), (thought, 1), (fenced, 1)]
+        {
+            assert_eq!(calls(&reply, Format::Hermes), vec![wanted.clone(); count], "{reply}");
+            assert_eq!(read(&reply), vec![wanted.clone(); count], "{reply}");
+        }
+        for reply in [object.clone(), format!("<|python_tag|>{object}")] {
+            assert_eq!(calls(&reply, Format::Llama3), std::slice::from_ref(&wanted), "{reply}");
+            assert_eq!(read(&reply), std::slice::from_ref(&wanted), "{reply}");
+        }
+    }
+    // What ends within the string is one call that cannot be read.
+    let (_, object) = text("see <tool_call> here");
+    let cut = format!("<tool_call>\n{}", &object[..object.len() - 8]);
+    let found = calls(&cut, Format::Hermes);
+    assert!(matches!(&found[..], [Err(CallError::Unreadable(_))]), "{found:?}");
+}
+
+#[test]
 fn arguments_are_what_the_schema_allows() {
     let schema = json!({
         "type": "object",

@@ -68,7 +68,9 @@ impl<W: Trainable> Evaluator<'_, W> {
         }
         let eval = self.eval;
         self.progress.note(&format!("evaluating on `{}` {name} training", eval.test_split));
-        self.interrupt.stopping_means("stopping the evaluation");
+        let gives_up = self.work.may_give_up();
+        let end = if gives_up { "stopping" } else { "finishing" };
+        self.interrupt.stopping_means(format!("{end} the evaluation"));
         let sampled = EvalSpec::new(eval, &eval.test_split);
         let greedy = EvalSpec { samples: 1, temperature: Some(0.0), ..sampled.clone() };
         let both = async {
@@ -76,8 +78,8 @@ impl<W: Trainable> Evaluator<'_, W> {
             let greedily = self.work.evaluate(&greedy).await?;
             Ok::<_, TrainError>((episodes, greedily))
         };
-        let Some(both) = self.interrupt.or(both).await else { return Ok(None) };
-        let (episodes, greedily) = both?;
+        let both = if gives_up { self.interrupt.or(both).await } else { Some(both.await) };
+        let Some((episodes, greedily)) = both.transpose()? else { return Ok(None) };
         let evaluation = Evaluation {
             sampled: unscored::report(&sampled, &episodes)?,
             greedy: unscored::report(&greedy, &greedily)?,

@@ -63,6 +63,10 @@ impl<W: Trainable> Trainable for Led<W> {
         self.work.evaluate(spec).await
     }
 
+    fn may_give_up(&self) -> bool {
+        self.peers.size() == 1
+    }
+
     async fn save(&self, draft: &Draft) -> Result<(), TrainError> {
         self.command(|| Command::Save).await?;
         self.work.save(draft).await

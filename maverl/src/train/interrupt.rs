@@ -78,13 +78,22 @@ impl Interrupt {
 
     /// Asks the run to stop, and reports the work that is still to be finished.
     pub fn raise(&self) {
+        self.raise_by("", "; again to stop now");
+    }
+
+    /// Asks the run to stop because another rank was asked to.
+    pub(super) fn raise_for(&self, rank: usize) {
+        self.raise_by(&format!("rank {rank} was asked to stop: "), "");
+    }
+
+    fn raise_by(&self, before: &str, after: &str) {
         if self.0.raised.send_replace(true) {
             return;
         }
         let UnderWay { progress, stopping, .. } = &*self.under_way();
         if let Some(progress) = progress {
             let what = if stopping.is_empty() { "stopping" } else { stopping };
-            progress.note(&format!("{what}; again to stop now"));
+            progress.note(&format!("{before}{what}{after}"));
         }
     }
 

@@ -152,9 +152,11 @@ pub async fn train(
 ) -> Result<Report, TrainError> {
     let peers = Peers::join(options.launch.take(), &plan.config.dist, options.again).await?;
     let _guard = peers.guard();
+    let interrupt = options.interrupt.clone();
     let done = tokio::select! {
         biased;
         failed = peers.failed() => Err(failed),
+        never = peers.pass_on(&interrupt) => match never {},
         // Boxed: the state of a whole run is too large to be moved with its caller.
         report = Box::pin(train_on(plan, registry, options, &peers)) => report,
     };

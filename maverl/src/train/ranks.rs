@@ -1,6 +1,7 @@
 //! This process among the ranks that train together.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::time::Duration;
 
 use futures::future::try_join_all;
@@ -13,6 +14,7 @@ use crate::dist::{Channel, DistOptions, Launch, RankError, Ranks};
 use crate::run_dir::Origin;
 use crate::runtime::{DeviceChoice, Policy, RuntimeOptions, WorkerSpec};
 use crate::train::error::TrainError;
+use crate::train::interrupt::Interrupt;
 use crate::trajectory::Episode;
 
 /// Channel of everything but the updates of worker groups.
@@ -199,6 +201,19 @@ impl Peers {
             Some(ranks) => ranks.failed().await.into(),
             None => std::future::pending().await,
         }
+    }
+
+    /// Passes on that a rank is asked to stop: to rank 0, which ends the run after its step. Never returns.
+    pub(super) async fn pass_on(&self, interrupt: &Interrupt) -> Infallible {
+        let Some(ranks) = self.ranks().cloned() else { return std::future::pending().await };
+        if self.leads() {
+            interrupt.raise_for(ranks.stop_asked().await);
+        } else {
+            interrupt.or(std::future::pending::<()>()).await;
+            // The loss of a rank ends this one by itself.
+            drop(blocking(move || ranks.ask_to_stop()).await);
+        }
+        std::future::pending().await
     }
 
     /// Ends the part of this rank in a run. An error of this rank ends all others, and the loss of another rank is the

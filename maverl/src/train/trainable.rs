@@ -21,6 +21,10 @@ pub(super) trait Trainable {
     ) -> Result<Stepped, TrainError>;
     /// Evaluates on held-out tasks. Equal evaluations of equal weights give equal episodes.
     async fn evaluate(&self, spec: &EvalSpec) -> Result<Vec<Episode>, TrainError>;
+    /// Returns true if an evaluation may be given up before its end: other ranks would wait for this one.
+    fn may_give_up(&self) -> bool {
+        true
+    }
     /// Saves every policy.
     async fn save(&self, draft: &Draft) -> Result<(), TrainError>;
     /// Takes part in saving, which rank 0 does.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ListToolsResult,
-    PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
+    PaginatedRequestParams, Resource, ResourceContents, ServerCapabilities, ServerConfig, Tool,
 };
 use rmcp::service::{RequestContext, RoleServer};
 use rmcp::{ErrorData, ServerHandler, ServiceExt};
@@ -37,7 +37,8 @@ impl ServerHandler for Server {
             tool("fail", "Fails.", none.clone()),
             tool("refuse", "Refuses every call.", none.clone()),
             tool("hang", "Takes an hour.", none.clone()),
-            tool("die", "Ends the server.", none),
+            tool("die", "Ends the server.", none.clone()),
+            tool("resources", "Gives resources.", none),
         ];
         std::future::ready(Ok(ListToolsResult::with_all_items(tools)))
     }
@@ -56,6 +57,18 @@ impl ServerHandler for Server {
             "hang" => {
                 tokio::time::sleep(Duration::from_secs(3600)).await;
                 Err(ErrorData::internal_error("late", None))
+            }
+            "resources" => {
+                let text = ResourceContents::text("the file", "file:///a");
+                let blob = ResourceContents::blob("AAAA", "file:///b");
+                let link = Resource::new("file:///c", "c");
+                let content = vec![
+                    ContentBlock::text("downloaded"),
+                    ContentBlock::resource(text),
+                    ContentBlock::resource(blob),
+                    ContentBlock::resource_link(link),
+                ];
+                Ok(CallToolResult::success(content).into())
             }
             "die" => std::process::exit(0),
             _ => Err(ErrorData::invalid_params("not like this", None)),

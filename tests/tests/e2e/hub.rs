@@ -1,6 +1,7 @@
 //! Models from the hub: downloaded files, other files, and error messages.
 
 use std::fs;
+use std::path::PathBuf;
 
 use maverl_tests::hub::{COMMIT, Fault, HubServer};
 use maverl_tests::lab::{Ended, Lab};
@@ -10,13 +11,14 @@ use serde_json::Value;
 use crate::lab;
 
 /// Variables of the hub, removed from the environment.
-const SILENT: [&str; 10] = [
+const SILENT: [&str; 11] = [
     "HF_ENDPOINT",
     "HF_TOKEN",
     "HF_TOKEN_PATH",
     "HF_HOME",
     "HF_HUB_CACHE",
     "HF_HUB_OFFLINE",
+    "HF_HUB_DOWNLOAD_TIMEOUT",
     "http_proxy",
     "HTTP_PROXY",
     "all_proxy",
@@ -212,9 +214,205 @@ fn a_file_on_another_server_is_followed() {
     let lab = lab();
     let server = HubServer::start(&lab.path("model"), &[("model.safetensors", Fault::Elsewhere)]);
     with(&lab, &server, &[("HF_TOKEN", "secret")], &INSPECT).succeeded();
+    // The token is for the hub, and not for another port.
+    let bearer = |asked: &maverl_tests::hub::Asked| asked.authorization.clone();
+    let asked = server.asked();
+    assert!(asked.iter().all(|asked| bearer(asked).as_deref() == Some("Bearer secret")));
+    let elsewhere = server.asked_elsewhere();
+    assert!(!elsewhere.is_empty() && elsewhere.iter().all(|asked| bearer(asked).is_none()));
     let snapshot = lab.path(&format!("hf/hub/models--org--tiny/snapshots/{COMMIT}"));
     let read = |path: std::path::PathBuf| fs::read(path.join("model.safetensors")).unwrap();
     assert_eq!(read(snapshot), read(lab.path("model")));
+}
+
+/// Returns all files of a lab outside of the cache, with their content.
+fn outside(lab: &Lab) -> Vec<(PathBuf, Vec<u8>)> {
+    let (mut found, mut folders) = (Vec::new(), vec![lab.path("")]);
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path == lab.path("hf") {
+                continue;
+            }
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                let content = fs::read(&path).unwrap();
+                found.push((path, content));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn no_header_of_a_hub_becomes_a_path_outside_of_the_cache() {
+    let lab = lab();
+    fs::create_dir_all(lab.path("victim")).unwrap();
+    lab.write("victim/config.json", "precious");
+    let victim = lab.path("victim").display().to_string();
+    let before = outside(&lab);
+    let cases = [
+        ("ETag", format!("\"{victim}/config.json\"")),
+        ("ETag", format!("{victim}/config.json")),
+        ("ETag", format!("W/\"{victim}/config.json\"")),
+        ("ETag", "\"../../../../victim/config.json\"".to_owned()),
+        ("ETag", "\"..\"".to_owned()),
+        ("ETag", "\"\"".to_owned()),
+        ("ETag", "\".hidden\"".to_owned()),
+        ("ETag", "\"a/b\"".to_owned()),
+        ("ETag", "\"a\\b\"".to_owned()),
+        ("ETag", format!("\"{}\"", "a".repeat(300))),
+        ("ETag", "\u{e4}".to_owned()),
+        ("X-Linked-Etag", format!("\"{victim}/config.json\"")),
+        ("X-Linked-Etag", "\"../../refs/main\"".to_owned()),
+        ("X-Repo-Commit", victim.clone()),
+        ("X-Repo-Commit", "../../../..".to_owned()),
+        ("X-Repo-Commit", "a".repeat(40)),
+        ("Content-Range", "bytes 0-x/y".to_owned()),
+        ("Content-Range", "nothing".to_owned()),
+    ];
+    for (name, value) in cases {
+        let fault = Fault::Header(name, value.clone());
+        let server = HubServer::start(&lab.path("model"), &[("config.json", fault)]);
+        let ended = with(&lab, &server, &[], &INSPECT).failed();
+        ended.says(&["`config.json`", "does not answer as the hub does"]);
+        assert_eq!(outside(&lab), before, "{name}: {value}");
+    }
+}
+
+#[test]
+fn no_listing_of_a_hub_becomes_a_path_outside_of_the_cache() {
+    let lab = lab();
+    let before = outside(&lab);
+    let sha = "a".repeat(64);
+    let file = |name: &str| serde_json::json!({"rfilename": name, "size": 2});
+    let mut listings = Vec::new();
+    for name in ["../x", "/etc/x", "a/../../x", "a//b", "", ".", "a\\b", "a\u{7}b", "a\nb", "a/"] {
+        listings.push(serde_json::json!({"sha": COMMIT, "siblings": [file(name)]}));
+    }
+    for commit in
+        ["../../x", "/tmp/x", "", "main", &sha, "0123456789abcdef0123456789abcdef0123456g"]
+    {
+        listings.push(serde_json::json!({"sha": commit, "siblings": [file("config.json")]}));
+    }
+    for (key, value) in [
+        ("blobId", serde_json::json!("../../../x")),
+        ("blobId", serde_json::json!("/tmp/x")),
+        ("blobId", serde_json::json!(7)),
+        ("lfs", serde_json::json!({"sha256": "../x"})),
+        ("lfs", serde_json::json!({"sha256": "A".repeat(64)})),
+        ("size", serde_json::json!(-1)),
+        ("size", serde_json::json!(1e300)),
+    ] {
+        let mut named = file("config.json");
+        named[key] = value;
+        listings.push(serde_json::json!({"sha": COMMIT, "siblings": [named]}));
+    }
+    listings.extend([serde_json::json!([]), serde_json::json!(null), serde_json::json!({})]);
+    let mut texts: Vec<String> = listings.iter().map(Value::to_string).collect();
+    texts.extend(["".to_owned(), "[".repeat(100_000), "<html>".to_owned(), "\u{1b}[2J".to_owned()]);
+    for text in texts {
+        let server = HubServer::start(&lab.path("model"), &[("", Fault::Text(text.clone()))]);
+        let ended = with(&lab, &server, &[], &INSPECT).failed();
+        let ended = ended.says(&["hf:org/tiny@main", "does not answer as the hub does"]);
+        assert!(!ended.stderr.contains(['\u{7}', '\u{1b}']), "{ended}");
+        assert_eq!(outside(&lab), before, "{text}");
+        assert!(!lab.path("hf/hub").exists(), "{text}");
+    }
+    // A commit is pinned, and the hub has another one.
+    let server = HubServer::start(&lab.path("model"), &[]);
+    let pinned = format!("hf:org/tiny@{COMMIT}");
+    with(&lab, &server, &[], &["inspect", &pinned]).succeeded();
+    let other = serde_json::json!({"sha": "b".repeat(40), "siblings": []}).to_string();
+    let server = HubServer::start(&lab.path("model"), &[("", Fault::Text(other))]);
+    with(&lab, &server, &[], &["inspect", &pinned]).failed().says(&["the commit of `0123"]);
+}
+
+#[test]
+fn a_file_that_the_user_linked_into_the_cache_stays_when_the_hub_lists_another_one() {
+    let lab = lab();
+    let server = HubServer::start(&lab.path("model"), &[]);
+    with(&lab, &server, &[], &INSPECT).succeeded();
+    fs::create_dir_all(lab.path("mine")).unwrap();
+    lab.write("mine/config.json", "precious");
+    let link = lab.path(&format!("hf/hub/models--org--tiny/snapshots/{COMMIT}/config.json"));
+    fs::remove_file(&link).unwrap();
+    std::os::unix::fs::symlink(lab.path("mine/config.json"), &link).unwrap();
+    with(&lab, &server, &[], &INSPECT).succeeded();
+    assert_eq!(fs::read(lab.path("mine/config.json")).unwrap(), b"precious");
+    assert_eq!(fs::read(&link).unwrap(), fs::read(lab.path("model/config.json")).unwrap());
+}
+
+#[test]
+fn a_transfer_ends_with_the_listed_size_the_last_redirect_or_the_time_without_progress() {
+    let lab = lab();
+    let size = fs::metadata(lab.path("model/config.json")).unwrap().len();
+    let more = format!("more than the {size} bytes of a file");
+    let damaged = "came damaged: it is not what the hub lists".to_owned();
+    let huge = Fault::Header("Content-Range", format!("bytes 0-{}/{}", u64::MAX - 1, u64::MAX));
+    let waits = "does not go on for 2 s (`HF_HUB_DOWNLOAD_TIMEOUT`)".to_owned();
+    let cases = [
+        (Fault::Endless(false), more),
+        (huge, damaged),
+        (Fault::Text("{}".to_owned()), "came damaged".to_owned()),
+        (Fault::Text("x".repeat(100_000)), "came damaged".to_owned()),
+        (Fault::Loop, "more than 10 redirects".to_owned()),
+        (Fault::Hang, waits),
+    ];
+    for (fault, told) in cases {
+        let server = HubServer::start(&lab.path("model"), &[("config.json", fault.clone())]);
+        let patience = [("HF_HUB_DOWNLOAD_TIMEOUT", "2")];
+        let set = if fault == Fault::Hang { &patience[..] } else { &[] };
+        with(&lab, &server, set, &INSPECT).failed().says(&["`config.json`", &told]);
+        // What fits into the buffers of the connection was sent, and nothing is left.
+        assert!(server.sent() < 64 << 20, "{fault:?}: {}", server.sent());
+        let blobs = fs::read_dir(lab.path("hf/hub/models--org--tiny/blobs")).into_iter().flatten();
+        let left: u64 = blobs.flatten().map(|blob| blob.metadata().unwrap().len()).sum();
+        assert_eq!(left, 0, "{fault:?}");
+    }
+    // What follows the file after a size that is stated is never read.
+    let server = HubServer::start(&lab.path("model"), &[("config.json", Fault::Endless(true))]);
+    with(&lab, &server, &[], &INSPECT).succeeded();
+    assert!(server.sent() < 64 << 20, "{}", server.sent());
+    let nonsense = [("HF_HUB_DOWNLOAD_TIMEOUT", "soon")];
+    with(&lab, &server, &nonsense, &INSPECT)
+        .failed()
+        .says(&["`HF_HUB_DOWNLOAD_TIMEOUT` is \"soon\""]);
+}
+
+#[test]
+fn an_interrupted_transfer_goes_on_where_it_was() {
+    let lab = lab();
+    let server = HubServer::start(&lab.path("model"), &[("model.safetensors", Fault::Interrupted)]);
+    with(&lab, &server, &[], &INSPECT).succeeded();
+    let size = fs::metadata(lab.path("model/model.safetensors")).unwrap().len();
+    let asked = server.asked();
+    let asked = asked.iter().filter(|asked| asked.path.ends_with("/model.safetensors"));
+    let ranges: Vec<Option<String>> = asked.map(|asked| asked.range.clone()).collect();
+    assert_eq!(ranges, [None, Some(format!("bytes={}-", size / 2))]);
+    // The layout is that of `huggingface_hub`: a blob has the name of its SHA-256, and a part another suffix.
+    let link = lab.path(&format!("hf/hub/models--org--tiny/snapshots/{COMMIT}/model.safetensors"));
+    let target = fs::read_link(&link).unwrap();
+    assert!(target.starts_with("../../blobs"), "{target:?}");
+    let blob = link.parent().unwrap().join(&target);
+    let content = fs::read(&blob).unwrap();
+    assert_eq!(content, fs::read(lab.path("model/model.safetensors")).unwrap());
+    let part = blob.with_extension("incomplete");
+    fs::write(&part, &content[..1000]).unwrap();
+    fs::remove_file(&blob).unwrap();
+    with(&lab, &server, &[], &INSPECT).succeeded();
+    let asked = server.asked();
+    assert!(asked.iter().any(|asked| asked.range.as_deref() == Some("bytes=1000-")), "{asked:?}");
+    assert_eq!(fs::read(&blob).unwrap(), content);
+    assert!(!part.exists());
+    // A part that is damaged is found by its checksum, and the next attempt begins anew.
+    fs::write(&part, vec![0; 1000]).unwrap();
+    fs::remove_file(&blob).unwrap();
+    with(&lab, &server, &[], &INSPECT).failed().says(&["came damaged"]);
+    with(&lab, &server, &[], &INSPECT).succeeded();
+    assert_eq!(fs::read(&blob).unwrap(), content);
 }
 
 /// Exports and uploads to a hub that takes it.
@@ -236,6 +434,8 @@ fn an_exported_directory_is_uploaded_in_one_commit_with_large_files_apart() {
     let manners = [
         Manner::default(),
         Manner { exists: true, parts: Some(10_000), failures: 2, ..Manner::default() },
+        Manner { parts: Some(10_000), storage: "localhost", ..Manner::default() },
+        Manner { storage: "localhost", ..Manner::default() },
     ];
     for (i, manner) in manners.into_iter().enumerate() {
         let (server, out) = (PushServer::start(manner), format!("out{i}"));
@@ -264,7 +464,10 @@ fn an_exported_directory_is_uploaded_in_one_commit_with_large_files_apart() {
         }
         // The token is for the hub, and not for the storage.
         for sent in server.sent() {
-            let expected = (!sent.what.starts_with("PUT")).then_some("Bearer secret");
+            let storage = ["PUT /storage/", "POST /complete", "POST /verify"];
+            let foreign = !manner.storage.is_empty() || sent.what.starts_with("PUT");
+            let foreign = foreign && storage.iter().any(|what| sent.what.starts_with(what));
+            let expected = (!foreign).then_some("Bearer secret");
             assert_eq!(sent.authorization.as_deref(), expected, "{}", sent.what);
         }
     }

@@ -1,6 +1,7 @@
 //! Runs of several processes on this machine.
 
 mod several;
+mod stopping;
 
 use std::net::TcpListener;
 use std::path::Path;

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use super::world::{Transfer, World};
 use super::{End, Mpi};
 use crate::dist::RankError;
-use crate::dist::message::{ABORT, HEADER, HEARTBEAT, Header, LEAVE, PIECE, report, reported};
+use crate::dist::message::{
+    ABORT, HEADER, HEARTBEAT, Header, LEAVE, PIECE, STOP, report, reported,
+};
 
 /// Time after the last message in which there is no pause.
 const BUSY: Duration = Duration::from_micros(200);
@@ -231,6 +233,7 @@ fn deliver(shared: &Mpi, from: usize, mut bytes: Vec<u8>) -> Result<bool, String
     match channel {
         HEARTBEAT => {}
         LEAVE => return Ok(true),
+        STOP => shared.inbox.stop(from),
         ABORT => shared.fail(&reported(&String::from_utf8_lossy(&bytes), from)),
         _ => {
             let delivered = shared.inbox.deliver((from, channel), bytes, more);

@@ -1,38 +1,23 @@
 //! Rendezvous: every rank reports to rank 0, gets the addresses of all, and connects with those before it.
 
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
+use super::greeting::{Callers, Greeting, TABLE, head, receive_text, send_text};
 use crate::dist::message::own_place;
 use crate::dist::{DistOptions, Launch, RankError};
 
-/// Begins every greeting, with the version of the protocol.
-const MAGIC: [u8; 8] = *b"maverl-1";
-/// Length of a greeting before the text: magic, key of the job, rank, port.
-const GREETING: usize = 24;
-/// Time in which a greeting must arrive.
-const GREETED: Duration = Duration::from_secs(2);
-/// Time between two attempts.
-const PAUSE: Duration = Duration::from_millis(20);
-/// Longest text of a greeting, and longest table of addresses.
-const LONGEST: usize = 1 << 20;
+/// Longest time of one attempt to connect.
+const ATTEMPT: Duration = Duration::from_secs(2);
+/// Time between two attempts, and between two looks at the connections that have not greeted yet.
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// Connection with another rank.
 pub(super) struct Joined {
     pub(super) stream: TcpStream,
     /// Host and process of the rank, for messages.
     pub(super) place: String,
-}
-
-/// Introduction of a rank.
-#[derive(Clone)]
-struct Greeting {
-    key: u64,
-    rank: usize,
-    /// Port at which it listens.
-    port: u16,
-    place: String,
 }
 
 /// Rendezvous of one rank.
@@ -83,7 +68,8 @@ impl Meeting<'_> {
         })?;
         let table = table.join("\n");
         for joined in joined.iter_mut().flatten() {
-            let sent = send_text(&mut joined.stream, &[], &table);
+            let head = head(self.launch.key());
+            let sent = send_text(&mut joined.stream, &head, &table, self.deadline);
             sent.map_err(|error| format!("`{}` is gone: {error}", joined.place))?;
         }
         Ok(joined)
@@ -96,9 +82,8 @@ impl Meeting<'_> {
         let mut first = self.connect(&self.address)?;
         let leader = first.peer_addr().map_err(|error| error.to_string())?.ip();
         self.greet(&mut first, port)?;
-        let left = self.deadline.saturating_duration_since(Instant::now());
-        let waited = first.set_read_timeout(Some(left.max(PAUSE)));
-        let table = waited.and_then(|()| receive_text(&mut first));
+        let head = head(self.launch.key());
+        let table = receive_text(&mut first, &head, TABLE, self.deadline);
         let table = table.map_err(|error| {
             format!("rank 0 did not hear from all {} ranks in time ({error})", self.launch.size)
         })?;
@@ -130,7 +115,8 @@ impl Meeting<'_> {
         }
     }
 
-    /// Accepts ranks until all after this one are there. Connections without a valid greeting are closed.
+    /// Accepts ranks until all after this one are there. All connections are read at once, and those without a valid
+    /// greeting are closed.
     fn accept(
         &self,
         listener: &TcpListener,
@@ -138,25 +124,25 @@ impl Meeting<'_> {
         mut greeted: impl FnMut(&Greeting, IpAddr),
     ) -> Result<(), String> {
         let after = self.launch.rank + 1..self.launch.size;
+        let mut callers = Callers::new(self.launch.key(), after.clone());
         while let Some(missing) = after.clone().find(|&rank| joined[rank].is_none()) {
-            let (mut stream, from) = match listener.accept() {
-                Ok(accepted) => accepted,
-                Err(_) if Instant::now() < self.deadline => {
-                    std::thread::sleep(PAUSE);
-                    continue;
+            if Instant::now() >= self.deadline {
+                return Err(format!("rank {missing} has not joined in time"));
+            }
+            while let Ok((stream, from)) = listener.accept() {
+                callers.add(stream, from.ip());
+            }
+            for (greeting, stream, from) in callers.greetings() {
+                if let Some(other) = &joined[greeting.rank] {
+                    let (rank, one, two) = (greeting.rank, &other.place, &greeting.place);
+                    return Err(format!("two processes are rank {rank}: `{one}` and `{two}`"));
                 }
-                Err(_) => return Err(format!("rank {missing} has not joined in time")),
-            };
-            let Ok(greeting) = greeting(&mut stream) else { continue };
-            if greeting.key != self.launch.key() || !after.contains(&greeting.rank) {
-                continue;
+                greeted(&greeting, from);
+                joined[greeting.rank] = Some(Joined { stream, place: greeting.place });
             }
-            if let Some(other) = &joined[greeting.rank] {
-                let (rank, one, two) = (greeting.rank, &other.place, &greeting.place);
-                return Err(format!("two processes are rank {rank}: `{one}` and `{two}`"));
+            if joined[missing].is_none() {
+                std::thread::sleep(PAUSE);
             }
-            greeted(&greeting, from.ip());
-            joined[greeting.rank] = Some(Joined { stream, place: greeting.place });
         }
         Ok(())
     }
@@ -168,7 +154,8 @@ impl Meeting<'_> {
             let attempt = found.and_then(|found| {
                 let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
                 for address in found {
-                    match TcpStream::connect_timeout(&address, GREETED) {
+                    let left = self.deadline.saturating_duration_since(Instant::now());
+                    match TcpStream::connect_timeout(&address, left.clamp(PAUSE, ATTEMPT)) {
                         Ok(stream) => return Ok(stream),
                         Err(error) => last = error,
                     }
@@ -185,11 +172,9 @@ impl Meeting<'_> {
 
     /// Introduces this rank.
     fn greet(&self, stream: &mut TcpStream, port: u16) -> Result<(), String> {
-        let mut head = MAGIC.to_vec();
-        head.extend_from_slice(&self.launch.key().to_le_bytes());
-        head.extend_from_slice(&(self.launch.rank as u32).to_le_bytes());
-        head.extend_from_slice(&u32::from(port).to_le_bytes());
-        send_text(stream, &head, &own_place()).map_err(|error| format!("the greeting: {error}"))
+        let greeting = Greeting { rank: self.launch.rank, port, place: own_place() };
+        let sent = greeting.send(stream, self.launch.key(), self.deadline);
+        sent.map_err(|error| format!("the greeting: {error}"))
     }
 }
 
@@ -198,41 +183,4 @@ fn listen(ip: IpAddr, port: u16) -> io::Result<TcpListener> {
     let listener = TcpListener::bind((ip, port))?;
     listener.set_nonblocking(true)?;
     Ok(listener)
-}
-
-/// Reads the introduction of a rank.
-fn greeting(stream: &mut TcpStream) -> io::Result<Greeting> {
-    stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(GREETED))?;
-    let mut head = [0; GREETING];
-    stream.read_exact(&mut head)?;
-    let number = |at: usize| {
-        let mut four = [0; 4];
-        four.copy_from_slice(&head[at..at + 4]);
-        u32::from_le_bytes(four)
-    };
-    if head[..8] != MAGIC {
-        return Err(io::ErrorKind::InvalidData.into());
-    }
-    let key = u64::from(number(8)) | u64::from(number(12)) << 32;
-    // The number of ranks is part of the key.
-    let (rank, port) = (number(16) as usize, number(20) as u16);
-    Ok(Greeting { key, rank, port, place: receive_text(stream)? })
-}
-
-fn send_text(stream: &mut TcpStream, head: &[u8], text: &str) -> io::Result<()> {
-    let length = (text.len() as u32).to_le_bytes();
-    stream.write_all(&[head, &length, text.as_bytes()].concat())
-}
-
-fn receive_text(stream: &mut TcpStream) -> io::Result<String> {
-    let mut length = [0; 4];
-    stream.read_exact(&mut length)?;
-    let length = u32::from_le_bytes(length) as usize;
-    if length > LONGEST {
-        return Err(io::ErrorKind::InvalidData.into());
-    }
-    let mut text = vec![0; length];
-    stream.read_exact(&mut text)?;
-    Ok(String::from_utf8_lossy(&text).into_owned())
 }

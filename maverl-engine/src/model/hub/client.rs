@@ -1,14 +1,26 @@
-//! Network access, through `hf-hub`.
+//! The files of a repository, and their transfer into the cache.
 
-use hf_hub::api::sync::{Api, ApiBuilder, ApiError};
-use hf_hub::{Cache, Repo, RepoType};
+use std::fs::File;
+use std::io::Write;
+
+use indicatif::{ProgressBar, ProgressStyle};
 use serde::Deserialize;
 
-use super::{Hub, HubId, RemoteFile, Snapshot, is_commit};
+use super::cache::{Blob, is_plain};
+use super::requests::{Answer, Failure, Parts, Requests, odd};
+use super::{Hub, HubId, RemoteFile, Snapshot, is_commit, sha256_of};
 use crate::model::{ModelError, ModelErrorKind};
+use crate::retry;
 
-/// Number of retries of an interrupted transfer.
-const RETRIES: usize = 2;
+/// Number of repeated attempts of a request, or of an interrupted transfer.
+const RETRIES: u32 = 2;
+/// Longest listing of a repository in bytes.
+const LISTING: usize = 64 << 20;
+/// Largest file other than weights in bytes.
+const LARGEST: u64 = 1 << 30;
+/// Template of the progress bar on a terminal.
+const BAR: &str =
+    "{msg} [{elapsed_precise}] [{wide_bar}] {bytes}/{total_bytes} {bytes_per_sec} ({eta})";
 
 /// Metadata of a revision on the hub.
 #[derive(Deserialize)]
@@ -18,9 +30,11 @@ struct Listing {
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Sibling {
     rfilename: String,
     size: Option<u64>,
+    blob_id: Option<String>,
     lfs: Option<Lfs>,
 }
 
@@ -29,117 +43,292 @@ struct Lfs {
     sha256: Option<String>,
 }
 
+impl Listing {
+    /// Returns an error for what no hub lists.
+    fn check(&self, revision: &str) -> Result<(), String> {
+        if !is_commit(&self.sha) || is_commit(revision) && self.sha != revision {
+            return Err(format!("the commit of `{revision}` is {:?}", self.sha));
+        }
+        for file in &self.siblings {
+            let name = &file.rfilename;
+            let inside = name.split('/').all(|part| !["", ".", ".."].contains(&part));
+            if !inside || name.contains(|c: char| c == '\\' || c.is_control()) {
+                return Err(format!("a file is named {name:?}"));
+            }
+            let sha256 = file.lfs.as_ref().and_then(|lfs| lfs.sha256.as_deref());
+            if let Some(wrong) = sha256.filter(|hash| !is_hash(hash, 64)) {
+                return Err(format!("`{name}` has the SHA-256 {wrong:?}"));
+            }
+            if let Some(wrong) = file.blob_id.as_deref().filter(|hash| !is_plain(hash)) {
+                return Err(format!("`{name}` is the blob {wrong:?}"));
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Hub {
     /// Returns the commit of a revision, and its files.
     pub(super) fn list(&self, id: &HubId) -> Result<(String, Vec<RemoteFile>), ModelError> {
-        let failed = |error: ApiError| {
+        let revision = id.revision.replace('/', "%2F");
+        let url =
+            format!("{}/api/models/{}/revision/{revision}?blobs=true", self.endpoint, id.repo);
+        let requests = Requests::new(self);
+        let listed = attempts(|| {
+            let text = requests.text(&url, LISTING)?;
+            let listing: Listing =
+                serde_json::from_str(&text).map_err(|error| odd(&url, error.to_string()))?;
+            listing.check(&id.revision).map_err(|what| odd(&url, what))?;
+            Ok(listing)
+        });
+        let failed = |error: Failure| {
             let message = format!("{id}: {}", self.explain(&error, None));
             ModelError::new(kind(&error), message).with_source(error)
         };
-        let repo = Repo::with_revision(id.repo.clone(), RepoType::Model, id.revision.clone());
-        let request = self.api().map_err(failed)?.repo(repo).info_request();
-        let answer = request.query("blobs", "true").call();
-        let listing = answer.and_then(|mut answer| answer.body_mut().read_json::<Listing>());
-        let listing = listing.map_err(|e| failed(Box::new(e).into()))?;
-        let inside = |name: &str| name.split('/').all(|part| !["", ".", ".."].contains(&part));
-        let named = |file: &Sibling| inside(&file.rfilename) && !file.rfilename.contains('\\');
-        if !is_commit(&listing.sha) || !listing.siblings.iter().all(named) {
-            return Err(ModelError::new(
-                ModelErrorKind::Hub,
-                format!("{id}: {} does not answer as the hub does", self.endpoint),
-            ));
-        }
-        let file = |file: Sibling| RemoteFile {
-            name: file.rfilename,
-            size: file.size,
-            sha256: file.lfs.and_then(|lfs| lfs.sha256),
+        let listing = listed.map_err(failed)?;
+        let file = |file: Sibling| {
+            let sha256 = file.lfs.and_then(|lfs| lfs.sha256);
+            let blob = sha256.clone().or(file.blob_id);
+            RemoteFile { name: file.rfilename, size: file.size, sha256, blob }
         };
         Ok((listing.sha, listing.siblings.into_iter().map(file).collect()))
     }
 
-    /// Downloads a file into the cache.
+    /// Downloads a file into the cache, as far as it is not there.
     pub(super) fn transfer(
         &self,
         snapshot: &Snapshot,
         file: &RemoteFile,
     ) -> Result<(), ModelError> {
-        let repo = (snapshot.repo.clone(), snapshot.commit.clone());
-        let repo = Repo::with_revision(repo.0, RepoType::Model, repo.1);
-        let got = self.api().and_then(|api| api.repo(repo).download(&file.name));
-        let failed = |error: ApiError| {
+        let transfer = Transfer { requests: Requests::new(self), hub: self, snapshot, file };
+        transfer.run().map_err(|error| {
             let why = self.explain(&error, Some(&file.name));
             let message = format!("{snapshot}: cannot download `{}`: {why}", file.name);
             ModelError::new(kind(&error), message).with_source(error)
-        };
-        got.map(drop).map_err(failed)
-    }
-
-    fn api(&self) -> Result<Api, ApiError> {
-        ApiBuilder::from_cache(Cache::new(self.cache.clone()))
-            .with_endpoint(self.endpoint.clone())
-            .with_token(self.token.clone())
-            .with_retries(RETRIES)
-            .with_user_agent("maverl", env!("CARGO_PKG_VERSION"))
-            .build()
+        })
     }
 
     /// Returns a message with the error and a remedy.
-    fn explain(&self, error: &ApiError, file: Option<&str>) -> String {
-        let at = &self.endpoint;
-        match error {
-            ApiError::TooManyRetries(error) => self.explain(error, file),
-            ApiError::RequestError(error) => match **error {
-                ureq::Error::StatusCode(401) if self.token.is_none() => {
-                    format!(
-                        "{at} asks who you are (401): it is private, gated or not there; set `HF_TOKEN`"
-                    )
-                }
-                ureq::Error::StatusCode(401) => {
-                    format!(
-                        "{at} does not accept the token in `HF_TOKEN` (401), or the model is not there"
-                    )
-                }
-                ureq::Error::StatusCode(403) => format!(
-                    "{at} denies access (403): accept the model's terms on its page, and set `HF_TOKEN` to a token \
-                     that may read it"
-                ),
-                ureq::Error::StatusCode(404) => match file {
-                    Some(file) => format!("{at} has no file `{file}` there (404)"),
-                    None => format!("{at} has no such model or revision (404)"),
-                },
-                ureq::Error::StatusCode(code) => {
-                    format!("{at} answers with status {code}; try again later")
-                }
-                ureq::Error::Json(ref e) => format!("{at} does not answer as the hub does: {e}"),
-                ref other => format!(
-                    "{at} cannot be reached: {other}; `HF_ENDPOINT` may name a mirror, and `HF_HUB_OFFLINE=1` uses \
-                     what is in the cache"
-                ),
+    fn explain(&self, error: &Failure, file: Option<&str>) -> String {
+        let (at, error) = match error {
+            Failure::Request { at, error } => (at, error),
+            Failure::Cache(error) => {
+                return format!("{error} (the cache is {})", self.cache.display());
+            }
+            other => return other.to_string(),
+        };
+        match **error {
+            ureq::Error::StatusCode(401) if self.token.is_none() => format!(
+                "{at} asks who you are (401): it is private, gated or not there; set `HF_TOKEN`"
+            ),
+            ureq::Error::StatusCode(401) => format!(
+                "{at} does not accept the token in `HF_TOKEN` (401), or the model is not there"
+            ),
+            ureq::Error::StatusCode(403) => format!(
+                "{at} denies access (403): accept the model's terms on its page, and set `HF_TOKEN` to a token that may \
+                 read it"
+            ),
+            ureq::Error::StatusCode(404) => match file {
+                Some(file) => format!("{at} has no file `{file}` there (404)"),
+                None => format!("{at} has no such model or revision (404)"),
             },
-            ApiError::LockAcquisition(path) => {
-                format!("another process is downloading it ({}); wait for that", path.display())
+            ureq::Error::StatusCode(code) => {
+                format!("{at} answers with status {code}; try again later")
             }
-            ApiError::InvalidResume => {
-                format!(
-                    "an earlier part of it is damaged; remove `blobs/*.part` in {}",
-                    self.cache.display()
-                )
-            }
-            ApiError::IoError(error) => format!("{error} (the cache is {})", self.cache.display()),
-            other => format!("{at} does not answer as the hub does: {other}"),
+            ureq::Error::Timeout(_) => format!(
+                "{at} does not go on for {} s (`HF_HUB_DOWNLOAD_TIMEOUT`); try again later",
+                self.patience.as_secs_f64()
+            ),
+            ref other => format!(
+                "{at} cannot be reached: {other}; `HF_ENDPOINT` may name a mirror, and `HF_HUB_OFFLINE=1` uses what is \
+                 in the cache"
+            ),
         }
     }
 }
 
-/// Returns the kind of an error of the client.
-fn kind(error: &ApiError) -> ModelErrorKind {
+/// The transfer of one file.
+struct Transfer<'a> {
+    requests: Requests<'a>,
+    hub: &'a Hub,
+    snapshot: &'a Snapshot,
+    file: &'a RemoteFile,
+}
+
+impl Transfer<'_> {
+    fn run(&self) -> Result<(), Failure> {
+        let name = match &self.file.blob {
+            Some(name) => name.clone(),
+            None => attempts(|| self.etag())?,
+        };
+        let blob = Blob::new(self.hub, &self.snapshot.repo, &name);
+        let _lock = blob.lock(self.hub.patience)?;
+        if !blob.is_whole(self.file.size) {
+            let received = attempts(|| self.receive(&blob)).and_then(|()| self.check(&blob));
+            if matches!(received, Err(Failure::Damaged | Failure::Odd { .. })) {
+                // Best effort: a part that stays is found to be damaged again.
+                let _ = std::fs::remove_file(&blob.part);
+            }
+            received?;
+            blob.complete()?;
+        }
+        Ok(blob.link(&self.snapshot.dir.join(&self.file.name))?)
+    }
+
+    fn url(&self) -> String {
+        let (hub, Snapshot { repo, commit, .. }) = (&self.hub.endpoint, self.snapshot);
+        format!("{hub}/{repo}/resolve/{commit}/{}", escaped(&self.file.name))
+    }
+
+    /// Requests the file from a byte on. The answer is of the commit that was listed.
+    fn get(&self, range: Option<&str>) -> Result<Answer, Failure> {
+        let answer = self.requests.get(&self.url(), range)?;
+        let commit = answer.first.get("x-repo-commit").map(|commit| commit.as_bytes());
+        if let Some(other) = commit.filter(|commit| *commit != self.snapshot.commit.as_bytes()) {
+            let other = String::from_utf8_lossy(other);
+            let what = format!("`x-repo-commit` is {other:?} instead of {}", self.snapshot.commit);
+            return Err(odd(&self.url(), what));
+        }
+        Ok(answer)
+    }
+
+    /// Asks for the name of a blob that is not listed.
+    fn etag(&self) -> Result<String, Failure> {
+        let answer = self.get(Some("bytes=0-0"))?;
+        let linked = answer.first.get("x-linked-etag");
+        let etag = linked.or_else(|| answer.response.headers().get("etag"));
+        let etag = String::from_utf8_lossy(etag.map_or(b"", |etag| etag.as_bytes()));
+        let name = etag.trim_start_matches("W/").trim_matches('"');
+        if is_plain(name) {
+            return Ok(name.to_owned());
+        }
+        Err(odd(&self.url(), format!("the `ETag` of a file is {etag:?}")))
+    }
+
+    /// Downloads what lacks of the part of a blob, and no more bytes than are listed.
+    fn receive(&self, blob: &Blob) -> Result<(), Failure> {
+        let mut part = File::options().create(true).append(true).open(&blob.part)?;
+        let mut length = part.metadata()?.len();
+        if length > 0 && Some(length) == self.file.size {
+            return Ok(());
+        }
+        if self.file.size.is_none_or(|size| length > size) {
+            part.set_len(0)?;
+            length = 0;
+        }
+        let range = (length > 0).then(|| format!("bytes={length}-"));
+        let answer = self.get(range.as_deref())?;
+        let sent = Sent::of(&answer, length)?;
+        if sent.from == 0 {
+            part.set_len(0)?;
+            length = 0;
+        }
+        let size = self.file.size.or(sent.size);
+        let size = size.ok_or_else(|| odd(&self.url(), "a file has no size"))?;
+        if sent.size.is_some_and(|sent| sent != size) {
+            return Err(Failure::Damaged);
+        }
+        if size > LARGEST && !self.file.name.ends_with(".safetensors") {
+            return Err(odd(&self.url(), format!("a file of {size} bytes")));
+        }
+        let bar = self.bar(size, length);
+        let mut parts = Parts::new(answer, self.hub.patience);
+        while let Some(bytes) = parts.next_part()? {
+            length += bytes.len() as u64;
+            if length > size {
+                return Err(odd(&self.url(), format!("more than the {size} bytes of a file")));
+            }
+            part.write_all(bytes)?;
+            bar.set_position(length);
+        }
+        if length < size { Err(Failure::Damaged) } else { Ok(()) }
+    }
+
+    fn check(&self, blob: &Blob) -> Result<(), Failure> {
+        match &self.file.sha256 {
+            Some(sha256) if sha256_of(&blob.part)? != *sha256 => Err(Failure::Damaged),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns a progress bar, which shows itself on a terminal alone.
+    fn bar(&self, size: u64, from: u64) -> ProgressBar {
+        let style = ProgressStyle::with_template(BAR);
+        let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
+        let bar = ProgressBar::new(size).with_style(style).with_position(from);
+        bar.with_message(self.file.name.clone())
+    }
+}
+
+/// Bytes of a file that an answer has.
+struct Sent {
+    from: u64,
+    /// Size of the whole file, if the answer says it.
+    size: Option<u64>,
+}
+
+impl Sent {
+    /// Reads the headers of an answer to a request for the bytes from `asked` on.
+    fn of(answer: &Answer, asked: u64) -> Result<Self, Failure> {
+        let header = |name: &str| {
+            let value = answer.response.headers().get(name);
+            value.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
+        };
+        if answer.response.status() != 206 {
+            let size = header("content-length").and_then(|length| length.parse().ok());
+            return Ok(Self { from: 0, size });
+        }
+        let range = header("content-range").unwrap_or_default();
+        let parsed = range.trim().strip_prefix("bytes ").and_then(|range| {
+            let (range, size) = range.split_once('/')?;
+            let (from, last) = range.split_once('-')?;
+            last.trim().parse::<u64>().ok()?;
+            let size = if size.trim() == "*" { None } else { Some(size.trim().parse().ok()?) };
+            Some(Self { from: from.trim().parse().ok()?, size })
+        });
+        let wrong = || odd(&answer.url, format!("`Content-Range` is {range:?}"));
+        parsed.filter(|sent| sent.from == asked).ok_or_else(wrong)
+    }
+}
+
+/// Repeats an operation that fails on the side of the server, with growing pauses.
+fn attempts<T>(run: impl Fn() -> Result<T, Failure>) -> Result<T, Failure> {
+    for pause in retry::pauses(RETRIES) {
+        let result = run();
+        let transient = match &result {
+            Err(Failure::Request { error, .. }) => match **error {
+                ureq::Error::StatusCode(status) => retry::is_transient_status(status),
+                ref other => retry::is_transient(other),
+            },
+            _ => false,
+        };
+        if !transient {
+            return result;
+        }
+        std::thread::sleep(pause);
+    }
+    run()
+}
+
+/// Returns true if a text is a hash of so many hexadecimal digits.
+fn is_hash(text: &str, digits: usize) -> bool {
+    text.len() == digits && text.chars().all(|c| c.is_ascii_hexdigit() && !c.is_ascii_uppercase())
+}
+
+/// Returns the name of a file as a part of an address.
+fn escaped(name: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~/".contains(&byte);
+    let escape = |byte| if plain(byte) { char::from(byte).into() } else { format!("%{byte:02X}") };
+    name.bytes().map(escape).collect()
+}
+
+/// Returns the kind of a failure.
+fn kind(error: &Failure) -> ModelErrorKind {
     match error {
-        ApiError::TooManyRetries(error) => kind(error),
-        ApiError::RequestError(error) => match **error {
-            ureq::Error::StatusCode(404) => ModelErrorKind::NotFound,
-            _ => ModelErrorKind::Hub,
-        },
-        ApiError::IoError(_) | ApiError::LockAcquisition(_) => ModelErrorKind::Io,
+        Failure::Request { error, .. } if matches!(**error, ureq::Error::StatusCode(404)) => {
+            ModelErrorKind::NotFound
+        }
+        Failure::Cache(_) | Failure::Busy(_) => ModelErrorKind::Io,
         _ => ModelErrorKind::Hub,
     }
 }

@@ -12,6 +12,7 @@
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -19,10 +20,13 @@ use serde_json::{Value, json};
 use ureq::http::Response;
 use ureq::{Body, SendBody};
 
+use super::requests::agent_options;
 use super::{Hub, HubId, sha256_of};
 use crate::model::{ModelError, ModelErrorKind};
 use crate::retry;
 
+/// Time in which the hub must answer what it has all of, such as a commit of many files.
+const ANSWER: Duration = Duration::from_secs(600);
 /// Number of repeated attempts of a transfer that fails on the hub's side.
 const RETRIES: u32 = 2;
 /// Files that are asked about at once, as `huggingface_hub` does.
@@ -46,7 +50,6 @@ struct Upload {
 struct Session<'a> {
     hub: &'a Hub,
     id: &'a HubId,
-    token: &'a str,
     agent: ureq::Agent,
 }
 
@@ -59,10 +62,9 @@ impl Hub {
     /// See [`Hub::check_push`]; if the hub refuses the token or is out of reach. Nothing is committed then.
     pub fn push(&self, id: &HubId, dir: &Path, private: bool) -> Result<String, ModelError> {
         self.check_push(id)?;
-        let token = self.token.as_deref().unwrap_or_default();
-        let config = ureq::Agent::config_builder().http_status_as_error(false);
-        let agent = config.build().into();
-        let session = Session { hub: self, id, token, agent };
+        let options = agent_options(self.patience).http_status_as_error(false);
+        let options = options.timeout_recv_response(Some(ANSWER)).timeout_per_read(Some(ANSWER));
+        let session = Session { hub: self, id, agent: options.build().into() };
         session
             .push(dir, private)
             .map_err(|what| ModelError::new(ModelErrorKind::Hub, format!("{id}: {what}")))
@@ -101,7 +103,7 @@ impl Session<'_> {
         let body: String = lines.iter().map(|line| format!("{line}\n")).collect();
         let at = self.api("commit");
         // A commit whose answer is lost may have been made: it is not tried again.
-        let answer = self.agent.post(&at).header("Authorization", self.bearer());
+        let answer = self.hub.authorized(self.agent.post(&at), &at);
         let answer = answer.header("Content-Type", "application/x-ndjson").send(body);
         let answer = self.json(&at, answer)?;
         Ok(answer["commitUrl"].as_str().unwrap_or(&self.hub.endpoint).to_owned())
@@ -129,7 +131,7 @@ impl Session<'_> {
 
     fn exists(&self) -> Result<bool, String> {
         let at = format!("{}/api/models/{}", self.hub.endpoint, self.id.repo);
-        let answer = self.agent.get(&at).header("Authorization", self.bearer()).call();
+        let answer = self.hub.authorized(self.agent.get(&at), &at).call();
         answer.map(|answer| answer.status().is_success()).map_err(|e| self.unreachable(&e))
     }
 
@@ -254,7 +256,7 @@ impl Session<'_> {
 
     fn post_as(&self, at: &str, body: &Value, kind: &str) -> Result<Response<Body>, String> {
         let sent = send_with_retries(|| {
-            let request = self.agent.post(at).header("Authorization", self.bearer());
+            let request = self.hub.authorized(self.agent.post(at), at);
             request.header("Accept", kind).header("Content-Type", kind).send(body.to_string())
         });
         sent.map_err(|error| self.unreachable(&error))
@@ -273,10 +275,6 @@ impl Session<'_> {
         serde_json::from_str(&text).map_err(|error| self.odd(at, &error.to_string()))
     }
 
-    fn bearer(&self) -> String {
-        format!("Bearer {}", self.token)
-    }
-
     fn api(&self, what: &str) -> String {
         let revision = self.id.revision.replace('/', "%2F");
         format!("{}/api/models/{}/{what}/{revision}", self.hub.endpoint, self.id.repo)
@@ -288,8 +286,13 @@ impl Session<'_> {
         let host = host(at);
         let told = answer.headers().get("x-error-message").and_then(|text| text.to_str().ok());
         let told = told.map(str::to_owned);
+        if (300..400).contains(&status) {
+            let target = answer.headers().get("location").map_or(&b""[..], |to| to.as_bytes());
+            let target = String::from_utf8_lossy(target);
+            return format!("{host} redirects to {target:?} ({status}), which is not followed");
+        }
         let text = told.or_else(|| answer.into_body().read_to_string().ok()).unwrap_or_default();
-        let text: String = text.trim().chars().take(SHOWN).collect();
+        let text: String = text.trim().chars().take(SHOWN).filter(|c| !c.is_control()).collect();
         match status {
             401 => format!("{host} does not accept the token in `HF_TOKEN` (401)"),
             403 => format!("the token in `HF_TOKEN` may not write there (403): {text}"),

@@ -27,6 +27,8 @@ const MOST_BYTES: usize = 64 << 20;
 const LEASE_S: u32 = 60;
 /// Pauses before another attempt of a session that the server has no room for: the first, and the longest.
 const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(2)];
+/// Shortest time between two renewals of a lease, whatever lease the server gives.
+const RENEWAL: Duration = Duration::from_secs(1);
 
 /// A connection to a server, and the sessions on it. Clones share them.
 #[derive(Clone)]
@@ -175,7 +177,9 @@ impl Server {
     fn keep(&self, opened: &OpenResponse) -> String {
         let session = opened.session.clone();
         let renewal = tokio::spawn(self.clone().renew(session.clone(), opened.lease_s));
-        lock(&self.0.renewals).insert(session.clone(), renewal);
+        // A server that gives an id twice has one session of it.
+        let before = lock(&self.0.renewals).insert(session.clone(), renewal);
+        before.inspect(JoinHandle::abort);
         session
     }
 
@@ -198,6 +202,7 @@ impl Server {
             set
         });
         known.of.insert((task.source.clone(), task.id.clone()), set);
+        known.sets.retain(|set| Arc::strong_count(set) > 1);
         Ok(())
     }
 
@@ -267,7 +272,7 @@ impl Server {
     async fn renew(self, session: String, lease_s: u32) {
         let request = RenewRequest { session };
         loop {
-            tokio::time::sleep(Duration::from_secs(lease_s.into()) / 3).await;
+            tokio::time::sleep(pause(lease_s)).await;
             let done = self
                 .call(&request, |mut client, request| async move { client.renew(request).await });
             if done.await.is_err_and(|status| status.code() == Code::NotFound) {
@@ -321,6 +326,11 @@ impl Server {
     }
 }
 
+/// Returns the time between two renewals of a lease.
+fn pause(lease_s: u32) -> Duration {
+    (Duration::from_secs(lease_s.into()) / 3).max(RENEWAL)
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -345,4 +355,15 @@ fn causes(error: &dyn std::error::Error) -> String {
         next = cause.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_is_renewed_three_times_and_not_more_than_once_a_second() {
+        let pauses = [0, 1, 3, 60, u32::MAX].map(|lease| pause(lease).as_secs());
+        assert_eq!(pauses, [1, 1, 1, 20, u64::from(u32::MAX) / 3]);
+    }
 }

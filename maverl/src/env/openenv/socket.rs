@@ -18,14 +18,22 @@ use crate::env::remote::late;
 
 /// Maximum size of a message in bytes, as OpenEnv's own clients have it.
 const MOST_BYTES: usize = 100 << 20;
+/// Maximum size in bytes of what a server has not read yet.
+const UNREAD_BYTES: usize = 16 << 20;
 /// Time for the end of a session that is closed.
 const CLOSING: Duration = Duration::from_secs(2);
 /// Number of characters of an answer that messages show.
 const SHOWN: usize = 200;
 
 type Stream = WebSocketStream<MaybeTlsStream<TcpStream>>;
-/// A message, and the place of its answer.
-type Command = (String, oneshot::Sender<Result<Utf8Bytes, String>>);
+
+/// A message to the server.
+struct Command {
+    message: String,
+    /// Time in which it is answered, or the session ends.
+    limit: Duration,
+    reply: oneshot::Sender<Result<Utf8Bytes, String>>,
+}
 
 /// A connection, which a task of its own reads: pings are answered while a team thinks. Dropping it closes the session.
 pub(super) struct Socket {
@@ -62,6 +70,7 @@ impl Socket {
         }
         let config = WebSocketConfig::default()
             .max_message_size(Some(MOST_BYTES))
+            .max_write_buffer_size(UNREAD_BYTES)
             .max_frame_size(Some(MOST_BYTES));
         let connected = connect_async_with_config(request, Some(config), true);
         let connected = tokio::time::timeout(limit, connected).await;
@@ -99,7 +108,10 @@ impl Sender {
         let ended = || "the connection has ended".to_owned();
         let asked = async {
             let (reply, answer) = oneshot::channel();
-            self.0.send((message.to_string(), reply)).await.map_err(|_| ended())?;
+            // Longer than the wait below, so that an answer stays paired with its message.
+            let limit = limit.saturating_mul(2);
+            let command = Command { message: message.to_string(), limit, reply };
+            self.0.send(command).await.map_err(|_| ended())?;
             answer.await.map_err(|_| ended())?
         };
         let answer = tokio::time::timeout(limit, asked).await.map_err(|_| late(limit))??;
@@ -155,10 +167,13 @@ async fn speak(mut stream: Stream, mut commands: mpsc::Receiver<Command>) {
                 Some(Ok(_)) => continue,
             },
         };
-        let Some((message, reply)) = command else { break };
+        let Some(Command { message, limit, reply }) = command else { break };
         let answer = match unasked.take() {
             Some(text) => Ok(text),
-            None => exchange(&mut stream, message).await,
+            None => {
+                let answer = tokio::time::timeout(limit, exchange(&mut stream, message)).await;
+                answer.unwrap_or_else(|_| Err(late(limit)))
+            }
         };
         let failed = answer.is_err();
         // A sender that is gone needs no answer; it stays paired with its message.
@@ -167,10 +182,13 @@ async fn speak(mut stream: Stream, mut commands: mpsc::Receiver<Command>) {
             return;
         }
     }
-    let _ = stream.send(Message::Text("{\"type\":\"close\"}".into())).await;
-    let _ = stream.close(None).await;
-    // The session has ended when the server ends the connection.
-    while let Some(Ok(_)) = stream.next().await {}
+    let closing = async {
+        let _ = stream.send(Message::Text("{\"type\":\"close\"}".into())).await;
+        let _ = stream.close(None).await;
+        // The session has ended when the server ends the connection.
+        while let Some(Ok(_)) = stream.next().await {}
+    };
+    let _ = tokio::time::timeout(CLOSING, closing).await;
 }
 
 async fn exchange(stream: &mut Stream, message: String) -> Result<Utf8Bytes, String> {
@@ -188,6 +206,9 @@ async fn exchange(stream: &mut Stream, message: String) -> Result<Utf8Bytes, Str
         }
     }
 }
+
+#[cfg(test)]
+mod hostile;
 
 #[cfg(test)]
 mod tests {

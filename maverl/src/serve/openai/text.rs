@@ -280,18 +280,16 @@ fn overlap(text: &str, tag: &str) -> usize {
 /// Reads calls in tags. One that cannot be read stays in the content, as does text after a call.
 fn tagged(text: &str, most: usize, parts: &mut Vec<Part>) {
     let (mut content, mut calls) = (String::new(), Vec::new());
-    for piece in text.split(CALL).skip(1) {
-        let piece = format!("{CALL}{piece}");
-        let read: Result<Vec<Call>, _> = tools::calls(&piece, Format::Hermes).into_iter().collect();
-        match read {
-            Ok(read) if !read.is_empty() => {
-                calls.extend(read);
-                let after = piece.rsplit_once(CALLED).map_or("", |(_, after)| after);
-                if !after.trim().is_empty() {
-                    content.push_str(after);
-                }
-            }
-            _ => content.push_str(&piece),
+    for tag in tools::tagged(text) {
+        let read: Result<Vec<Call>, _> = tag.calls.into_iter().collect();
+        let Ok(read) = read else {
+            content.push_str(tag.text);
+            continue;
+        };
+        calls.extend(read);
+        let after = tag.after.rsplit_once(CALLED).map_or("", |(_, after)| after);
+        if !after.trim().is_empty() {
+            content.push_str(after);
         }
     }
     push(parts, Part::Content(content));
@@ -300,7 +298,7 @@ fn tagged(text: &str, most: usize, parts: &mut Vec<Part>) {
 
 /// Reads a reply that may be a call without a tag. If it is none, it is content.
 fn bare(text: &str, most: usize, parts: &mut Vec<Part>) {
-    if let Some(at) = text.find(CALL) {
+    if let Some(at) = text.find(CALL).filter(|_| tools::whole(text).is_none()) {
         push(parts, Part::Content(text[..at].to_owned()));
         return tagged(&text[at..], most, parts);
     }

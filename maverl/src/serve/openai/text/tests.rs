@@ -80,6 +80,29 @@ fn a_reply_is_told_apart_into_thoughts_answer_and_calls() {
 }
 
 #[test]
+fn a_tag_in_a_string_of_a_call_does_not_end_the_call_however_the_reply_is_cut() {
+    let tokenizer = tokenizer();
+    for within in ["see <tool_call> here", "</tool_call>", "</tool_call><tool_call>", "a </think>"]
+    {
+        let arguments = json!({"text": within});
+        let object = json!({"name": "f", "arguments": arguments}).to_string();
+        let wanted = call("f", &arguments);
+        let hermes = format!("Well. <tool_call>\n{object}\n</tool_call>");
+        let after = format!("{hermes} then");
+        let cut: Vec<String> = hermes.chars().map(String::from).collect();
+        let cut: Vec<&str> = cut.iter().map(String::as_str).collect();
+        for (parts, expected) in [
+            (vec![hermes.as_str()], vec![content("Well. "), wanted.clone()]),
+            (cut, vec![content("Well. "), wanted.clone()]),
+            (vec![&after], vec![content("Well.  then"), wanted.clone()]),
+            (vec![&object], vec![wanted.clone()]),
+        ] {
+            assert_eq!(pieces(&tokenizer, &parts, &[], CHAT), expected, "{parts:?}");
+        }
+    }
+}
+
+#[test]
 fn a_reply_ends_before_the_first_stop_string() {
     let tokenizer = tokenizer();
     let stops = ["STOP".to_owned(), "\n\n".to_owned()];

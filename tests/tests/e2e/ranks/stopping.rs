@@ -1,0 +1,68 @@
+//! Signals to the ranks of a run.
+
+use maverl_tests::lab::{Ended, Run, train_args, wait_until};
+
+use super::{Launched, signal, slow, train};
+use crate::lab;
+
+#[test]
+fn the_first_signal_of_any_rank_ends_the_step_on_all_and_the_run_goes_on_as_without_it() {
+    let lab = lab();
+    let mut set = slow();
+    set.extend(["steps=4", "checkpoint.every=100"]);
+    let whole = train(&lab, "whole", 3, &set);
+    for (rank, by) in [(1, "-TERM"), (2, "-INT"), (0, "-TERM")] {
+        let out = format!("run-{rank}");
+        let launched = Launched::start(&lab, 3, &train_args(&out, &set), |_, _| ());
+        let metrics = lab.path(&out).join("metrics.jsonl");
+        wait_until("a step", || metrics.metadata().is_ok_and(|file| file.len() > 0));
+        signal(&launched.0[rank], by);
+        let ended: [Ended; 3] = launched.end().try_into().unwrap();
+        assert_eq!(ended.each_ref().map(|ended| ended.code), [Some(130); 3], "{by} of {rank}");
+        let [first, ..] = ended;
+        if rank > 0 {
+            first.says(&[&format!("rank {rank} was asked to stop: finishing step ")]);
+        }
+        let run = Run(lab.path(&out));
+        let last = format!("checkpoints/step-{:06}", run.steps().len());
+        assert!(run.0.join(&last).exists(), "{last}");
+        let resume = ["train", "--resume", &out];
+        for ended in Launched::start(&lab, 3, &resume, |_, _| ()).end() {
+            ended.succeeded();
+        }
+        assert_eq!(run.bytes("metrics.jsonl"), whole.bytes("metrics.jsonl"));
+        assert!(run.weights(4, "tiny") == whole.weights(4, "tiny"));
+    }
+}
+
+#[test]
+fn a_signal_during_an_evaluation_ends_all_ranks_after_it() {
+    let lab = lab();
+    let mut set = slow();
+    set.extend(["eval.before_and_after=true", "eval.tasks=6"]);
+    for rank in [0, 1] {
+        let out = format!("run-{rank}");
+        let launched = Launched::start(&lab, 2, &train_args(&out, &set), |_, _| ());
+        let begun = lab.path(&out).join("checkpoints/step-000000");
+        wait_until("the first checkpoint", || begun.exists());
+        signal(&launched.0[rank], "-TERM");
+        let ended: [Ended; 2] = launched.end().try_into().unwrap();
+        assert_eq!(ended.each_ref().map(|ended| ended.code), [Some(130); 2], "{ended:?}");
+    }
+}
+
+#[test]
+fn the_second_signal_of_a_rank_ends_it_at_once_and_the_others_name_it() {
+    let lab = lab();
+    let mut set = slow();
+    set.extend(["steps=200", "environment.delay_ms=1000"]);
+    let mut launched = Launched::start(&lab, 2, &train_args("run", &set), |_, _| ());
+    let begun = lab.path("run/checkpoints/step-000000");
+    wait_until("the first checkpoint", || begun.exists());
+    signal(&launched.0[1], "-TERM");
+    signal(&launched.0[1], "-INT");
+    wait_until("the end of rank 1", || launched.0[1].try_wait().unwrap().is_some());
+    let [first, second]: [Ended; 2] = launched.end().try_into().unwrap();
+    assert_eq!(second.code, Some(130), "{second}");
+    first.failed().says(&["rank 0: rank 1 (", "is lost"]);
+}
