@@ -230,7 +230,7 @@ fn read(path: &Path, read_as: As) -> String {
             data::corpus(&name, base, bounds).map(drop).map_err(|e| e.to_string())
         }
         As::Demonstrations => {
-            data::demonstrations(path, Bounds::from(&bounded)).map(drop).map_err(|e| e.to_string())
+            data::demonstrations(path, &bounded).map(drop).map_err(|e| e.to_string())
         }
         As::Rollouts => read_rollouts(path).map(drop).map_err(|e| e.to_string()),
     };

@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
+mod conversations;
+
 use std::num::NonZeroUsize;
 
 use super::*;
@@ -384,11 +386,12 @@ fn demonstrations_are_read_in_both_of_their_forms() {
 {"prompt": "1 + 1?", "completion": "2"}
 {"prompt": [{"role": "user", "content": "1 + 1?"}], "completion": [{"role": "assistant", "content": "2"}]}"#;
     let dir = file("d.jsonl", rows);
-    for demonstration in demonstrations(&dir.path().join("d.jsonl"), Bounds::default()).unwrap() {
-        assert_eq!(demonstration.reply, "2");
-        assert_eq!(demonstration.prompt.len(), 1);
-        assert_eq!(demonstration.prompt[0].role, Role::User);
-        assert_eq!(demonstration.prompt[0].content, "1 + 1?");
+    let path = dir.path().join("d.jsonl");
+    for demonstration in demonstrations(&path, &TaskConfig::default()).unwrap() {
+        let messages = &demonstration.chat.messages;
+        let read: Vec<_> = messages.iter().map(|it| (it.role(), it.text())).collect();
+        assert_eq!(read, [("user", "1 + 1?"), ("assistant", "2")]);
+        assert_eq!(demonstration.replies(), [1]);
     }
 }
 
@@ -400,13 +403,13 @@ fn a_demonstration_ends_with_the_assistant() {
             "must end with the assistant's reply",
         ),
         (r#"{"messages": [{"role": "assistant", "content": "!"}]}"#, "reply to something"),
-        (r#"{"messages": 3}"#, "`messages` is no list of"),
+        (r#"{"messages": 3}"#, "`messages` is 3; write a list of messages"),
         (r#"{"prompt": "?"}"#, ":1: no `messages`, nor `prompt` and `completion`"),
         ("", "has no demonstrations; write one JSON object a line"),
     ] {
         let dir = file("d.jsonl", row);
-        let error =
-            demonstrations(&dir.path().join("d.jsonl"), Bounds::default()).unwrap_err().to_string();
+        let path = dir.path().join("d.jsonl");
+        let error = demonstrations(&path, &TaskConfig::default()).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     }
 }
