@@ -1,18 +1,51 @@
 //! Agents that work alone.
 
 use maverl::prelude::*;
+use maverl::trajectory::{Message, Role};
 
 use crate::reply::{Either, Solution, either};
-use crate::search::Inquiry;
 
-/// Answers directly.
-#[agent(
-    name = "solo/solver",
-    input = Inquiry,
-    output = Solution,
-    prompt = "../prompts/solo/solver.md"
-)]
+/// A question, with the messages that its data set has before it.
+#[derive(Input, Debug, Clone, PartialEq)]
+pub struct Exchange {
+    /// Question.
+    pub question: String,
+    /// System message; empty for none.
+    pub system: String,
+    /// Messages between the system message and the question.
+    pub history: Vec<Message>,
+}
+
+impl From<&Task> for Exchange {
+    fn from(task: &Task) -> Self {
+        let (question, system) = (task.question.clone(), task.system().to_owned());
+        Self { question, system, history: task.history() }
+    }
+}
+
+/// Answers directly, in the conversation that the task begins.
+#[agent(name = "solo/solver")]
 pub struct Solver;
+
+impl Agent for Solver {
+    type Input = Exchange;
+    type Output = Solution;
+
+    /// The system message and the history are messages of their own.
+    fn prompt(&self, exchange: &Exchange) -> Prompt {
+        let Exchange { question, system, history } = exchange;
+        let format = Solution::format();
+        let user = format!("Question: {question}\n(none)\nWhat is the answer? {format}");
+        let system = Some(system.clone()).filter(|system| !system.is_empty());
+        if history.is_empty() {
+            return Prompt { system, ..Prompt::user(user) };
+        }
+        let message = |role, content| Message { role, content };
+        let system = system.map(|system| message(Role::System, system));
+        let before = system.into_iter().chain(history.iter().cloned());
+        Prompt::messages(before.chain([message(Role::User, user)]))
+    }
+}
 
 /// Input of an actor.
 #[derive(Input, Debug, Clone, PartialEq)]
@@ -78,6 +111,30 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
+
+    #[test]
+    fn messages_before_a_question_are_messages_of_the_prompt() {
+        let mut exchange = Exchange {
+            question: "Add one.".to_owned(),
+            system: String::new(),
+            history: Vec::new(),
+        };
+        let alone = Solver.prompt(&exchange);
+        let user = "Question: Add one.\n(none)\nWhat is the answer? Reply <answer>words</answer>.";
+        assert_eq!(alone, Prompt::user(user));
+        exchange.system = "Use \\boxed{}.".to_owned();
+        assert_eq!(Solver.prompt(&exchange), alone.with_system("Use \\boxed{}."));
+        let message = |role, text: &str| Message { role, content: text.to_owned() };
+        exchange.history =
+            vec![message(Role::User, "My number is 7."), message(Role::Assistant, "ok")];
+        let found = Solver.prompt(&exchange).messages;
+        let roles: Vec<Role> = found.iter().map(|message| message.role).collect();
+        assert_eq!(roles, [Role::System, Role::User, Role::Assistant, Role::User]);
+        assert_eq!(
+            (found[1].content.as_str(), found[3].content.as_str()),
+            ("My number is 7.", user)
+        );
+    }
 
     #[test]
     fn what_was_seen_follows_without_the_question() {

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::trajectory::Message;
+use crate::trajectory::{Message, Role};
 
 /// A role: its prompt, and the parser of its replies. Usually implemented by `#[agent]`; by hand if a prompt needs
 /// logic.
@@ -121,6 +121,19 @@ impl<T: Show> Show for Vec<T> {
             return "(none)".to_owned();
         }
         self.iter().map(Show::show).collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// The role and the text, as `User: text`.
+impl Show for Message {
+    fn show(&self) -> String {
+        let role = match self.role {
+            Role::System => "System",
+            Role::User => "User",
+            Role::Assistant => "Assistant",
+            Role::Tool => "Tool",
+        };
+        format!("{role}: {}", self.content)
     }
 }
 

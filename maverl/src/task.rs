@@ -1,5 +1,6 @@
 //! Tasks, actions, observations and scores.
 
+use maverl_engine::message::Message;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
@@ -19,6 +20,21 @@ pub struct Task {
 }
 
 impl Task {
+    /// Key of `data` with the system message of a prompt, and that with the messages between it and the question.
+    pub(crate) const SYSTEM: &str = "system";
+    pub(crate) const HISTORY: &str = "history";
+
+    /// Returns the system message before the question; empty without one. No agent gets it implicitly.
+    pub fn system(&self) -> &str {
+        self.data.get(Self::SYSTEM).and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// Returns the messages between the system message and the question; empty without any. No agent gets them implicitly.
+    pub fn history(&self) -> Vec<Message> {
+        let list = self.data.get(Self::HISTORY).filter(|list| list.is_array());
+        list.and_then(|list| Vec::deserialize(list).ok()).unwrap_or_default()
+    }
+
     /// Returns the first part of the source: the name of the component, in a mixture.
     pub fn component(&self) -> &str {
         self.source.split('/').next().unwrap_or_default()

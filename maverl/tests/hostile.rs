@@ -229,9 +229,9 @@ fn read(path: &Path, read_as: As) -> String {
             let bounds = Bounds::of_corpus(BOUND);
             data::corpus(&name, base, bounds).map(drop).map_err(|e| e.to_string())
         }
-        As::Demonstrations => data::demonstrations(path, &bounded.keys, Bounds::from(&bounded))
-            .map(drop)
-            .map_err(|e| e.to_string()),
+        As::Demonstrations => {
+            data::demonstrations(path, &bounded).map(drop).map_err(|e| e.to_string())
+        }
         As::Rollouts => read_rollouts(path).map(drop).map_err(|e| e.to_string()),
     };
     refused.expect_err("it is refused")

@@ -2,8 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use agents::search::Inquiry;
-use agents::solo::{Actor, Scene, Solver, Step};
+use agents::solo::{Actor, Exchange, Scene, Solver, Step};
 use maverl::prelude::*;
 
 /// Asks the agent once.
@@ -12,8 +11,7 @@ pub struct Single;
 
 impl Orchestra for Single {
     async fn run(&self, task: &Task, team: &Team<Self>) -> Result<Option<String>, AskError> {
-        let inquiry = Inquiry { question: task.question.clone(), information: Vec::new() };
-        Ok(Some(team.ask::<Solver>(&inquiry).await?.answer))
+        Ok(Some(team.ask::<Solver>(&Exchange::from(task)).await?.answer))
     }
 }
 

@@ -33,7 +33,7 @@ const ENGINE_MAY_USE: &[(&str, &[&str])] = &[
 /// Modules of `maverl` and of the engine that each module may use; itself always, and `crate` macros and re-exports never.
 const MAY_USE: &[(&str, &[&str])] = &[
     // Plain data.
-    ("task", &[]),
+    ("task", &["message"]),
     ("trajectory", &["message", "task"]),
     ("rng", &[]),
     ("table", &[]),
@@ -52,7 +52,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("credit", &["loss", "rng", "settings"]),
     ("tools", &["agent", "task"]),
     ("builtin", &["rng", "task"]),
-    ("data", &["client", "config", "rng", "task", "trajectory", "builtin"]),
+    ("data", &["client", "config", "model", "rng", "task", "trajectory", "builtin"]),
     ("env", &["client", "data", "retry", "rng", "model", "task", "tools", "builtin"]),
     ("ballot", &["rng", "env"]),
     ("orchestra", &["agent", "env", "task", "tools", "trajectory"]),
@@ -661,7 +661,7 @@ const ENGINE_API: &[(&str, &str)] = &[
     ),
     (
         "model/mod.rs",
-        "Adapter ChatInput ChatMessage Context Decoder Detokenizer Gradients HeadKind HfConfig Hub HubId KvStore \
+        "Adapter ChatInput ChatMessage Context Continuation Decoder Detokenizer Gradients HeadKind HfConfig Hub HubId KvStore \
          LoraConfig Model ModelError ModelErrorKind ModelFiles ModelSource Param Params Piece Pool Rendered RewardHead RewardModel \
          Rows SaveOptions Shards Snapshot StoredDtype Tape Tensor Tokenizer TokenizerError ValueHead ValueModel Weights blank \
          builtin create decoder lora reply_ids reply_odds save scored_ids",

@@ -63,7 +63,9 @@ pub use pool::Pool;
 pub use reward::{RewardHead, RewardModel, reply_ids, reply_odds, scored_ids};
 pub use save::{SaveOptions, StoredDtype};
 pub use tape::{Rows, Tape};
-pub use tokenizer::{ChatInput, ChatMessage, Detokenizer, Piece, Rendered, Tokenizer};
+pub use tokenizer::{
+    ChatInput, ChatMessage, Continuation, Detokenizer, Piece, Rendered, Tokenizer,
+};
 pub use values::{Param, Params, Tensor};
 pub use weights::{Shards, Weights};
 

@@ -27,8 +27,8 @@ use crate::message::Message;
 use crate::model::save::{self, Entry};
 use crate::model::weights::SCORE;
 use crate::model::{
-    Context, HeadKind, Model, ModelError, ModelErrorKind, ModelFiles, ModelSource, Pool, Rendered,
-    SaveOptions, Shards, Tokenizer, TokenizerError, ValueHead, companion,
+    ChatInput, Context, HeadKind, Model, ModelError, ModelErrorKind, ModelFiles, ModelSource, Pool,
+    Rendered, SaveOptions, Shards, Tokenizer, TokenizerError, ValueHead, companion,
 };
 use packed::Packed;
 use settings::{FILE, Likelihood, Place};
@@ -42,10 +42,11 @@ pub use settings::{RewardHead, reply_odds};
 /// If the template refuses the conversation.
 pub fn scored_ids(
     tokenizer: &Tokenizer,
-    messages: &[Message],
+    chat: &ChatInput,
     context: usize,
 ) -> Result<Vec<u32>, TokenizerError> {
-    last_ids(tokenizer, &tokenizer.render(messages, true)?, context)
+    let scored = ChatInput { add_generation_prompt: true, ..chat.clone() };
+    last_ids(tokenizer, &tokenizer.render_chat(&scored)?, context)
 }
 
 /// Returns the last `context` ids of a text. Of a text with more bytes than twice as many tokens have, only the end is encoded:
@@ -71,33 +72,27 @@ fn last_ids(
 /// If the template refuses the conversation, or changes the prompt when the reply is appended, or the reply has no tokens.
 pub fn reply_ids(
     tokenizer: &Tokenizer,
-    messages: &[Message],
+    chat: &ChatInput,
     context: usize,
 ) -> Result<(Vec<u32>, usize), TokenizerError> {
-    let refused = |message: &str| TokenizerError::Template(message.to_owned());
-    let (_, prompt) =
-        messages.split_last().ok_or_else(|| refused("a conversation without a reply"))?;
-    let (open, whole) = (tokenizer.render(prompt, true)?, tokenizer.render(messages, false)?);
-    if !whole.text().starts_with(open.text()) {
-        return Err(refused("the chat template changes the prompt when the reply is appended"));
+    let divided = tokenizer.reply(chat)?;
+    if divided.last_bytes() > tokenizer.most_bytes(context) {
+        let message = "the reply has more bytes than any that fits the context";
+        return Err(TokenizerError::Template(message.to_owned()));
     }
-    let reply = whole.after(open.text().len());
-    if reply.text().len() > tokenizer.most_bytes(context) {
-        return Err(refused("the reply has more bytes than any that fits the context"));
-    }
-    let mut reply = tokenizer.encode_rendered(&reply)?;
-    // Text of the template after the stop id belongs to the next turn.
-    if let Some(end) = reply.iter().position(|id| tokenizer.stop_ids().contains(id)) {
-        reply.truncate(end + 1);
-    }
-    let mut ids = last_ids(tokenizer, &open, context)?;
+    // The first tokens of a cut text may be others, and they are not among the last ones.
+    let divided = divided.cut_before(tokenizer.most_bytes(context.saturating_mul(2)));
+    let (mut ids, reply) = tokenizer.encode_parts(&divided)?;
     ids.extend_from_slice(&reply);
     let cut = ids.len().saturating_sub(context);
     let ids = ids.split_off(cut);
     // The first token of a row follows none.
     let places = reply.len().min(ids.len().saturating_sub(1));
     match places {
-        0 => Err(refused("a reply without tokens has no log-probs")),
+        0 => {
+            let message = "a reply without tokens has no log-probs";
+            Err(TokenizerError::Template(message.to_owned()))
+        }
         _ => Ok((ids, places)),
     }
 }
@@ -204,9 +199,10 @@ impl RewardModel {
         tokenizer: &Tokenizer,
         messages: &[Message],
     ) -> Result<(Vec<u32>, usize), TokenizerError> {
+        let chat = ChatInput::new(messages);
         match self.is_linear() {
-            true => Ok((scored_ids(tokenizer, messages, self.context())?, 1)),
-            false => reply_ids(tokenizer, messages, self.context()),
+            true => Ok((scored_ids(tokenizer, &chat, self.context())?, 1)),
+            false => reply_ids(tokenizer, &chat, self.context()),
         }
     }
 
@@ -347,7 +343,7 @@ mod tests {
     }
 
     fn row(tokenizer: &Tokenizer, reply: &str, context: usize) -> Vec<u32> {
-        scored_ids(tokenizer, &messages(reply), context).unwrap()
+        scored_ids(tokenizer, &ChatInput::new(&messages(reply)), context).unwrap()
     }
 
     const REPLIES: [&str; 3] = ["4", "5", "I think that it is 4."];
@@ -397,11 +393,12 @@ mod tests {
     #[test]
     fn of_a_long_row_the_beginning_is_cut_and_a_reply_keeps_a_token_before_it() {
         let (_, tokenizer) = tiny();
-        let (ids, places) = reply_ids(&tokenizer, &messages(REPLIES[2]), 512).unwrap();
+        let chat = ChatInput::new(&messages(REPLIES[2]));
+        let (ids, places) = reply_ids(&tokenizer, &chat, 512).unwrap();
         assert!(places > 2 && tokenizer.stop_ids().contains(ids.last().unwrap()));
-        let (cut, all) = reply_ids(&tokenizer, &messages(REPLIES[2]), 3).unwrap();
+        let (cut, all) = reply_ids(&tokenizer, &chat, 3).unwrap();
         assert_eq!((cut.as_slice(), all), (&ids[ids.len() - 3..], 2));
-        assert!(reply_ids(&tokenizer, &messages(REPLIES[2]), 1).is_err());
+        assert!(reply_ids(&tokenizer, &chat, 1).is_err());
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! Tokenizer: encoding, decoding, and the chat template of a model.
 
 mod chat;
+mod continuation;
 mod detokenize;
 mod remedy;
 mod settings;
 mod special;
 mod stored;
 mod template;
+mod unread;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
@@ -15,6 +17,7 @@ use serde_json::{Map, Value, json};
 use tokenizers::{AddedToken, DecoderWrapper, ModelWrapper};
 
 pub use self::chat::{ChatInput, ChatMessage};
+pub use self::continuation::Continuation;
 pub use self::detokenize::Detokenizer;
 pub(super) use self::settings::FURTHER_TEMPLATES;
 use self::settings::Settings;

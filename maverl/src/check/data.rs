@@ -5,8 +5,8 @@ use std::path::Path;
 use super::Purpose;
 use super::counts;
 use super::diagnostic::{Problems, path, suggestion, within};
-use crate::config::{Config, Named, Preset, TaskConfig, TrainOn};
-use crate::data::{self, Bounds, DataError, Demonstration};
+use crate::config::{AlgorithmPlan, Config, Named, OverlongText, Preset, TaskConfig, TrainOn};
+use crate::data::{self, DataError, Lesson, PreferencePair};
 use crate::settings::Settings;
 use crate::task::Task;
 
@@ -19,11 +19,13 @@ pub(super) struct Loaded {
     lines: Vec<usize>,
     /// Number of tasks, or of rows of demonstrations.
     pub(super) rows: usize,
+    /// Texts of the rows of supervised training, and of a verifier's held-out ones.
+    pub(super) lessons: [Vec<Lesson>; 2],
 }
 
 impl Loaded {
-    fn rows<T>(rows: &[T]) -> Self {
-        Self { rows: rows.len(), ..Self::default() }
+    fn lessons(lessons: Vec<Lesson>) -> Self {
+        Self { rows: lessons.len(), lessons: [lessons, Vec::new()], ..Self::default() }
     }
 
     /// Returns the file and line of the first task that a message names, in the form in which environments name them.
@@ -51,7 +53,8 @@ pub(super) fn tasks(
     if matches!(purpose, Purpose::Eval | Purpose::Environment) || !there {
         return Loaded::default();
     }
-    let lessons = training_data(config, base, problems);
+    let mut lessons = training_data(config, base, problems);
+    lessons.lessons[1] = held_out_lessons(config, base, problems);
     let eval = config.eval.used(config.algorithm.name);
     let held_out = [
         ("test_split", &eval.test_split, eval.before_and_after, "eval.before_and_after = false"),
@@ -88,26 +91,12 @@ fn training_data(config: &Config, base: &Path, problems: &mut Problems<'_>) -> L
         problems.value(&at, message, "supervised training needs a file of them".to_owned());
         return Loaded::default();
     }
-    let (file, bounds) = (base.join(data), Bounds::from(&config.task));
-    let keys = &config.task.keys;
-    let learn = TrainOn::resolve(&config.algorithm.train_on, TrainOn::default());
     let read = match config.algorithm.name {
-        Preset::Verifier => data::labeled(&file, keys, bounds).map(|rows| Loaded::rows(&rows)),
-        Preset::Dpo => data::preferences(&file, keys, bounds).map(|rows| Loaded::rows(&rows)),
-        preset @ (Preset::Sft | Preset::Spin) => data::demonstrations(&file, keys, bounds).map(|rows| {
-            if preset == Preset::Sft
-                && learn == TrainOn::Observations
-                && !rows.iter().any(Demonstration::observes) {
-                let message = format!("`task.data` is {data:?}, in which no user answers a reply");
-                let help = "`train_on = \"observations\"` learns what follows a reply: conversations of several turns";
-                problems.value(&path(["algorithm", "train_on"]), message, help.to_owned());
-            }
-            Loaded::rows(&rows)
-        }),
+        preset if preset.is_supervised() => lessons(config, base, problems).map(Loaded::lessons),
         _ => data::placed(&config.task, split, base).map(|placed| {
             let rows = placed.len();
             let (tasks, lines) = placed.into_iter().map(|one| (one.task, one.line)).unzip();
-            Loaded { tasks, lines, rows }
+            Loaded { tasks, lines, rows, ..Loaded::default() }
         }),
     };
     read.unwrap_or_else(|error| {
@@ -118,6 +107,54 @@ fn training_data(config: &Config, base: &Path, problems: &mut Problems<'_>) -> L
         problems.value(&at, error.to_string(), None);
         Loaded::default()
     })
+}
+
+/// Reads the texts of supervised training.
+fn lessons(
+    config: &Config,
+    base: &Path,
+    problems: &mut Problems<'_>,
+) -> Result<Vec<Lesson>, DataError> {
+    let (task, file) = (&config.task, base.join(&config.task.data));
+    let learn = TrainOn::resolve(&config.algorithm.train_on, TrainOn::default());
+    let lessons: Vec<Lesson> = match config.algorithm.name {
+        Preset::Verifier => {
+            let head = AlgorithmPlan::from(&config.algorithm).verifier.head;
+            data::labeled(&file, task)?.iter().map(|row| row.lesson(head)).collect()
+        }
+        Preset::Dpo => data::preferences(&file, task)?.iter().map(PreferencePair::lesson).collect(),
+        Preset::Spin => {
+            let rows = data::self_play(&file, task)?;
+            rows.iter().map(|row| row.lesson(TrainOn::Assistant)).collect()
+        }
+        _ => data::demonstrations(&file, task)?.iter().map(|row| row.lesson(learn)).collect(),
+    };
+    if lessons.iter().all(|lesson| lesson.texts.is_empty()) {
+        let message =
+            format!("`task.data` is {:?}, in which no user answers a reply", config.task.data);
+        let help = "`train_on = \"observations\"` learns what follows a reply: conversations of several turns";
+        problems.value(&path(["algorithm", "train_on"]), message, help.to_owned());
+    }
+    Ok(lessons)
+}
+
+/// Reads the texts of a verifier's held-out rows.
+fn held_out_lessons(config: &Config, base: &Path, problems: &mut Problems<'_>) -> Vec<Lesson> {
+    let at = path(["eval", "data"]);
+    let (Preset::Verifier, Some(data)) = (config.algorithm.name, &config.eval.data) else {
+        return Vec::new();
+    };
+    if problems.reported(&at) {
+        return Vec::new();
+    }
+    let head = AlgorithmPlan::from(&config.algorithm).verifier.head;
+    match data::labeled_held_out(&base.join(data), &config.task) {
+        Ok(rows) => rows.iter().map(|row| row.lesson(head)).collect(),
+        Err(error) => {
+            problems.value(&at, error.to_string(), None);
+            Vec::new()
+        }
+    }
 }
 
 /// Reports missing files, and components that cannot be mixed. Returns true if the data of every component exist.
@@ -199,22 +236,48 @@ pub(super) fn doubts(config: &Config, tasks: &[Task]) -> Vec<String> {
     doubts
 }
 
-/// Warnings about splits that are used for both training and evaluation.
+/// Warnings about messages before the questions that no agent of the team has an input field for.
+pub(super) fn unseen(tasks: &[Task], inputs: &[&str]) -> Vec<String> {
+    let parts: [(&str, &str, fn(&Task) -> bool); 2] = [
+        ("system", "a system message", |task| !task.system().is_empty()),
+        ("history", "messages", |task| !task.history().is_empty()),
+    ];
+    let unseen = parts.into_iter().filter(|(field, ..)| !inputs.contains(field));
+    let count = |(field, what, has): (&str, &str, fn(&Task) -> bool)| {
+        let n = tasks.iter().filter(|task| has(task)).count();
+        (n > 0).then(|| {
+            format!(
+                "{n} of {} tasks have {what} before the question, and no agent of the team has an input field `{field}`: the \
+                 model does not see it, unless the orchestra passes on `task.{field}()`",
+                tasks.len()
+            )
+        })
+    };
+    unseen.filter_map(count).collect()
+}
+
+/// Warnings about keys without effect, and splits that are used for both training and evaluation.
 pub(super) fn warnings(config: &Config) -> Vec<String> {
     let (eval, split) = (config.eval.used(config.algorithm.name), &config.task.split);
+    let mut doubts = Vec::new();
+    if !config.algorithm.name.is_supervised() && config.task.overlong != OverlongText::Error {
+        doubts.push(
+            "`task.overlong` has no effect: it is for supervised training; `rollout.overflow` decides about prompts of episodes"
+                .to_owned(),
+        );
+    }
     if eval.data.as_ref().is_some_and(|data| *data != config.task.data) {
-        return Vec::new();
+        return doubts;
     }
     let held_out = [
         ("test_split", &eval.test_split, eval.before_and_after),
         ("split", &eval.split, eval.every > 0),
     ];
     let trained = held_out.into_iter().filter(|(_, held, used)| *used && *held == split);
-    trained
-        .map(|(key, _, _)| {
-            format!(
-                "`eval.{key}` is {split:?}, which is trained on: evaluations say nothing about tasks not seen before"
-            )
-        })
-        .collect()
+    doubts.extend(trained.map(|(key, _, _)| {
+        format!(
+            "`eval.{key}` is {split:?}, which is trained on: evaluations say nothing about tasks not seen before"
+        )
+    }));
+    doubts
 }

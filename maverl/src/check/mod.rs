@@ -29,6 +29,7 @@ mod machine;
 mod memory;
 pub mod missing;
 mod models;
+mod overlong;
 mod policy;
 mod prompts;
 mod render;
@@ -160,6 +161,9 @@ fn plan(
     let models = models::open(&config, base, purpose, &mut warnings, problems);
     let beside = choice::beside(&config, flow.as_ref()?, base, registry, problems);
     let choice::Orchestra { chosen: orchestra, members, .. } = flow?;
+    let inputs = members.iter().filter_map(|seat| registry.agents.get(seat.agent.as_str()));
+    let inputs: Vec<&str> = inputs.flat_map(|entry| entry.inputs).copied().collect();
+    warnings.extend(data::unseen(&loaded.tasks, &inputs));
     let seats = team::seats(&config, &orchestra.name, &members, registry, problems);
     endpoint::check(&config, base, problems);
     let (members, endpoints) = endpoint::take(&config, seats?, problems);
@@ -167,6 +171,10 @@ fn plan(
     let (mut seats, mut policies, workers) = assigned?;
     if policy::samples(&config, purpose) {
         prompts::fit(&seats, (&policies, &workers), &models, &loaded.tasks, problems);
+    }
+    if purpose != Purpose::Eval {
+        let used = (policies.as_slice(), workers.as_slice());
+        warnings.extend(overlong::check(&config, &loaded, used, &models, problems));
     }
     let mut algorithm = AlgorithmPlan::from(&config.algorithm);
     credit::settle(&config, registry, (&mut algorithm, &mut seats), problems);

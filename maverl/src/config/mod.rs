@@ -12,6 +12,7 @@ mod eval;
 mod instance;
 mod loss;
 mod model;
+mod overlong;
 mod preset;
 pub mod reference;
 mod reward;
@@ -50,6 +51,7 @@ pub use loss::{
 pub use model::{
     Dtype, LoraConfig, LoraPlan, ModelConfig, OptimConfig, OptimPlan, Schedule, TargetModules,
 };
+pub use overlong::OverlongText;
 pub use preset::Preset;
 #[cfg(feature = "serve")]
 pub(crate) use reward::ITEMS;
@@ -173,6 +175,12 @@ pub struct TaskConfig {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[setting(example = "{ question = \"query\" }")]
     pub keys: BTreeMap<String, String>,
+    /// Columns of supervised training, and keys of messages, that are not read; any other unknown one is an error.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[setting(example = "[\"prompt_id\"]")]
+    pub ignore: Vec<String>,
+    /// In supervised training, a row whose text is longer than the context: an error, left out, or cut.
+    pub overlong: OverlongText,
     /// Source of task ids: `file` is the id of the row, or its number in the file if it has none; `line` is always its number in the file.
     pub ids: Ids,
     /// Maximum size of an unpacked data file in MiB.

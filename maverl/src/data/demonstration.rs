@@ -1,119 +1,176 @@
-//! Demonstrations for supervised training: a conversation and its next reply.
+//! Demonstrations for supervised training: conversations with the replies that are trained on.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::jsonl::{ROW, named};
+use super::conversation::{ConversationRow, follows};
+use super::jsonl::ROW;
+use super::messages::Marked;
 use super::{Bounds, DataError, File};
-use crate::trajectory::{Message, Role};
+use crate::config::TaskConfig;
+use crate::model::{ChatInput, ChatMessage};
 
-/// A conversation and its target reply.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Demonstration {
-    /// Prompt of the model.
-    pub prompt: Vec<Message>,
-    /// Target reply.
-    pub reply: String,
-}
-
-impl Demonstration {
-    /// Returns true if the prompt contains a message of the user or a tool after a reply of the assistant.
-    pub fn observes(&self) -> bool {
-        self.observations().next().is_some()
-    }
-
-    /// Returns the indices in the prompt of messages of the user or a tool after a reply of the assistant.
-    pub fn observations(&self) -> impl Iterator<Item = usize> + '_ {
-        let roles = self.prompt.windows(2).map(|pair| (pair[0].role, pair[1].role));
-        let answers =
-            roles.map(|roles| matches!(roles, (Role::Assistant, Role::User | Role::Tool)));
-        answers.enumerate().filter(|(_, answers)| *answers).map(|(at, _)| at + 1)
-    }
-}
-
+/// Keys of a demonstration; then those of [`SOLVED`], and two of MATH that are not used.
+const READ: [&str; 9] = [
+    "messages",
+    "prompt",
+    "completion",
+    "question",
+    "answer",
+    "problem",
+    "solution",
+    "level",
+    "type",
+];
 /// Columns of a question and its solution in known data sets: GSM8K, MATH.
 const SOLVED: [[&str; 2]; 2] = [["question", "answer"], ["problem", "solution"]];
 
-/// Reads demonstrations in TRL's forms, one JSON object per line: `messages`, of which the last is the assistant's; or
-/// `prompt` and `completion`, each a text or messages; or the columns of GSM8K or MATH. `keys` maps these names to the
-/// file's names.
+/// A conversation that ends with a reply.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Demonstration {
+    /// The conversation.
+    pub chat: ChatInput,
+    /// For each message, true or false if the row says whether it is trained on.
+    pub marks: Vec<Option<bool>>,
+    /// File and line of the row.
+    pub location: String,
+}
+
+impl Demonstration {
+    /// Returns the indices of the replies that are trained on: the last one; in a row with marks, every one whose mark is not
+    /// false.
+    pub fn replies(&self) -> Vec<usize> {
+        let last = self.chat.messages.len() - 1;
+        let marked = self.marks.iter().any(Option::is_some);
+        let trained = |i: &usize| match self.marks[*i] {
+            Some(mark) => mark,
+            None => marked || *i == last,
+        };
+        (0..=last).filter(|i| self.role(*i) == "assistant").filter(trained).collect()
+    }
+
+    /// Returns the indices of messages of the user or a tool after a reply, except those whose mark is false.
+    pub fn observations(&self) -> Vec<usize> {
+        let answers = |i: &usize| {
+            self.role(*i - 1) == "assistant" && matches!(self.role(*i), "user" | "tool")
+        };
+        let all = (1..self.chat.messages.len()).filter(answers);
+        all.filter(|i| self.marks[*i] != Some(false)).collect()
+    }
+
+    fn role(&self, i: usize) -> &str {
+        self.chat.messages[i].role()
+    }
+}
+
+/// Reads the demonstrations of a split in TRL's forms, one JSON object per line: `messages`, of which the last is the
+/// assistant's; or `prompt` and `completion`, each a text or messages; or the columns of GSM8K or MATH.
 ///
 /// # Errors
 ///
 /// See [`DataError`]; a file without demonstrations is one.
-pub fn demonstrations(
-    path: &Path,
-    keys: &BTreeMap<String, String>,
-    bounds: Bounds,
-) -> Result<Vec<Demonstration>, DataError> {
-    let file = File::open(path, bounds)?;
-    let rows: Vec<Demonstration> = file
-        .rows(ROW)?
-        .map(|object| {
-            let (line, mut object) = object?;
-            named(&mut object, keys)
-                .and_then(|()| conversation(&object))
-                .and_then(demonstration)
-                .map_err(|message| file.damaged(line, message))
-        })
-        .collect::<Result<_, _>>()?;
-    if rows.is_empty() {
-        let wanted = "write one JSON object a line with `messages`, or `prompt` and `completion`";
-        let place = path.display().to_string();
-        return Err(DataError::Empty { place, what: "demonstrations", wanted });
-    }
-    Ok(rows)
+pub fn demonstrations(path: &Path, task: &TaskConfig) -> Result<Vec<Demonstration>, DataError> {
+    let file = File::open(path, Bounds::from(task))?;
+    let wanted = "write one JSON object a line with `messages`, or `prompt` and `completion`";
+    file.conversations(task, (&READ, "demonstrations", wanted), demonstration)
 }
 
-fn conversation(object: &Map<String, Value>) -> Result<Vec<Message>, String> {
-    match (object.get("messages"), object.get("prompt"), object.get("completion")) {
-        (Some(all), _, _) => messages(all, "messages", Role::User),
-        (None, Some(prompt), Some(completion)) => {
-            let mut all = messages(prompt, "prompt", Role::User)?;
-            all.extend(messages(completion, "completion", Role::Assistant)?);
-            Ok(all)
+/// Same as [`demonstrations`], for self-play, which compares last replies.
+///
+/// # Errors
+///
+/// Same as [`demonstrations`]; a row whose marks choose other replies than the last one is one.
+pub fn self_play(path: &Path, task: &TaskConfig) -> Result<Vec<Demonstration>, DataError> {
+    let rows = demonstrations(path, task)?;
+    match rows.iter().find(|row| row.replies() != [row.chat.messages.len() - 1]) {
+        Some(row) => Err(DataError::Unfit {
+            location: row.location.clone(),
+            message: "self-play compares the last reply of a row with that of the opponent, and the marks of this row choose \
+                      others; leave the marks out"
+                .to_owned(),
+        }),
+        None => Ok(rows),
+    }
+}
+
+fn demonstration(row: &ConversationRow<'_>, location: String) -> Result<Demonstration, String> {
+    let (messages, marks) =
+        conversation(row)?.into_iter().map(|one| (one.message, one.mark)).unzip();
+    let row = Demonstration { chat: row.chat(messages)?, marks, location };
+    let roles: Vec<&str> = row.chat.messages.iter().map(|message| message.role()).collect();
+    match roles.as_slice() {
+        [.., _, "assistant"] => {}
+        _ => {
+            return Err(
+                "the conversation must end with the assistant's reply to something".to_owned()
+            );
         }
-        _ => solved(object),
+    }
+    match row.replies().is_empty() {
+        true => Err("every reply has a mark that leaves it out; leave the row out".to_owned()),
+        false => Ok(row),
     }
 }
 
-/// Reads a question and its solution as a conversation.
-fn solved(object: &Map<String, Value>) -> Result<Vec<Message>, String> {
-    let texts = |[question, solution]: [&str; 2]| {
-        let text = |key| object.get(key).and_then(Value::as_str).map(str::to_owned);
-        Some((text(question)?, text(solution)?))
-    };
-    let Some((question, solution)) = SOLVED.into_iter().find_map(texts) else {
-        let keys: Vec<&str> = object.keys().map(String::as_str).collect();
-        return Err(format!(
-            "no `messages`, nor `prompt` and `completion`, among {keys:?}; `task.keys = {{ prompt = \"..\", completion = \
-             \"..\" }}` names them"
-        ));
-    };
-    let (user, assistant) = (Role::User, Role::Assistant);
-    Ok(vec![
-        Message { role: user, content: question },
-        Message { role: assistant, content: solution },
-    ])
-}
-
-/// Creates a demonstration from a conversation that ends with the target reply.
-pub(super) fn demonstration(mut prompt: Vec<Message>) -> Result<Demonstration, String> {
-    match prompt.pop() {
-        Some(Message { role: Role::Assistant, content: reply }) if !prompt.is_empty() => {
-            Ok(Demonstration { prompt, reply })
+fn conversation(row: &ConversationRow<'_>) -> Result<Vec<Marked>, String> {
+    let has = |key: &str| row.get(key).is_some();
+    if has("messages") && !has("prompt") && !has("completion") {
+        return row.marked("messages", "user");
+    }
+    if has("messages") {
+        let message = "a row has `messages` beside `prompt` or `completion`; name those that are not read in `task.ignore`";
+        return Err(message.to_owned());
+    }
+    let solved = SOLVED.into_iter().find(|keys| keys.iter().all(|key| has(key)));
+    let [prompt, completion] = match solved {
+        _ if has("prompt") && has("completion") => ["prompt", "completion"],
+        Some(keys) => keys,
+        None => {
+            return Err(format!(
+                "no `messages`, nor `prompt` and `completion`, among {:?}; `task.keys = {{ prompt = \"..\", completion = \
+                 \"..\" }}` names them",
+                row.keys()
+            ));
         }
-        _ => Err("the conversation must end with the assistant's reply to something".to_owned()),
-    }
+    };
+    let (mut all, reply) = (row.marked(prompt, "user")?, row.marked(completion, "assistant")?);
+    let plain = |part: &[Marked]| -> Vec<ChatMessage> {
+        part.iter().map(|one| one.message.clone()).collect()
+    };
+    follows(&plain(&all), &plain(&reply), completion)?;
+    all.extend(reply);
+    Ok(all)
 }
 
-/// Reads a text as a message of a role, or a list of messages.
-pub(super) fn messages(value: &Value, key: &str, role: Role) -> Result<Vec<Message>, String> {
-    if let Value::String(content) = value {
-        return Ok(vec![Message { role, content: content.clone() }]);
+impl File {
+    /// Reads every row of the task's split as a conversation of a kind, which has keys of its own.
+    pub(super) fn conversations<T>(
+        &self,
+        task: &TaskConfig,
+        (read, what, wanted): (&[&str], &'static str, &'static str),
+        convert: impl Fn(&ConversationRow<'_>, String) -> Result<T, String>,
+    ) -> Result<Vec<T>, DataError> {
+        let (mut rows, mut others) = (Vec::new(), false);
+        for object in self.rows::<Map<String, Value>>(ROW)? {
+            let (line, object) = object?;
+            let damaged = |message| self.damaged(line, message);
+            let row = ConversationRow::new(object, task, read).map_err(damaged)?;
+            if row.is_in(&task.split) {
+                rows.push(convert(&row, self.location(line)).map_err(damaged)?);
+            } else {
+                others = true;
+            }
+        }
+        rows.truncate(task.limit.map_or(usize::MAX, std::num::NonZero::get));
+        match rows.is_empty() {
+            false => Ok(rows),
+            true if others => {
+                let (place, split) = (self.shown(), task.split.clone());
+                let found = "rows of other splits".to_owned();
+                Err(DataError::NoTasks { place, split, found })
+            }
+            true => Err(DataError::Empty { place: self.shown(), what, wanted }),
+        }
     }
-    serde_json::from_value(value.clone())
-        .map_err(|error| format!("`{key}` is no list of `role` and `content`: {error}"))
 }

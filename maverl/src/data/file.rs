@@ -83,6 +83,16 @@ impl File {
         stem.unwrap_or_default().to_string_lossy().into_owned()
     }
 
+    /// Returns the path, for messages.
+    pub(super) fn shown(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    /// Returns the place of a row, for messages.
+    pub(super) fn location(&self, line: usize) -> String {
+        format!("{}:{line}", self.shown())
+    }
+
     pub(super) fn damaged(&self, line: usize, message: impl Into<String>) -> DataError {
         DataError::Damaged { path: self.path.clone(), line, message: message.into() }
     }

@@ -4,9 +4,13 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
+use super::messages::{messages, unmarked};
 use super::{DataError, File, Row, Rows, nli};
 use crate::builtin::Document;
+use crate::config::TaskConfig;
+use crate::model::ChatMessage;
 use crate::task::Task;
+use crate::trajectory::{Message, Role};
 
 /// Name of a row in messages.
 pub(super) const ROW: &str = "JSON object";
@@ -14,26 +18,23 @@ pub(super) const ROW: &str = "JSON object";
 /// Keys of reference answers; the first one present is used.
 const ANSWERS: [&str; 4] = ["answers", "answer", "golden_answers", "ground_truth"];
 
-/// Reads every row as a task. `keys` maps maverl's names to the file's names.
-pub(super) fn tasks<'f>(
-    file: &'f File,
-    keys: &'f BTreeMap<String, String>,
-) -> Result<Rows<'f>, DataError> {
+/// Reads every row as a task.
+pub(super) fn tasks<'f>(file: &'f File, config: &'f TaskConfig) -> Result<Rows<'f>, DataError> {
     let source = file.stem();
     Ok(Box::new(file.rows(ROW)?.map(move |object| {
         let (line, object) = object?;
-        keyed(object, line, (&source, keys)).map_err(|message| file.damaged(line, message))
+        keyed(object, line, (&source, config)).map_err(|message| file.damaged(line, message))
     })))
 }
 
-/// Reads a row whose names are those that `keys` maps maverl's names to.
+/// Reads a row whose names are those that `task.keys` maps maverl's names to.
 pub(super) fn keyed(
     mut object: Map<String, Value>,
     line: usize,
-    (source, keys): (&str, &BTreeMap<String, String>),
+    (source, config): (&str, &TaskConfig),
 ) -> Result<Row, String> {
-    named(&mut object, keys)?;
-    row(object, line, source)
+    named(&mut object, &config.keys)?;
+    row(object, line, (source, &config.ignore))
 }
 
 /// Renames values to maverl's names.
@@ -68,14 +69,18 @@ fn taken(object: &mut Map<String, Value>, key: &str) -> Option<Value> {
 
 /// Reads one row as a task, without its file; `number` is its id if the row has none.
 pub(super) fn task(object: Map<String, Value>, number: usize) -> Result<Task, String> {
-    row(object, number, "rows").map(|row| row.task)
+    row(object, number, ("rows", &[])).map(|row| row.task)
 }
 
 /// Reads a row. `data` of the task keeps every key of the row that is not used otherwise.
-fn row(mut object: Map<String, Value>, line: usize, source: &str) -> Result<Row, String> {
-    let question = match nli::task(&mut object)? {
-        Some(question) => question,
-        None => question(&mut object)?,
+fn row(
+    mut object: Map<String, Value>,
+    line: usize,
+    (source, ignored): (&str, &[String]),
+) -> Result<Row, String> {
+    let Asked { question, system, history } = match nli::task(&mut object)? {
+        Some(question) => Asked { question, ..Asked::default() },
+        None => asked(&mut object, ignored)?,
     };
     let answers = answers(&mut object)?;
     let mut extra = match object.remove("extra_info") {
@@ -92,6 +97,19 @@ fn row(mut object: Map<String, Value>, line: usize, source: &str) -> Result<Row,
     if let Some(answers) = answers {
         data.insert("answers".to_owned(), json!(answers));
     }
+    let before = [
+        (Task::SYSTEM, Some(Value::String(system)).filter(|system| system != "")),
+        (Task::HISTORY, Some(json!(history)).filter(|_| !history.is_empty())),
+    ];
+    for (key, value) in before {
+        let Some(value) = value else { continue };
+        if data.insert(key.to_owned(), value).is_some() {
+            return Err(format!(
+                "`prompt` has messages that become the task's `{key}`, which is a column of the row too; rename it, or make \
+                 `prompt` a text"
+            ));
+        }
+    }
     let id = id.unwrap_or_else(|| line.to_string());
     Ok(Row { task: Task { id, source, question, data }, split, line })
 }
@@ -102,13 +120,22 @@ fn take(object: &mut Map<String, Value>, key: &str) -> Option<Value> {
     object.remove(&found)
 }
 
-/// Reads the question from `question`; or MATH's `problem`; or `prompt`, a text or messages, of which the user's last
-/// is used; or, for a row with tests as in MBPP, `text`.
-fn question(object: &mut Map<String, Value>) -> Result<String, String> {
+/// A question, and the messages before it.
+#[derive(Default)]
+struct Asked {
+    question: String,
+    system: String,
+    history: Vec<Message>,
+}
+
+/// Reads the question from `question`; or MATH's `problem`; or `prompt`, a text or messages, of which the last is the
+/// question; or, for a row with tests as in MBPP, `text`.
+fn asked(object: &mut Map<String, Value>, ignored: &[String]) -> Result<Asked, String> {
+    let of = |question| Ok(Asked { question, ..Asked::default() });
     let found = ["question", "problem"].iter().find_map(|key| Some((key, take(object, key)?)));
     if let Some((key, question)) = found {
         return match question {
-            Value::String(question) => Ok(question),
+            Value::String(question) => of(question),
             other => Err(format!("`{key}` is {other}; write a text")),
         };
     }
@@ -116,22 +143,49 @@ fn question(object: &mut Map<String, Value>) -> Result<String, String> {
     let tested = ["test_list", "tests"].iter().any(|key| object.contains_key(*key));
     let text = || if tested { object.remove("text").filter(Value::is_string) } else { None };
     match prompt.or_else(text) {
-        Some(Value::String(prompt)) => Ok(prompt),
-        Some(Value::Array(messages)) => messages
-            .iter()
-            .rev()
-            .find(|message| message["role"] == "user")
-            .and_then(|message| message["content"].as_str())
-            .map(str::to_owned)
-            .ok_or_else(|| {
-                "`prompt` has no message with `role` \"user\" and a `content`".to_owned()
-            }),
+        Some(Value::String(prompt)) => of(prompt),
+        Some(prompt @ Value::Array(_)) => conversation(&prompt, ignored),
         Some(other) => Err(format!("`prompt` is {other}; write a text or a list of messages")),
         None => {
             let keys: Vec<&str> = object.keys().map(String::as_str).collect();
             Err(format!("no `question`, `problem` or `prompt` among the keys {keys:?}"))
         }
     }
+}
+
+/// Reads the messages of a prompt: the system messages at its beginning, those between, and the question.
+fn conversation(prompt: &Value, ignored: &[String]) -> Result<Asked, String> {
+    let messages = unmarked(messages(prompt, "prompt", "user", ignored)?, "prompt")?;
+    let parts = ChatMessage::CALLS.iter().chain(&ChatMessage::THOUGHTS);
+    let other = |message: &ChatMessage| parts.clone().find(|key| message.get(key).is_some());
+    if let Some((i, key)) = messages.iter().enumerate().find_map(|(i, it)| Some((i, other(it)?))) {
+        return Err(format!(
+            "`prompt[{i}]` has `{key}`; messages before a question have `role` and `content` alone"
+        ));
+    }
+    let Some((question, before)) = messages.split_last().filter(|(last, _)| last.role() == "user")
+    else {
+        let role = messages.last().map_or("nobody", |last| last.role());
+        return Err(format!(
+            "`prompt` ends with a message of {role}; the last message is the question, with `role` \"user\""
+        ));
+    };
+    let first = before.iter().position(|it| it.role() != "system").unwrap_or(before.len());
+    let system: Vec<&str> = before[..first].iter().map(ChatMessage::text).collect();
+    let plain = |message: &ChatMessage| Message {
+        role: match message.role() {
+            "system" => Role::System,
+            "assistant" => Role::Assistant,
+            "tool" => Role::Tool,
+            _ => Role::User,
+        },
+        content: message.text().to_owned(),
+    };
+    Ok(Asked {
+        question: question.text().to_owned(),
+        system: system.join("\n\n"),
+        history: before[first..].iter().map(plain).collect(),
+    })
 }
 
 /// Reads the reference answers, if the row has any; a row may be judged otherwise. The fallback is the answer in

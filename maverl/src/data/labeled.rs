@@ -1,24 +1,28 @@
 //! Labeled replies for the training of a verifier: a conversation, a reply, and whether it is right.
 
-use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::demonstration::{demonstration, messages};
-use super::jsonl::{ROW, named};
-use super::preference::pair;
-use super::{Bounds, DataError, Demonstration, File};
+use super::conversation::{ConversationRow, follows};
+use super::jsonl::ROW;
+use super::preference::{PAIR, last_reply, pair};
+use super::{Bounds, DataError, File};
+use crate::config::TaskConfig;
+use crate::model::{ChatInput, ChatMessage};
 use crate::task::question_key;
-use crate::trajectory::{Message, Role};
 
 /// File in the directory of a reward model with the keys of the questions that it was trained on.
 pub(crate) const SEEN: &str = "reward_tasks.json";
 
-/// Value of `split` of rows that are not trained on.
+/// Value of `split` of rows that are not trained on, and of the others.
 const VALIDATION: &str = "validation";
+const TRAIN: &str = "train";
+/// Keys of a row, besides those of a pair.
+const READ: [&str; 7] =
+    ["completion", "label", "completions", "labels", "scores", "counts", "seats"];
 
 /// Contents of [`SEEN`].
 #[derive(Deserialize)]
@@ -46,9 +50,9 @@ pub(crate) fn seen(dir: &Path) -> Result<BTreeSet<String>, String> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct LabeledReply {
     /// Prompt of the model that replied.
-    pub prompt: Vec<Message>,
+    pub prompt: ChatInput,
     /// The reply.
-    pub reply: String,
+    pub reply: ChatMessage,
     /// True if it is right.
     pub label: bool,
     /// The recorded score, if there is one.
@@ -63,14 +67,34 @@ pub struct LabeledReply {
     pub validates: bool,
     /// Number of the row in its file, from 0. Both replies of a pair, and all steps of an episode, are of one row.
     pub row: usize,
+    /// File and line of the row.
+    pub location: String,
 }
 
 impl LabeledReply {
     /// Returns the conversation with the reply as its last message.
-    pub fn conversation(&self) -> Vec<Message> {
-        let reply = Message { role: Role::Assistant, content: self.reply.clone() };
-        self.prompt.iter().cloned().chain([reply]).collect()
+    pub fn conversation(&self) -> ChatInput {
+        self.prompt.with_message(self.reply.clone())
     }
+
+    /// Returns the text of the prompt.
+    pub fn prompt_text(&self) -> String {
+        texts(&self.prompt)
+    }
+
+    /// Returns the text of the reply, with its calls.
+    pub fn reply_text(&self) -> String {
+        match self.reply.get("tool_calls") {
+            Some(calls) => format!("{}{calls}", self.reply.text()),
+            None => self.reply.text().to_owned(),
+        }
+    }
+}
+
+/// Returns the contents of messages, one a line.
+fn texts(chat: &ChatInput) -> String {
+    let texts: Vec<&str> = chat.messages.iter().map(ChatMessage::text).collect();
+    texts.join("\n")
 }
 
 /// Reads labeled replies, one JSON object per line, in TRL's forms:
@@ -85,61 +109,94 @@ impl LabeledReply {
 /// # Errors
 ///
 /// See [`DataError`]; a file without rows is one.
-pub fn labeled(
-    path: &Path,
-    keys: &BTreeMap<String, String>,
-    bounds: Bounds,
-) -> Result<Vec<LabeledReply>, DataError> {
-    let file = File::open(path, bounds)?;
+pub fn labeled(path: &Path, task: &TaskConfig) -> Result<Vec<LabeledReply>, DataError> {
+    all(path, task, &[TRAIN, VALIDATION])
+}
+
+/// Same as [`labeled`], for a file of held-out rows, which may also have `"split": "test"`.
+///
+/// # Errors
+///
+/// Same as [`labeled`].
+pub fn labeled_held_out(path: &Path, task: &TaskConfig) -> Result<Vec<LabeledReply>, DataError> {
+    all(path, task, &[TRAIN, VALIDATION, "test"])
+}
+
+fn all(path: &Path, task: &TaskConfig, splits: &[&str]) -> Result<Vec<LabeledReply>, DataError> {
+    let file = File::open(path, Bounds::from(task))?;
     let mut replies = Vec::new();
-    for (number, object) in file.rows(ROW)?.enumerate() {
-        let (line, mut object) = object?;
-        let found = named(&mut object, keys).and_then(|()| read(number, &object));
-        let found = found.map_err(|message| file.damaged(line, message))?;
-        let validates = object.get("split").is_some_and(|split| split == VALIDATION);
-        replies.extend(found.into_iter().map(|reply| LabeledReply { validates, ..reply }));
+    for (number, object) in file.rows::<Map<String, Value>>(ROW)?.enumerate() {
+        let (line, object) = object?;
+        let location = file.location(line);
+        let found = ConversationRow::new(object, task, &[&PAIR[..], &READ].concat())
+            .and_then(|row| one_of(splits, &row).map(|()| row))
+            .and_then(|row| read(number, &row, &location));
+        replies.extend(found.map_err(|message| file.damaged(line, message))?);
     }
     if replies.is_empty() {
         let wanted = "write one JSON object a line with `prompt`, `completion` and `label`";
-        let place = path.display().to_string();
-        return Err(DataError::Empty { place, what: "labeled replies", wanted });
+        return Err(DataError::Empty { place: file.shown(), what: "labeled replies", wanted });
     }
     Ok(replies)
 }
 
+/// Refuses a row of a split that is not trained on.
+fn one_of(splits: &[&str], row: &ConversationRow<'_>) -> Result<(), String> {
+    match row.get("split") {
+        Some(split) if !split.as_str().is_some_and(|split| splits.contains(&split)) => {
+            Err(format!(
+                "`split` is {split}; a verifier is trained on rows of \"{TRAIN}\" and calibrated on those of \"{VALIDATION}\": put \
+             held-out ones into the file of `eval.data`"
+            ))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Returns the replies of a row.
-fn read(number: usize, object: &Map<String, Value>) -> Result<Vec<LabeledReply>, String> {
-    if object.contains_key("chosen") {
-        let found = pair(object)?;
-        let origin = origin(object);
-        let other = origin.get("rejected").unwrap_or(&origin);
-        let score = |key: &str| object.get(key).and_then(Value::as_f64);
-        let better = unlabeled(number, &origin, found.prompt.clone(), found.chosen);
-        let worse = unlabeled(number, other, found.prompt, found.rejected);
-        return Ok(vec![
-            LabeledReply { label: true, score: score("score_chosen"), ..better },
-            LabeledReply { score: score("score_rejected"), ..worse },
-        ]);
+fn read(
+    number: usize,
+    row: &ConversationRow<'_>,
+    location: &str,
+) -> Result<Vec<LabeledReply>, String> {
+    let validates = row.get("split").is_some_and(|split| split == VALIDATION);
+    let base = Base { row: number, validates, location };
+    if row.get("chosen").is_some() {
+        return of_pair(row, &base);
     }
-    if object.contains_key("completions") {
-        return steps(number, object);
+    if row.get("completions").is_some() {
+        return steps(row, &base);
     }
-    let (Some(prompt), Some(completion)) = (object.get("prompt"), object.get("completion")) else {
-        let keys: Vec<&str> = object.keys().map(String::as_str).collect();
-        return Err(format!("no `prompt` and `completion` among {keys:?}"));
-    };
-    let mut all = messages(prompt, "prompt", Role::User)?;
-    all.extend(messages(completion, "completion", Role::Assistant)?);
-    let Demonstration { prompt, reply } = demonstration(all)?;
-    let label = object.get("label").ok_or("there is no `label`; write true or false")?;
+    if row.get("prompt").is_none() || row.get("completion").is_none() {
+        return Err(format!("no `prompt` and `completion` among {:?}", row.keys()));
+    }
+    let (prompt, reply) =
+        (row.messages("prompt", "user")?, row.messages("completion", "assistant")?);
+    follows(&prompt, &reply, "completion")?;
+    let (prompt, reply) = last_reply([prompt, reply].concat())?;
+    let label = row.get("label").ok_or("there is no `label`; write true or false")?;
     let label = truth(label).ok_or_else(|| format!("`label` is {label}; write true or false"))?;
-    let score = object.get("score").and_then(Value::as_f64);
-    Ok(vec![LabeledReply { label, score, ..unlabeled(number, &origin(object), prompt, reply) }])
+    let score = row.get("score").and_then(Value::as_f64);
+    let reply = base.reply(&origin(row), row.chat(prompt)?, reply);
+    Ok(vec![LabeledReply { label, score, ..reply }])
+}
+
+fn of_pair(row: &ConversationRow<'_>, base: &Base<'_>) -> Result<Vec<LabeledReply>, String> {
+    let found = pair(row, base.location.to_owned())?;
+    let origin = origin(row);
+    let other = origin.get("rejected").unwrap_or(&origin);
+    let score = |key: &str| row.get(key).and_then(Value::as_f64);
+    let better = base.reply(&origin, found.prompt.clone(), found.chosen);
+    let worse = base.reply(other, found.prompt, found.rejected);
+    Ok(vec![
+        LabeledReply { label: true, score: score("score_chosen"), ..better },
+        LabeledReply { score: score("score_rejected"), ..worse },
+    ])
 }
 
 /// Returns the steps of a row, each as a reply to the question and the steps before it.
-fn steps(number: usize, object: &Map<String, Value>) -> Result<Vec<LabeledReply>, String> {
-    let list = |key: &str| object.get(key).and_then(Value::as_array);
+fn steps(row: &ConversationRow<'_>, base: &Base<'_>) -> Result<Vec<LabeledReply>, String> {
+    let list = |key: &str| row.get(key).and_then(Value::as_array);
     let (Some(replies), Some(labels)) = (list("completions"), list("labels")) else {
         return Err("`completions` and `labels` are not both lists".to_owned());
     };
@@ -147,9 +204,11 @@ fn steps(number: usize, object: &Map<String, Value>) -> Result<Vec<LabeledReply>
         let (n, found) = (replies.len(), labels.len());
         return Err(format!("{n} `completions` have {found} `labels`; write one for each"));
     }
-    let prompt = object.get("prompt").ok_or("there is no `prompt`")?;
-    let mut before = messages(prompt, "prompt", Role::User)?;
-    let row = unlabeled(number, &origin(object), before.clone(), String::new());
+    if row.get("prompt").is_none() {
+        return Err("there is no `prompt`".to_owned());
+    }
+    let prompt = row.chat(row.messages("prompt", "user")?)?;
+    let mut before = base.reply(&origin(row), prompt, ChatMessage::new("assistant", ""));
     let of = |key: &str, step: usize| list(key).and_then(|values| values.get(step));
     let mut steps = Vec::new();
     for (step, (reply, label)) in replies.iter().zip(labels).enumerate() {
@@ -158,15 +217,14 @@ fn steps(number: usize, object: &Map<String, Value>) -> Result<Vec<LabeledReply>
         let label =
             truth(label).ok_or_else(|| format!("a label is {label}; write true or false"))?;
         let seat = of("seats", step).and_then(Value::as_str).unwrap_or_default();
+        before.reply = ChatMessage::new("assistant", reply);
         steps.push(LabeledReply {
-            prompt: before.clone(),
-            reply: reply.to_owned(),
             label,
             score: of("scores", step).and_then(Value::as_f64),
             place: format!("{seat} {step}"),
-            ..row.clone()
+            ..before.clone()
         });
-        before.push(Message { role: Role::Assistant, content: reply.to_owned() });
+        before.prompt = before.conversation();
     }
     Ok(steps)
 }
@@ -181,31 +239,37 @@ fn truth(label: &Value) -> Option<bool> {
 }
 
 /// Returns the column `maverl`, which is a text in Parquet files.
-fn origin(object: &Map<String, Value>) -> Value {
-    match object.get("maverl") {
+fn origin(row: &ConversationRow<'_>) -> Value {
+    match row.get("maverl") {
         Some(Value::String(text)) => serde_json::from_str(text).unwrap_or_default(),
         other => other.cloned().unwrap_or_default(),
     }
 }
 
-/// Returns a reply of a row with what its origin tells.
-fn unlabeled(row: usize, origin: &Value, prompt: Vec<Message>, reply: String) -> LabeledReply {
-    let text = |key: &str| origin.get(key)?.as_str().map(str::to_owned);
-    let task = text("question").unwrap_or_else(|| {
-        let texts: Vec<&str> = prompt.iter().map(|message| message.content.as_str()).collect();
-        question_key(&texts.join("\n"))
-    });
-    let place = text("seat").zip(text("path")).map(|(seat, path)| format!("{seat} {path}"));
-    LabeledReply {
-        prompt,
-        reply,
-        label: false,
-        score: None,
-        task,
-        policy: text("policy").unwrap_or_default(),
-        place: place.unwrap_or_default(),
-        validates: false,
-        row,
+/// Values that all replies of a row have in common.
+struct Base<'r> {
+    row: usize,
+    validates: bool,
+    location: &'r str,
+}
+
+impl Base<'_> {
+    /// Returns a reply with what its origin says, labeled wrong.
+    fn reply(&self, origin: &Value, prompt: ChatInput, reply: ChatMessage) -> LabeledReply {
+        let text = |key: &str| origin.get(key)?.as_str().map(str::to_owned);
+        let place = text("seat").zip(text("path")).map(|(seat, path)| format!("{seat} {path}"));
+        LabeledReply {
+            task: text("question").unwrap_or_else(|| question_key(&texts(&prompt))),
+            prompt,
+            reply,
+            label: false,
+            score: None,
+            policy: text("policy").unwrap_or_default(),
+            place: place.unwrap_or_default(),
+            validates: self.validates,
+            row: self.row,
+            location: self.location.to_owned(),
+        }
     }
 }
 
@@ -217,12 +281,14 @@ mod tests {
 
     use super::*;
 
-    fn all(row: &Value) -> Result<Vec<LabeledReply>, String> {
-        super::read(0, row.as_object().unwrap())
+    fn replies(row: &Value) -> Result<Vec<LabeledReply>, String> {
+        let (task, keys) = (TaskConfig::default(), [&PAIR[..], &READ].concat());
+        let row = ConversationRow::new(row.as_object().unwrap().clone(), &task, &keys)?;
+        super::read(0, &row, "rows.jsonl:1")
     }
 
     fn read(row: &Value) -> Result<LabeledReply, String> {
-        all(row).map(|mut replies| replies.remove(0))
+        replies(row).map(|mut replies| replies.remove(0))
     }
 
     #[test]
@@ -234,9 +300,9 @@ mod tests {
             "label": true, "score": 0.5, "maverl": origin,
         });
         let found = read(&full).unwrap();
-        assert_eq!((found.label, found.score, found.reply.as_str()), (true, Some(0.5), "4"));
+        assert_eq!((found.label, found.score, found.reply_text().as_str()), (true, Some(0.5), "4"));
         assert_eq!((found.task.as_str(), found.place.as_str()), ("00ab", "a/b 0.1"));
-        assert_eq!(found.conversation().len(), 2);
+        assert_eq!(found.conversation().messages.len(), 2);
         let plain = read(&json!({"prompt": "2 + 2?", "completion": "5", "label": 0})).unwrap();
         assert_eq!((plain.label, plain.policy.as_str()), (false, ""));
         // Capitals, signs and blanks make no other task.
@@ -249,24 +315,24 @@ mod tests {
         let rejected = json!({"question": "00ab", "policy": "weak"});
         let origin = json!({"question": "00ab", "policy": "strong", "rejected": rejected});
         let pair = json!({"prompt": "2 + 2?", "chosen": "4", "rejected": "5", "score_chosen": 1.0, "maverl": origin});
-        let pair = all(&pair).unwrap();
-        let found: Vec<_> = pair.iter().map(|it| (it.reply.as_str(), it.label, it.score)).collect();
+        let pair = replies(&pair).unwrap();
+        let found: Vec<_> = pair.iter().map(|it| (it.reply.text(), it.label, it.score)).collect();
         assert_eq!(found, [("4", true, Some(1.0)), ("5", false, None)]);
         assert_eq!((pair[0].policy.as_str(), pair[1].policy.as_str()), ("strong", "weak"));
-        assert!(pair.iter().all(|reply| reply.task == "00ab" && reply.prompt.len() == 1));
+        assert!(pair.iter().all(|reply| reply.task == "00ab" && reply.prompt.messages.len() == 1));
         let steps = json!({
             "prompt": "2 + 2 + 2?", "completions": ["4", "7"], "labels": [true, false], "scores": [0.5, 0.0],
             "seats": ["a/b", "a/c"],
         });
-        let steps = all(&steps).unwrap();
+        let steps = replies(&steps).unwrap();
         let found: Vec<_> =
             steps.iter().map(|it| (it.place.as_str(), it.label, it.score)).collect();
         assert_eq!(found, [("a/b 0", true, Some(0.5)), ("a/c 1", false, Some(0.0))]);
         assert_eq!(steps[1].prompt, steps[0].conversation());
         assert_eq!((steps[0].task.as_str(), steps[0].row), (steps[1].task.as_str(), steps[1].row));
-        let wrong = all(&json!({"prompt": "a", "completions": ["b", "c"], "labels": [true]}));
+        let wrong = replies(&json!({"prompt": "a", "completions": ["b", "c"], "labels": [true]}));
         assert_eq!(wrong.unwrap_err(), "2 `completions` have 1 `labels`; write one for each");
-        let wrong = all(&json!({"prompt": "a", "completions": ["b"], "labels": ["yes"]}));
+        let wrong = replies(&json!({"prompt": "a", "completions": ["b"], "labels": ["yes"]}));
         assert_eq!(wrong.unwrap_err(), "a label is \"yes\"; write true or false");
     }
 

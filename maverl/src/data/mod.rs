@@ -4,11 +4,15 @@
 //! of a task is the same in every run and independent of the rest of the file. `all` selects every task.
 
 mod bounds;
+mod built_in;
+mod conversation;
 mod demonstration;
 mod file;
 mod hotpot;
 mod jsonl;
 mod labeled;
+mod lesson;
+mod messages;
 mod nli;
 mod parquet;
 mod place;
@@ -20,9 +24,10 @@ mod served;
 mod squad;
 
 pub use bounds::Bounds;
-pub use demonstration::{Demonstration, demonstrations};
-pub use labeled::{LabeledReply, labeled};
+pub use demonstration::{Demonstration, demonstrations, self_play};
+pub use labeled::{LabeledReply, labeled, labeled_held_out};
 pub(crate) use labeled::{SEEN, seen};
+pub use lesson::{Lesson, Misfit, Text, misfits};
 pub use place::{Placed, missing};
 pub use preference::{PreferencePair, preferences};
 pub use sampler::Sampler;
@@ -35,10 +40,11 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
+use built_in::{Builtin, builtin_dataset};
 use file::File;
 pub use file::read_text;
 
-use crate::builtin::{self, Document, arithmetic, code, facts};
+use crate::builtin::{Document, facts};
 use crate::config::{DataFormat, Ids, TaskConfig};
 use crate::task::Task;
 
@@ -68,6 +74,14 @@ pub enum DataError {
         /// Line from 1; in a Parquet file or a list, the row.
         line: usize,
         /// The text found, and the expected one.
+        message: String,
+    },
+    /// A row is valid and cannot be used.
+    #[error("{location}: {message}")]
+    Unfit {
+        /// File and line of the row.
+        location: String,
+        /// Description of the problem and its remedy.
         message: String,
     },
     /// The metadata of a Parquet file is wrong or unsupported.
@@ -230,7 +244,7 @@ fn read(config: &TaskConfig, split: &str, base: &Path) -> Result<Vec<Placed>, Da
             match form {
                 DataFormat::Squad => squad::tasks(&file)?,
                 DataFormat::Hotpot => hotpot::tasks(&file)?,
-                DataFormat::Auto | DataFormat::Jsonl => jsonl::tasks(&file, &config.keys)?,
+                DataFormat::Auto | DataFormat::Jsonl => jsonl::tasks(&file, config)?,
             }
         }
     };
@@ -282,51 +296,6 @@ pub fn corpus(name: &str, base: &Path, bounds: Bounds) -> Result<Vec<Document>, 
         return Err(DataError::Empty { place: name.to_owned(), what: "documents", wanted });
     }
     Ok(documents.into_iter().map(|(_, document)| document).collect())
-}
-
-/// A source of built-in data.
-enum Builtin {
-    Facts,
-    Arithmetic,
-    Nli,
-    Code,
-    Resets,
-    Tools,
-}
-
-/// Returns the built-in data that a name denotes; `None` for a file.
-fn builtin_dataset(name: &str) -> Result<Option<Builtin>, DataError> {
-    match name {
-        facts::NAME => Ok(Some(Builtin::Facts)),
-        arithmetic::NAME => Ok(Some(Builtin::Arithmetic)),
-        builtin::nli::NAME => Ok(Some(Builtin::Nli)),
-        code::NAME => Ok(Some(Builtin::Code)),
-        builtin::resets::NAME => Ok(Some(Builtin::Resets)),
-        builtin::tools::NAME => Ok(Some(Builtin::Tools)),
-        _ if name.starts_with("builtin:") => Err(DataError::UnknownWorld(name.to_owned())),
-        _ => Ok(None),
-    }
-}
-
-impl Builtin {
-    /// Returns every task with its split.
-    fn rows(&self) -> Vec<Row> {
-        let splits = match self {
-            Self::Facts => facts::SPLITS
-                .iter()
-                .map(|split| (*split, facts::tasks(split).unwrap_or_default()))
-                .collect(),
-            Self::Arithmetic => arithmetic::problems(),
-            Self::Nli => builtin::nli::questions(),
-            Self::Code => code::problems(),
-            Self::Resets => builtin::resets::tasks(),
-            Self::Tools => builtin::tools::errands(),
-        };
-        let tasks = splits.into_iter().flat_map(|(split, tasks): (&str, Vec<Task>)| {
-            tasks.into_iter().map(move |task| (task, Some(split.to_owned())))
-        });
-        (1..).zip(tasks).map(|(line, (task, split))| Row { task, split, line }).collect()
-    }
 }
 
 /// Selects the tasks of a split. Ids are checked over all rows, and nothing else of the other rows is kept.

@@ -1,78 +1,79 @@
 //! Preference pairs: two replies to one conversation, of which one is better.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
-use serde_json::{Map, Value};
-
-use super::demonstration::{demonstration, messages};
-use super::jsonl::{ROW, named};
+use super::conversation::{ConversationRow, follows};
 use super::{Bounds, DataError, File};
-use crate::trajectory::{Message, Role};
+use crate::config::TaskConfig;
+use crate::model::{ChatInput, ChatMessage};
+
+/// Keys of a pair.
+pub(super) const PAIR: [&str; 5] =
+    ["prompt", "chosen", "rejected", "score_chosen", "score_rejected"];
 
 /// A conversation and two replies.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PreferencePair {
     /// Prompt of the model.
-    pub prompt: Vec<Message>,
+    pub prompt: ChatInput,
     /// The better reply.
-    pub chosen: String,
+    pub chosen: ChatMessage,
     /// The other reply.
-    pub rejected: String,
+    pub rejected: ChatMessage,
+    /// File and line of the row.
+    pub location: String,
 }
 
-/// Reads pairs in TRL's forms, one JSON object per line: `prompt`, `chosen` and `rejected`, each a text or messages; or
-/// `chosen` and `rejected` alone, whole conversations that differ in the last message. `keys` maps these names to the file's
-/// names.
+impl PreferencePair {
+    /// Returns the conversation with each of the replies, the better one first.
+    pub fn conversations(&self) -> [ChatInput; 2] {
+        [&self.chosen, &self.rejected].map(|reply| self.prompt.with_message(reply.clone()))
+    }
+}
+
+/// Reads the pairs of a split in TRL's forms, one JSON object per line: `prompt`, `chosen` and `rejected`, each a text or
+/// messages; or `chosen` and `rejected` alone, whole conversations that differ in the last message.
 ///
 /// # Errors
 ///
 /// See [`DataError`]; a file without pairs is one.
-pub fn preferences(
-    path: &Path,
-    keys: &BTreeMap<String, String>,
-    bounds: Bounds,
-) -> Result<Vec<PreferencePair>, DataError> {
-    let file = File::open(path, bounds)?;
-    let pairs: Vec<PreferencePair> = file
-        .rows(ROW)?
-        .map(|object| {
-            let (line, mut object) = object?;
-            let read = named(&mut object, keys).and_then(|()| pair(&object));
-            read.map_err(|message| file.damaged(line, message))
-        })
-        .collect::<Result<_, _>>()?;
-    if pairs.is_empty() {
-        let wanted = "write one JSON object a line with `prompt`, `chosen` and `rejected`";
-        let place = path.display().to_string();
-        return Err(DataError::Empty { place, what: "pairs of replies", wanted });
-    }
-    Ok(pairs)
+pub fn preferences(path: &Path, task: &TaskConfig) -> Result<Vec<PreferencePair>, DataError> {
+    let wanted = "write one JSON object a line with `prompt`, `chosen` and `rejected`";
+    let file = File::open(path, Bounds::from(task))?;
+    file.conversations(task, (&PAIR, "pairs of replies", wanted), pair)
 }
 
 /// Reads a pair.
-pub(super) fn pair(object: &Map<String, Value>) -> Result<PreferencePair, String> {
-    let (Some(chosen), Some(rejected)) = (object.get("chosen"), object.get("rejected")) else {
-        let keys: Vec<&str> = object.keys().map(String::as_str).collect();
+pub(super) fn pair(row: &ConversationRow<'_>, location: String) -> Result<PreferencePair, String> {
+    if row.get("chosen").is_none() || row.get("rejected").is_none() {
         return Err(format!(
-            "no `chosen` and `rejected` among {keys:?}; `task.keys = {{ chosen = \"..\", rejected = \"..\" }}` names them"
+            "no `chosen` and `rejected` among {:?}; `task.keys = {{ chosen = \"..\", rejected = \"..\" }}` names them",
+            row.keys()
         ));
-    };
-    let prompt = match object.get("prompt") {
-        Some(prompt) => messages(prompt, "prompt", Role::User)?,
-        None => Vec::new(),
-    };
-    let whole = |reply: &Value, key: &str| {
-        let reply = messages(reply, key, Role::Assistant)?;
-        demonstration([prompt.as_slice(), &reply].concat())
+    }
+    let prompt = row.messages("prompt", "user")?;
+    let whole = |key: &str| {
+        let reply = row.messages(key, "assistant")?;
+        follows(&prompt, &reply, key)?;
+        last_reply([prompt.as_slice(), &reply].concat())
             .map_err(|error| format!("`{key}`: {error}"))
     };
-    let (chosen, rejected) = (whole(chosen, "chosen")?, whole(rejected, "rejected")?);
-    if chosen.prompt != rejected.prompt {
+    let ((prompt, chosen), (other, rejected)) = (whole("chosen")?, whole("rejected")?);
+    if prompt != other {
         return Err("`chosen` and `rejected` reply to different conversations".to_owned());
     }
-    if chosen.reply == rejected.reply {
+    if chosen == rejected {
         return Err("`chosen` and `rejected` are the same".to_owned());
     }
-    Ok(PreferencePair { prompt: chosen.prompt, chosen: chosen.reply, rejected: rejected.reply })
+    Ok(PreferencePair { prompt: row.chat(prompt)?, chosen, rejected, location })
+}
+
+/// Divides a conversation into its prompt and its last message, which is a reply.
+pub(super) fn last_reply(
+    mut all: Vec<ChatMessage>,
+) -> Result<(Vec<ChatMessage>, ChatMessage), String> {
+    match all.pop() {
+        Some(reply) if reply.role() == "assistant" && !all.is_empty() => Ok((all, reply)),
+        _ => Err("the conversation must end with the assistant's reply to something".to_owned()),
+    }
 }

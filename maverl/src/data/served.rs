@@ -67,7 +67,7 @@ fn read(config: &TaskConfig) -> Result<Vec<Row>, String> {
         return Err(format!("`/{path}` of the server at {http} answered without a list `tasks`"));
     };
     let row = |(line, task): (usize, Value)| {
-        jsonl::keyed(object(task, line - 1), line, (&name, &config.keys))
+        jsonl::keyed(object(task, line - 1), line, (&name, config))
             .map_err(|message| format!("task {line} of the server: {message}"))
     };
     (1..).zip(tasks).map(row).collect()

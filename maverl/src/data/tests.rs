@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
+mod conversations;
+
 use std::num::NonZeroUsize;
 
 use super::*;
@@ -384,11 +386,12 @@ fn demonstrations_are_read_in_both_of_their_forms() {
 {"prompt": "1 + 1?", "completion": "2"}
 {"prompt": [{"role": "user", "content": "1 + 1?"}], "completion": [{"role": "assistant", "content": "2"}]}"#;
     let dir = file("d.jsonl", rows);
-    for demonstration in shown(&dir, &[]).unwrap() {
-        assert_eq!(demonstration.reply, "2");
-        assert_eq!(demonstration.prompt.len(), 1);
-        assert_eq!(demonstration.prompt[0].role, Role::User);
-        assert_eq!(demonstration.prompt[0].content, "1 + 1?");
+    let path = dir.path().join("d.jsonl");
+    for demonstration in demonstrations(&path, &TaskConfig::default()).unwrap() {
+        let messages = &demonstration.chat.messages;
+        let read: Vec<_> = messages.iter().map(|it| (it.role(), it.text())).collect();
+        assert_eq!(read, [("user", "1 + 1?"), ("assistant", "2")]);
+        assert_eq!(demonstration.replies(), [1]);
     }
 }
 
@@ -400,24 +403,27 @@ fn a_demonstration_ends_with_the_assistant() {
             "must end with the assistant's reply",
         ),
         (r#"{"messages": [{"role": "assistant", "content": "!"}]}"#, "reply to something"),
-        (r#"{"messages": 3}"#, "`messages` is no list of"),
+        (r#"{"messages": 3}"#, "`messages` is 3; write a list of messages"),
         (r#"{"prompt": "?"}"#, ":1: no `messages`, nor `prompt` and `completion`"),
         ("", "has no demonstrations; write one JSON object a line"),
     ] {
         let dir = file("d.jsonl", row);
-        let error = shown(&dir, &[]).unwrap_err();
+        let path = dir.path().join("d.jsonl");
+        let error = demonstrations(&path, &TaskConfig::default()).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     }
 }
 
-fn named(keys: &[(&str, &str)]) -> BTreeMap<String, String> {
-    keys.iter().map(|(ours, theirs)| ((*ours).to_owned(), (*theirs).to_owned())).collect()
+/// Returns a task whose columns have other names, and some of whose columns are not read.
+fn named(keys: &[(&str, &str)], ignore: &[&str]) -> TaskConfig {
+    let keys = keys.iter().map(|(ours, theirs)| ((*ours).to_owned(), (*theirs).to_owned()));
+    let ignore = ignore.iter().map(|key| (*key).to_owned()).collect();
+    TaskConfig { keys: keys.collect(), ignore, ..TaskConfig::default() }
 }
 
-/// Reads the demonstrations of `d.jsonl`, with `task.keys`.
-fn shown(dir: &tempfile::TempDir, keys: &[(&str, &str)]) -> Result<Vec<Demonstration>, String> {
-    let path = dir.path().join("d.jsonl");
-    demonstrations(&path, &named(keys), Bounds::default()).map_err(|error| error.to_string())
+/// Reads the demonstrations of `d.jsonl`.
+fn shown(dir: &tempfile::TempDir, task: &TaskConfig) -> Result<Vec<Demonstration>, String> {
+    demonstrations(&dir.path().join("d.jsonl"), task).map_err(|error| error.to_string())
 }
 
 #[test]
@@ -460,19 +466,20 @@ fn demonstrations_have_the_columns_of_known_data_sets_or_those_that_task_keys_na
     ];
     for (row, keys) in cases {
         let dir = file("d.jsonl", row);
-        let found = shown(&dir, keys).unwrap();
-        assert_eq!(found[0].prompt.len(), 1, "{row}");
-        assert_eq!(found[0].prompt[0].content, "1 + 1?", "{row}");
-        assert_eq!(found[0].reply, "1 + 1 = <<1+1=2>>2\n#### 2", "{row}");
+        let found = shown(&dir, &named(keys, &["input", "extra_info"])).unwrap();
+        let messages: Vec<_> =
+            found[0].chat.messages.iter().map(|it| (it.role(), it.text())).collect();
+        let expected = [("user", "1 + 1?"), ("assistant", "1 + 1 = <<1+1=2>>2\n#### 2")];
+        assert_eq!(messages, expected, "{row}");
     }
     let row = r#"{"question": "1 + 1?", "answers": ["2"]}"#;
     let dir = file("d.jsonl", row);
-    let error = shown(&dir, &[]).unwrap_err();
+    let error = shown(&dir, &named(&[], &[])).unwrap_err();
     assert!(
         error.contains("`task.keys = { prompt = \"..\", completion = \"..\" }` names them"),
         "{error}"
     );
-    let error = shown(&dir, &[("completion", "answer")]).unwrap_err();
+    let error = shown(&dir, &named(&[("completion", "answer")], &[])).unwrap_err();
     assert!(error.contains(":1: no `answer`, which `task.keys` gives for `completion`"), "{error}");
 }
 
@@ -481,10 +488,11 @@ fn pairs_have_the_columns_that_task_keys_names() {
     let row = r#"{"question": "1 + 1?", "good": "2", "bad": "3"}"#;
     let dir = file("d.jsonl", row);
     let path = dir.path().join("d.jsonl");
-    let read = |keys: &[(&str, &str)]| preferences(&path, &named(keys), Bounds::default());
+    let read = |keys: &[(&str, &str)]| preferences(&path, &named(keys, &[]));
     let keys = [("prompt", "question"), ("chosen", "good"), ("rejected", "bad")];
     let pair = &read(&keys).unwrap()[0];
-    assert_eq!((&*pair.chosen, &*pair.rejected, &*pair.prompt[0].content), ("2", "3", "1 + 1?"));
+    let texts = [&pair.chosen, &pair.rejected, &pair.prompt.messages[0]].map(|it| it.text());
+    assert_eq!(texts, ["2", "3", "1 + 1?"]);
     let error = read(&[]).unwrap_err().to_string();
     assert!(
         error.contains("`task.keys = { chosen = \"..\", rejected = \"..\" }` names them"),

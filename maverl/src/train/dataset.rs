@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 
 use crate::TryIntoMap;
-use crate::config::{EvalConfig, Preset};
-use crate::data::{self, Bounds, Demonstration, PreferencePair, Sampler};
+use crate::config::{EvalConfig, Preset, TrainOn};
+use crate::data::{self, Demonstration, PreferencePair, Sampler};
 use crate::plan::Plan;
 use crate::run_dir::disk::hash_bytes;
+use crate::runtime::Policy;
 use crate::task::Task;
 use crate::train::error::TrainError;
+use crate::train::fitting::fitting;
 use crate::train::verifier::VerifierData;
 
 /// Purpose for which a team is started.
@@ -35,19 +37,32 @@ pub(super) enum Dataset {
 }
 
 impl Dataset {
-    /// Reads the training data of a plan, if it is needed.
-    pub(super) fn read(plan: &Plan, needs: Needs<'_>) -> Result<Self, TrainError> {
+    /// Reads the training data of a plan, if it is needed. Rows that are longer than the context of a trained policy are left
+    /// out where `task.overlong` says so.
+    pub(super) fn read(
+        plan: &Plan,
+        needs: Needs<'_>,
+        policies: &[Policy],
+    ) -> Result<Self, TrainError> {
         if !matches!(needs, Needs::Training(_)) {
             return Ok(Self::Tasks(Vec::new()));
         }
-        let (file, bounds) = (plan.base.join(&plan.task.data), Bounds::from(&plan.task));
-        let keys = &plan.task.keys;
+        let (file, learn) = (plan.base.join(&plan.task.data), plan.algorithm.train_on);
         Ok(match plan.algorithm.preset {
-            Preset::Sft | Preset::Spin => {
-                Self::Demonstrations(data::demonstrations(&file, keys, bounds)?)
+            Preset::Sft => {
+                let rows = data::demonstrations(&file, &plan.task)?;
+                Self::Demonstrations(fitting(plan, policies, rows, |row| row.lesson(learn))?)
             }
-            Preset::Verifier => Self::Labeled(VerifierData::read(plan)?),
-            Preset::Dpo => Self::Preferences(data::preferences(&file, keys, bounds)?),
+            Preset::Spin => {
+                let rows = data::self_play(&file, &plan.task)?;
+                let lesson = |row: &Demonstration| row.lesson(TrainOn::Assistant);
+                Self::Demonstrations(fitting(plan, policies, rows, lesson)?)
+            }
+            Preset::Verifier => Self::Labeled(VerifierData::read(plan, policies)?),
+            Preset::Dpo => {
+                let rows = data::preferences(&file, &plan.task)?;
+                Self::Preferences(fitting(plan, policies, rows, PreferencePair::lesson)?)
+            }
             _ => Self::Tasks(data::load(&plan.task, &plan.task.split, &plan.base)?),
         })
     }
@@ -67,7 +82,7 @@ impl Dataset {
         match self {
             Self::Tasks(tasks) => hash(tasks),
             Self::Demonstrations(rows) => {
-                let rows: Vec<_> = rows.iter().map(|row| (&row.prompt, &row.reply)).collect();
+                let rows: Vec<_> = rows.iter().map(|row| (&row.chat, &row.marks)).collect();
                 hash(&rows)
             }
             Self::Labeled(data) => data.hash(),

@@ -38,13 +38,11 @@ pub enum TrainError {
         /// Description of the problem and its remedy.
         problem: String,
     },
-    /// A demonstration does not fit the model's chat template.
-    #[error("demonstration {number} of `{data}`: {source}")]
+    /// A row of conversations does not fit the model or its chat template.
+    #[error("{location}: {source}")]
     Demonstration {
-        /// Number of the demonstration, from 1, in the order of the file.
-        number: usize,
-        /// The file.
-        data: String,
+        /// File and line of the row.
+        location: String,
         /// Error of the demonstration.
         source: DemonstrationError,
     },
@@ -272,25 +270,29 @@ impl TrainError {
     }
 }
 
-/// Reason that a demonstration cannot be trained on.
+/// Reason that a row of conversations cannot be trained on.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DemonstrationError {
     /// The conversation cannot be rendered or encoded.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
-    /// The chat template changes earlier messages, so that the reply has no place of its own.
-    #[error("the chat template changes {what}")]
-    Changed {
-        /// Changed part.
-        what: &'static str,
+    /// The row is longer than the context.
+    #[error(
+        "the row has {tokens} tokens, and the context of the model is {context}; shorten it, or set `task.overlong = \"drop\"` \
+         or `\"truncate\"`"
+    )]
+    Overlong {
+        /// Number of tokens of the row.
+        tokens: usize,
+        /// Longest sequence of the model.
+        context: usize,
     },
-    /// The conversation has no message.
-    #[error("nothing is said")]
-    Empty,
-    /// The reply has no token.
-    #[error("there is nothing to learn in it")]
-    Nothing,
+    /// Every row is longer than the context.
+    #[error(
+        "every row of the file is longer than the context of the model; `task.overlong` leaves none"
+    )]
+    NoneLeft,
 }
 
 /// Formats the place of an episode: a step, or an evaluation.
@@ -322,11 +324,11 @@ mod tests {
             assert_eq!(error.source().unwrap().to_string(), root);
         }
         let error = TrainError::Demonstration {
-            number: 2,
-            data: "shown.jsonl".to_owned(),
-            source: DemonstrationError::Nothing,
+            location: "shown.jsonl:2".to_owned(),
+            source: DemonstrationError::Overlong { tokens: 9, context: 8 },
         };
-        let expected = "demonstration 2 of `shown.jsonl`: there is nothing to learn in it";
+        let expected = "shown.jsonl:2: the row has 9 tokens, and the context of the model is 8; shorten it, or set \
+                        `task.overlong = \"drop\"` or `\"truncate\"`";
         assert_eq!(error.to_string(), expected);
         assert!(error.source().unwrap().is::<DemonstrationError>());
     }

@@ -21,6 +21,7 @@ mod display;
 mod error;
 mod estimator;
 mod evaluations;
+mod fitting;
 mod follow;
 mod interrupt;
 mod kl_penalty;
@@ -224,7 +225,7 @@ async fn run_on(
         eval: eval.clone(),
         checkpoint: plan.checkpoint.clone(),
         record: plan.config.record.clone(),
-        seats: training.asked(),
+        seats: training.prompt_text(),
         measure: training.measure(),
         missing,
         plan: plan_json(plan),

@@ -6,11 +6,11 @@ use std::time::Instant;
 
 use crate::algo::loss::LossOptions;
 use crate::algo::lr;
-use crate::config::TrainOn;
-use crate::data::{Demonstration, PreferencePair};
-use crate::model::{Rendered, Tokenizer};
+use crate::config::{OverlongText, TrainOn};
+use crate::data::{Demonstration, PreferencePair, Text};
+use crate::model::{ChatInput, Continuation, Tokenizer};
 use crate::plan::{AlgorithmPlan, Plan, SeatPlan};
-use crate::runtime::{Batch, Objective, Row, Sampling};
+use crate::runtime::{Batch, Objective, Policy, Row, Sampling};
 use crate::train::batches::StepPlan;
 use crate::train::error::{DemonstrationError, TrainError};
 use crate::train::learner::Learner;
@@ -18,7 +18,6 @@ use crate::train::measure::Meter;
 use crate::train::players::Players;
 use crate::train::spans::Span;
 use crate::train::trainable::Stepped;
-use crate::trajectory::{Message, Role};
 
 /// Runs a step on `task.tasks_per_step` demonstrations.
 pub(super) async fn imitate(
@@ -28,10 +27,9 @@ pub(super) async fn imitate(
     shown: &[Demonstration],
 ) -> Result<Stepped, TrainError> {
     let algorithm = &at.plan.algorithm;
-    let rows = |line: &Line<'_>| {
-        demonstration_rows(line.tokenizer, &shown[line.number], algorithm, line.loss)
-    };
-    learn(at, players, learner, Objective::Supervised, rows).await
+    let rows = |line: &Line<'_>| demonstration_rows(line, &shown[line.number], algorithm);
+    let location = |number: usize| shown[number].location.clone();
+    learn(at, players, learner, (Objective::Supervised, &location), rows).await
 }
 
 /// Runs a step on `task.tasks_per_step` pairs of replies.
@@ -41,12 +39,13 @@ pub(super) async fn prefer(
     learner: &Learner,
     pairs: &[PreferencePair],
 ) -> Result<Stepped, TrainError> {
-    let rows = |&Line { tokenizer, number, loss, .. }: &Line<'_>| {
-        let PreferencePair { prompt, chosen, rejected } = &pairs[number];
-        Ok(vec![row(tokenizer, prompt, chosen, loss)?, row(tokenizer, prompt, rejected, loss)?])
+    let rows = |line: &Line<'_>| {
+        let [chosen, rejected] = pairs[line.number].conversations();
+        line.fit(vec![line.reply(&chosen)?, line.reply(&rejected)?])
     };
+    let location = |number: usize| pairs[number].location.clone();
     let objective = Objective::Preference((&at.plan.algorithm.preference).into());
-    learn(at, players, learner, objective, rows).await
+    learn(at, players, learner, (objective, &location), rows).await
 }
 
 /// Runs a step of self-play on `task.tasks_per_step` demonstrations: each is the better reply of a pair, and the worse
@@ -61,35 +60,85 @@ pub(super) async fn self_play(
     players.progress().work(&format!("step {}: the opponent's replies", at.step + 1));
     let mut rejected: BTreeMap<usize, Vec<Vec<u32>>> = BTreeMap::new();
     for (policy, seat) in trained(at.plan) {
-        let tokenizer = Arc::clone(learner.policies()[policy].tokenizer());
+        let trunk = learner.policies()[policy].clone();
         let prompt = |number: usize| {
-            let Demonstration { prompt, reply } = &shown[number];
-            let row = row(&tokenizer, prompt, reply, LossOptions::from(&seat.loss));
-            row.map(|row| row.prompt).map_err(|source| wrong(at.plan, number, source))
+            let line = Line::new(at.plan, policy, &trunk, seat);
+            let rows = line.reply(&shown[number].chat).and_then(|row| line.fit(vec![row]));
+            let location = shown[number].location.clone();
+            rows.map(|mut rows| rows.remove(0).prompt).map_err(|source| wrong(location, source))
         };
         let prompts = |step| players.sampler.step(step).into_iter().map(prompt).collect();
         let sampling = Arc::new(Sampling::from(&seat.sampling));
         rejected.insert(policy, learner.opponent(at, policy, &sampling, prompts).await?);
     }
     let rows = |line: &Line<'_>| {
-        let Demonstration { prompt, reply } = &shown[line.number];
-        let chosen = row(line.tokenizer, prompt, reply, line.loss)?;
+        let chosen = line.fit(vec![line.reply(&shown[line.number].chat)?])?.remove(0);
         let completion = rejected[&line.policy][line.place].clone();
         Ok(vec![chosen.clone(), Row { completion, ..chosen }])
     };
+    let location = |number: usize| shown[number].location.clone();
     let objective = Objective::Preference((&at.plan.algorithm.preference).into());
-    learn(at, players, learner, objective, rows).await
+    learn(at, players, learner, (objective, &location), rows).await
 }
 
 /// A line of the step's data that a policy is trained on.
 struct Line<'t> {
     policy: usize,
     tokenizer: &'t Tokenizer,
+    /// Longest sequence of the model.
+    context: usize,
+    overlong: OverlongText,
     /// Position in the step.
     place: usize,
     /// Position in the file.
     number: usize,
     loss: LossOptions,
+}
+
+impl<'t> Line<'t> {
+    fn new(plan: &Plan, policy: usize, trunk: &'t Policy, seat: &SeatPlan) -> Self {
+        Self {
+            policy,
+            tokenizer: trunk.tokenizer(),
+            context: trunk.context(),
+            overlong: plan.task.overlong,
+            place: 0,
+            number: 0,
+            loss: LossOptions::from(&seat.loss),
+        }
+    }
+
+    /// Returns the row of a conversation's last message, a reply: its prompt, and the reply with the end of turn of the
+    /// template.
+    fn reply(&self, chat: &ChatInput) -> Result<Row, DemonstrationError> {
+        self.row(&self.tokenizer.reply(chat)?)
+    }
+
+    fn row(&self, divided: &Continuation) -> Result<Row, DemonstrationError> {
+        let (prompt, completion) = self.tokenizer.encode_parts(divided)?;
+        Ok(Row { prompt, completion, loss: self.loss, ..Row::default() })
+    }
+
+    /// Cuts rows with one prompt that are longer than the context, or refuses them. See [`OverlongText::Truncate`].
+    fn fit(&self, mut rows: Vec<Row>) -> Result<Vec<Row>, DemonstrationError> {
+        let longest = rows.iter().map(|row| row.prompt.len() + row.completion.len()).max();
+        match longest {
+            Some(tokens) if tokens > self.context => match self.overlong {
+                OverlongText::Truncate => {}
+                _ => return Err(DemonstrationError::Overlong { tokens, context: self.context }),
+            },
+            _ => return Ok(rows),
+        }
+        // The first token of a row follows none, so a prompt has at least one.
+        let room = self.context.saturating_sub(1);
+        rows.iter_mut().for_each(|row| row.completion.truncate(room));
+        let reply = rows.iter().map(|row| row.completion.len()).max().unwrap_or_default();
+        for row in &mut rows {
+            let cut = row.prompt.len().saturating_sub(self.context - reply);
+            row.prompt.drain(..cut);
+        }
+        Ok(rows)
+    }
 }
 
 /// Returns the trained policies, each with its first seat.
@@ -99,8 +148,8 @@ fn trained(plan: &Plan) -> impl Iterator<Item = (usize, &SeatPlan)> {
     policies.filter_map(move |(policy, _)| Some((policy, seat(policy)?)))
 }
 
-fn wrong(plan: &Plan, number: usize, source: DemonstrationError) -> TrainError {
-    TrainError::Demonstration { number: number + 1, data: plan.task.data.clone(), source }
+fn wrong(location: String, source: DemonstrationError) -> TrainError {
+    TrainError::Demonstration { location, source }
 }
 
 /// Updates every trained policy with the rows of the step's lines of the file.
@@ -108,7 +157,7 @@ async fn learn(
     at: &StepPlan<'_>,
     players: &Players,
     learner: &Learner,
-    objective: Objective,
+    (objective, location): (Objective, &dyn Fn(usize) -> String),
     rows: impl Fn(&Line<'_>) -> Result<Vec<Row>, DemonstrationError>,
 ) -> Result<Stepped, TrainError> {
     let StepPlan { plan, step, .. } = *at;
@@ -118,12 +167,11 @@ async fn learn(
     let chosen = players.sampler.step(step);
     let mut batches = Vec::new();
     for (policy, seat) in trained(plan) {
-        let (tokenizer, loss) =
-            (&**learner.policies()[policy].tokenizer(), LossOptions::from(&seat.loss));
+        let trunk = &learner.policies()[policy];
         let mut all = Vec::new();
         for (place, &number) in chosen.iter().enumerate() {
-            let line = Line { policy, tokenizer, place, number, loss };
-            all.extend(rows(&line).map_err(|source| wrong(plan, number, source))?);
+            let line = Line { place, number, ..Line::new(plan, policy, trunk, seat) };
+            all.extend(rows(&line).map_err(|source| wrong(location(number), source))?);
         }
         // Conversations without replies give a world model no rows.
         if !all.is_empty() {
@@ -152,94 +200,25 @@ fn batch(plan: &Plan, policy: usize, objective: Objective, rows: Vec<Row>, lr: f
     }
 }
 
-/// Returns the rows of a demonstration: its reply, the user's messages after earlier replies, or both.
+/// Returns the rows of a demonstration: its replies, the messages that answer replies, or both.
 fn demonstration_rows(
-    tokenizer: &Tokenizer,
+    line: &Line<'_>,
     shown: &Demonstration,
     algorithm: &AlgorithmPlan,
-    loss: LossOptions,
 ) -> Result<Vec<Row>, DemonstrationError> {
     let mut rows = Vec::new();
-    if algorithm.train_on != TrainOn::Observations {
-        rows.push(row(tokenizer, &shown.prompt, &shown.reply, loss)?);
-    }
-    let replies = rows.len();
-    if algorithm.train_on != TrainOn::Assistant {
-        for at in shown.observations() {
-            rows.push(observation(tokenizer, &shown.prompt[..=at], loss)?);
-        }
-    }
-    if let TrainOn::All(plan) = algorithm.train_on {
-        let weight = plan.observation_weight as f32;
-        for (i, row) in rows.iter_mut().enumerate() {
-            let weight = if i < replies { 1.0 - weight } else { weight };
+    for text in shown.lesson(algorithm.train_on).texts {
+        let (mut row, is_reply) = match &text {
+            Text::Observation(chat) => (line.row(&line.tokenizer.observation(chat)?)?, false),
+            Text::Reply(chat) | Text::Judged(chat) => (line.reply(chat)?, true),
+        };
+        row = line.fit(vec![row])?.remove(0);
+        if let TrainOn::All(plan) = algorithm.train_on {
+            let weight = plan.observation_weight as f32;
+            let weight = if is_reply { 1.0 - weight } else { weight };
             row.weights = vec![weight; row.completion.len()];
         }
+        rows.push(row);
     }
     Ok(rows)
-}
-
-/// Returns the row of a reply: the rendered prompt, and the reply with the end of turn of the template.
-fn row(
-    tokenizer: &Tokenizer,
-    prompt: &[Message],
-    reply: &str,
-    loss: LossOptions,
-) -> Result<Row, DemonstrationError> {
-    let open = render(tokenizer, prompt, true)?;
-    let reply = Message { role: Role::Assistant, content: reply.to_owned() };
-    let whole = render(tokenizer, &[prompt, &[reply]].concat(), false)?;
-    continued(tokenizer, &whole, open.text().len(), open.text(), loss)
-}
-
-/// Returns the row of a user's last message. Its role header is part of the prompt.
-fn observation(
-    tokenizer: &Tokenizer,
-    said: &[Message],
-    loss: LossOptions,
-) -> Result<Row, DemonstrationError> {
-    let (last, before) = said.split_last().ok_or(DemonstrationError::Empty)?;
-    let given = render(tokenizer, before, false)?;
-    let whole = render(tokenizer, said, false)?;
-    let after = whole.text().get(given.text().len()..).unwrap_or_default();
-    let header = after
-        .find(last.content.trim())
-        .ok_or(DemonstrationError::Changed { what: "what is said" })?;
-    continued(tokenizer, &whole, given.text().len() + header, given.text(), loss)
-}
-
-fn render(
-    tokenizer: &Tokenizer,
-    messages: &[Message],
-    open: bool,
-) -> Result<Rendered, DemonstrationError> {
-    Ok(tokenizer.render(messages, open)?)
-}
-
-/// Returns a row whose prompt is `whole` up to `at`, and whose completion is the rest up to the end of the turn.
-/// `whole` must begin with `start`.
-fn continued(
-    tokenizer: &Tokenizer,
-    whole: &Rendered,
-    at: usize,
-    start: &str,
-    loss: LossOptions,
-) -> Result<Row, DemonstrationError> {
-    if !whole.text().starts_with(start) {
-        return Err(DemonstrationError::Changed { what: "the prompt when the reply is appended" });
-    }
-    let mut completion = tokenizer.encode_rendered(&whole.after(at))?;
-    // Text of the template after the stop id belongs to the next turn.
-    if let Some(end) = completion.iter().position(|id| tokenizer.stop_ids().contains(id)) {
-        completion.truncate(end + 1);
-    }
-    if completion.is_empty() {
-        return Err(DemonstrationError::Nothing);
-    }
-    Ok(Row {
-        prompt: tokenizer.encode_rendered(&whole.before(at))?,
-        completion,
-        loss,
-        ..Row::default()
-    })
 }

@@ -61,7 +61,7 @@ impl<'p> Training<'p> {
         needs: Needs<'_>,
         (observers, peers): (Observers, &Peers),
     ) -> Result<Self, TrainError> {
-        let dataset = Dataset::read(plan, needs)?;
+        let dataset = Dataset::read(plan, needs, runtime.policies())?;
         let (sampler, held_out) = (dataset.sampler(plan), held_out(plan, needs)?);
         let told = (&observers.progress, peers);
         let (servers, policies) = Servers::start(plan, runtime.policies(), told)?;

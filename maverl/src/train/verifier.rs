@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use crate::algo::lr;
 use crate::config::{VerifierHead, VerifierLabels, VerifierLoss};
-use crate::data::{self, Bounds, DataError, LabeledReply};
+use crate::data::{self, DataError, LabeledReply};
 use crate::metrics::Metrics;
 use crate::model::reply_odds;
 use crate::plan::Plan;
@@ -16,6 +16,7 @@ use crate::run_dir::disk::hash_bytes;
 use crate::runtime::{Policy, ValueBatch, ValueRow, ValueTarget, ValueText};
 use crate::train::batches::StepPlan;
 use crate::train::error::TrainError;
+use crate::train::fitting::fitting;
 use crate::train::learner::Learner;
 use crate::train::measure::Meter;
 use crate::train::players::Players;
@@ -48,9 +49,16 @@ pub(super) struct VerifierData {
 
 impl VerifierData {
     /// Reads the rows of a plan, and refuses held-out tasks that are trained on.
-    pub(super) fn read(plan: &Plan) -> Result<Self, TrainError> {
-        let test = plan.eval.data.as_deref().map_or(Ok(Vec::new()), |path| rows(path, plan))?;
-        let (validation, train) = divided(rows(&plan.task.data, plan)?, plan);
+    pub(super) fn read(plan: &Plan, policies: &[Policy]) -> Result<Self, TrainError> {
+        let fit = |rows| {
+            fitting(plan, policies, rows, |row: &LabeledReply| {
+                row.lesson(plan.algorithm.verifier.head)
+            })
+        };
+        let held_out = |path: &str| data::labeled_held_out(&plan.base.join(path), &plan.task);
+        let test = plan.eval.data.as_deref().map_or(Ok(Vec::new()), held_out)?;
+        let test = if test.is_empty() { test } else { fit(test)? };
+        let (validation, train) = divided(fit(rows(plan)?)?, plan);
         let units = units(&train, plan.algorithm.verifier.loss);
         let mut data = Self { train, units, validation, test, warning: None };
         data.warning = data.check(plan)?;
@@ -92,11 +100,7 @@ impl VerifierData {
             }
         }
         let texts = |rows: &[LabeledReply]| -> Vec<(String, String)> {
-            let text = |row: &LabeledReply| {
-                let texts: Vec<&str> = row.prompt.iter().map(|m| m.content.as_str()).collect();
-                (row.task.clone(), texts.join("\n"))
-            };
-            rows.iter().map(text).collect()
+            rows.iter().map(|row| (row.task.clone(), row.prompt_text())).collect()
         };
         let seen = [texts(&self.train), texts(&self.validation)].concat();
         let Leaks { same, near } = leaks(&seen, &texts(&self.test));
@@ -120,14 +124,14 @@ impl VerifierData {
     }
 }
 
-/// Reads the rows of a file of a plan.
-fn rows(path: &str, plan: &Plan) -> Result<Vec<LabeledReply>, DataError> {
-    data::labeled(&plan.base.join(path), &plan.task.keys, Bounds::from(&plan.task))
+/// Reads the rows that a plan trains on and calibrates with.
+fn rows(plan: &Plan) -> Result<Vec<LabeledReply>, DataError> {
+    data::labeled(&plan.base.join(&plan.task.data), &plan.task)
 }
 
 /// Returns the keys of the questions that the verifier of a plan is trained on.
 pub(crate) fn verifier_tasks(plan: &Plan) -> Result<BTreeSet<String>, DataError> {
-    let (_, train) = divided(rows(&plan.task.data, plan)?, plan);
+    let (_, train) = divided(rows(plan)?, plan);
     Ok(train.into_iter().map(|row| row.task).collect())
 }
 
@@ -306,7 +310,10 @@ async fn evaluate(
             metrics.set("verifier/test/auc_low", low);
             metrics.set("verifier/test/auc_high", high);
         }
-        for (name, area) in probes(&probed(&data.train), &probed(&data.test)) {
+        let [trained, tested] = [&data.train, &data.test]
+            .map(|rows| rows.iter().map(LabeledReply::reply_text).collect::<Vec<_>>());
+        let probed = (probed(&data.train, &trained), probed(&data.test, &tested));
+        for (name, area) in probes(&probed.0, &probed.1) {
             metrics.set(format!("verifier/probe/{name}"), area);
         }
     }
@@ -331,10 +338,11 @@ fn labels(rows: &[LabeledReply]) -> Vec<bool> {
     rows.iter().map(|row| row.label).collect()
 }
 
-fn probed(rows: &[LabeledReply]) -> Vec<Probed<'_>> {
+fn probed<'r>(rows: &'r [LabeledReply], replies: &'r [String]) -> Vec<Probed<'r>> {
     rows.iter()
-        .map(|row| Probed {
-            reply: &row.reply,
+        .zip(replies)
+        .map(|(row, reply)| Probed {
+            reply,
             policy: &row.policy,
             place: &row.place,
             label: row.label,

@@ -5,6 +5,7 @@ mod algorithms;
 mod bad_input;
 mod collect;
 mod commands;
+mod conversations;
 mod damage;
 mod device;
 mod disk;

@@ -51,10 +51,25 @@ impl ChatInput {
         Self { add_generation_prompt: true, ..Self::new(messages) }
     }
 
+    /// Returns the conversation with its first messages only.
+    #[must_use]
+    pub fn up_to(&self, messages: usize) -> Self {
+        let messages = self.messages[..messages].to_vec();
+        Self { messages, ..self.clone() }
+    }
+
+    /// Returns the conversation with one message more.
+    #[must_use]
+    pub fn with_message(&self, message: ChatMessage) -> Self {
+        let mut whole = self.clone();
+        whole.messages.push(message);
+        whole
+    }
+
     /// Returns the template variables of the conversation.
     pub(super) fn variables(&self) -> Map<String, Value> {
         let mut variables = self.chat_template_kwargs.clone();
-        let messages = self.messages.iter().map(|message| Value::Object(message.0.clone()));
+        let messages = self.messages.iter().map(|message| Value::Object(message.shown()));
         variables.insert("messages".to_owned(), messages.collect());
         variables.insert("tools".to_owned(), json!(self.tools));
         variables.insert("documents".to_owned(), json!(self.documents));
@@ -64,12 +79,19 @@ impl ChatInput {
 }
 
 /// A message: an object with a `role` and any other keys that templates read, such as `content`, `tool_calls`, `name`,
-/// `reasoning_content`. It is passed to the template unchanged, with its keys in order.
+/// `reasoning_content`. It is passed to the template with its keys in order, without those that are null, and with the
+/// thoughts before a reply by both of the names that templates read, as `transformers` passes it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Map<String, Value>", into = "Map<String, Value>")]
 pub struct ChatMessage(Map<String, Value>);
 
 impl ChatMessage {
+    /// Keys of the thoughts before a reply; the first one that a message has counts.
+    pub const THOUGHTS: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
+
+    /// Keys of the calls of a message, and of what it says about them.
+    pub const CALLS: [&str; 3] = ["tool_calls", "tool_plan", "tool_responses"];
+
     /// Creates a message of a role (`system`, `user`, `assistant`, `tool`), with content: a text, null, or a list of
     /// parts.
     pub fn new(role: impl Into<String>, content: impl Into<Value>) -> Self {
@@ -115,6 +137,31 @@ impl ChatMessage {
     /// Returns the value of a key.
     pub fn get(&self, key: &str) -> Option<&Value> {
         self.0.get(key)
+    }
+
+    /// Returns the content, if it is a text; else an empty text.
+    pub fn text(&self) -> &str {
+        self.0.get("content").and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// Returns the message without some of its keys.
+    #[must_use]
+    pub fn without(&self, keys: &[&str]) -> Self {
+        let others = self.0.iter().filter(|(key, _)| !keys.contains(&key.as_str()));
+        Self(others.map(|(key, value)| (key.clone(), value.clone())).collect())
+    }
+
+    /// Returns the message as templates get it.
+    fn shown(&self) -> Map<String, Value> {
+        let given = self.0.iter().filter(|(_, value)| !value.is_null());
+        let given: Map<String, Value> =
+            given.map(|(key, value)| (key.clone(), value.clone())).collect();
+        let thoughts = Self::THOUGHTS.iter().find_map(|key| given.get(*key)).cloned();
+        let Some(thoughts) = thoughts else { return given };
+        let mut shown = Map::from_iter([("thinking".to_owned(), thoughts.clone())]);
+        shown.extend(given);
+        shown.insert("reasoning_content".to_owned(), thoughts);
+        shown
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod fuzz;
 mod made;
+mod messages;
 
 use std::collections::BTreeSet;
 use std::path::Path;

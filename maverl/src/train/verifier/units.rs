@@ -5,10 +5,9 @@ use std::collections::BTreeMap;
 use crate::algo::loss::cross_entropy;
 use crate::config::{VerifierHead, VerifierLabels, VerifierLoss, VerifierPlan};
 use crate::data::LabeledReply;
-use crate::model::{TokenizerError, reply_ids, scored_ids};
+use crate::model::{ChatInput, TokenizerError, reply_ids, scored_ids};
 use crate::runtime::{Policy, ValueText};
 use crate::train::error::TrainError;
-use crate::trajectory::Message;
 
 /// Texts of a unit, with the targets of their logits.
 #[derive(Clone)]
@@ -98,9 +97,9 @@ fn pairs<'r>(rows: &[LabeledReply], of_rows: impl Iterator<Item = &'r [usize]>) 
             continue;
         }
         for &i in of_row {
-            let parts = rows[i].prompt.iter().map(|it| format!("{:?} {:?}", it.role, it.content));
-            let prompt = parts.collect::<Vec<_>>().join("\n");
-            open.entry(prompt).or_default()[usize::from(rows[i].label)].push(i);
+            // Debug output of JSON values is a function of them.
+            open.entry(format!("{:?}", rows[i].prompt)).or_default()[usize::from(rows[i].label)]
+                .push(i);
         }
     }
     for [wrong, right] in open.into_values().filter(|both| both.iter().all(|one| !one.is_empty())) {
@@ -129,7 +128,7 @@ pub(super) fn unit(
         let ids = rows.iter().map(|row| ids(policy, &row.conversation(), row));
         let ids: Vec<Vec<u32>> = ids.collect::<Result<_, _>>()?;
         let chained = chain(&ids, policy.context()).ok_or_else(|| TrainError::Verifier {
-            data: rows[0].task.clone(),
+            data: rows[0].location.clone(),
             problem: "the chat template does not leave earlier messages as they are, so steps cannot be scored in one row; \
                       set `algorithm.verifier.loss = \"last\"`"
                 .to_owned(),
@@ -189,14 +188,14 @@ pub(super) fn text(
     Ok(ValueText { ids: whole, places })
 }
 
-fn ids(policy: &Policy, messages: &[Message], row: &LabeledReply) -> Result<Vec<u32>, TrainError> {
-    let ids = scored_ids(policy.tokenizer(), messages, usize::MAX);
+fn ids(policy: &Policy, chat: &ChatInput, row: &LabeledReply) -> Result<Vec<u32>, TrainError> {
+    let ids = scored_ids(policy.tokenizer(), chat, usize::MAX);
     ids.map_err(|error| refused(row, &error))
 }
 
 fn refused(row: &LabeledReply, source: &TokenizerError) -> TrainError {
     let problem = format!("the chat template refuses a conversation: {source}");
-    TrainError::Verifier { data: row.task.clone(), problem }
+    TrainError::Verifier { data: row.location.clone(), problem }
 }
 
 impl Unit {
@@ -244,14 +243,14 @@ impl Unit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trajectory::Role;
+    use crate::model::ChatMessage;
 
     fn row(number: usize, prompt: &str, label: bool) -> LabeledReply {
-        let prompt = vec![Message { role: Role::User, content: prompt.to_owned() }];
+        let prompt = ChatInput::new([ChatMessage::new("user", prompt)]);
         let empty = String::new;
         LabeledReply {
             prompt,
-            reply: "r".to_owned(),
+            reply: ChatMessage::new("assistant", "r"),
             label,
             score: None,
             task: empty(),
@@ -259,6 +258,7 @@ mod tests {
             place: empty(),
             validates: false,
             row: number,
+            location: empty(),
         }
     }
 

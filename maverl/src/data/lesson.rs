@@ -1,0 +1,131 @@
+//! Texts of rows of supervised training, and their lengths in tokens.
+
+use rayon::prelude::*;
+
+use super::{Demonstration, LabeledReply, PreferencePair};
+use crate::config::{TrainOn, VerifierHead};
+use crate::model::{ChatInput, Tokenizer, TokenizerError};
+
+/// Largest number of bytes that a tokenizer makes of one: U+FDFA has 3, and 33 after NFKC.
+const EXPANSION: usize = 11;
+
+/// A conversation of which the last message is trained on or judged.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Text {
+    /// A reply, after its prompt.
+    Reply(ChatInput),
+    /// A message of the user or a tool, after its header.
+    Observation(ChatInput),
+    /// A conversation that is judged as a whole.
+    Judged(ChatInput),
+}
+
+/// The texts of a row.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Lesson {
+    /// File and line of the row.
+    pub location: String,
+    /// Its texts.
+    pub texts: Vec<Text>,
+}
+
+impl Demonstration {
+    /// Returns the texts that are trained on: replies first.
+    pub fn lesson(&self, train_on: TrainOn) -> Lesson {
+        let to = |i: usize| self.chat.up_to(i + 1);
+        let mut texts = Vec::new();
+        if train_on != TrainOn::Observations {
+            texts.extend(self.replies().into_iter().map(|i| Text::Reply(to(i))));
+        }
+        if train_on != TrainOn::Assistant {
+            texts.extend(self.observations().into_iter().map(|i| Text::Observation(to(i))));
+        }
+        Lesson { location: self.location.clone(), texts }
+    }
+}
+
+impl PreferencePair {
+    /// Returns the conversation with each reply, the better one first.
+    pub fn lesson(&self) -> Lesson {
+        let texts = self.conversations().map(Text::Reply).to_vec();
+        Lesson { location: self.location.clone(), texts }
+    }
+}
+
+impl LabeledReply {
+    /// Returns the text that a head judges.
+    pub fn lesson(&self, head: VerifierHead) -> Lesson {
+        let text = match head {
+            VerifierHead::Linear => Text::Judged(self.conversation()),
+            VerifierHead::Likelihood => Text::Reply(self.conversation()),
+        };
+        Lesson { location: self.location.clone(), texts: vec![text] }
+    }
+}
+
+/// A row that a model cannot be trained on as it is.
+#[derive(Debug)]
+pub enum Misfit {
+    /// Its longest text has so many tokens, more than the context.
+    Overlong(usize),
+    /// Its conversation has no tokens, or the template refuses or does not show a part of it.
+    Refused(TokenizerError),
+}
+
+/// Returns the rows that a model cannot be trained on as they are, by their indices.
+pub fn misfits(lessons: &[Lesson], tokenizer: &Tokenizer, context: usize) -> Vec<(usize, Misfit)> {
+    let of = |(i, lesson): (usize, &Lesson)| Some((i, lesson.misfit(tokenizer, context)?));
+    lessons.par_iter().enumerate().filter_map(of).collect()
+}
+
+impl Lesson {
+    fn misfit(&self, tokenizer: &Tokenizer, context: usize) -> Option<Misfit> {
+        let lengths = self.texts.iter().map(|text| text.excess(tokenizer, context));
+        match lengths.collect::<Result<Vec<_>, _>>() {
+            Ok(lengths) => lengths.into_iter().flatten().max().map(Misfit::Overlong),
+            Err(error) => Some(Misfit::Refused(error)),
+        }
+    }
+}
+
+impl Text {
+    fn chat(&self) -> &ChatInput {
+        match self {
+            Self::Reply(chat) | Self::Observation(chat) | Self::Judged(chat) => chat,
+        }
+    }
+
+    /// Returns the number of tokens, if it is larger than the context.
+    fn excess(
+        &self,
+        tokenizer: &Tokenizer,
+        context: usize,
+    ) -> Result<Option<usize>, TokenizerError> {
+        let unread = tokenizer.unread(self.chat())?;
+        if !unread.is_empty() {
+            return Err(TokenizerError::Template(format!(
+                "the chat template does not show `{}` of this row; train a model whose template does, or leave them out with \
+                 `task.ignore`",
+                unread.join("`, `")
+            )));
+        }
+        let divided = match self {
+            Self::Reply(chat) => tokenizer.reply(chat)?,
+            Self::Observation(chat) => tokenizer.observation(chat)?,
+            Self::Judged(chat) => {
+                let open = ChatInput { add_generation_prompt: true, ..chat.clone() };
+                let rendered = tokenizer.render_chat(&open)?;
+                if EXPANSION * rendered.text().len() < context {
+                    return Ok(None);
+                }
+                let tokens = tokenizer.encode_rendered(&rendered)?.len();
+                return Ok(Some(tokens).filter(|tokens| *tokens > context));
+            }
+        };
+        if EXPANSION * divided.bytes() < context {
+            return Ok(None);
+        }
+        let (before, last) = tokenizer.encode_parts(&divided)?;
+        Ok(Some(before.len() + last.len()).filter(|tokens| *tokens > context))
+    }
+}
