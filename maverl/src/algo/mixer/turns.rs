@@ -314,7 +314,7 @@ mod tests {
             let right = episode.is_multiple_of(2);
             let reward = f64::from(u8::from(right));
             [
-                turn(episode, 0, reward, [0.1; 2]),
+                turn(episode, 0, reward, [-0.3; 2]),
                 turn(episode, 2 - usize::from(right), reward, [reward - 0.1; 2]),
             ]
         };
@@ -322,7 +322,7 @@ mod tests {
         let found = summed(&turns, 3, Credit::Shared);
         let baseline = |i: usize| turns[i].reward - found[i];
         assert_close("baseline", &[baseline(0)], &[baseline(2)], 1e-12);
-        assert!(found[0] > 0.1 && found[2] < -0.1, "{} {}", found[0], found[2]);
+        assert_close("advantages", &[found[0], found[2]], &[0.5, -0.5], 1e-12);
     }
 
     #[test]
