@@ -15,13 +15,25 @@ use super::Entry;
 use crate::model::Tokenizer;
 use crate::runtime::{Grammar, GrammarState};
 use crate::serve::Refusal;
-use crate::serve::openai::{Form, Tools};
+use crate::serve::openai::{Form, Tools, count_values};
 pub(super) use source::Style;
 
 /// Longest token in bytes that a grammar may use.
 const LONGEST: usize = 256;
 /// Number of grammars that are kept for a tokenizer: programs ask for the same forms again.
 const RECENT: NonZeroUsize = NonZeroUsize::MIN.saturating_add(31);
+/// Maximum size in bytes of the source of a grammar, and number of values in it. A grammar takes much more memory and time than
+/// its text, and is read by recursion.
+const LARGEST: usize = 128 << 10;
+const MOST_VALUES: usize = 4096;
+/// Maximum number of states of the lexer of a grammar, each of 1 or 2 KiB.
+const MOST_STATES: usize = 20_000;
+/// Work that the lexer may do at its beginning, and for the mask of a token.
+const FUEL: [u64; 2] = [500_000, 100_000];
+/// Number of items that the parser may create for the mask of a token.
+const MOST_ITEMS: usize = 20_000;
+/// Stack of the thread that reads a grammar.
+const STACK: usize = 64 << 20;
 /// Maximum length of the reason in an error.
 const SHOWN: usize = 300;
 
@@ -36,6 +48,8 @@ struct Tokens {
     factory: ParserFactory,
     stops: Arc<[u32]>,
     compiled: Mutex<LruCache<String, Arc<Compiled>>>,
+    /// Held while a grammar is read: one at a time, whose memory is bounded.
+    compiling: Mutex<()>,
 }
 
 impl Grammars {
@@ -85,9 +99,32 @@ impl Tokens {
         let trie = TokTrie::from(&TokRxInfo::new(vocabulary as u32, first), &words);
         let env: TokEnv = Arc::new(ApproximateTokEnv::new(trie.with_eos_tokens(&stops)));
         let mut factory = ParserFactory::new_simple(&env).map_err(|error| error.to_string())?;
-        factory.quiet().limits_mut().verbose_errors = false;
-        let compiled = Mutex::new(LruCache::new(RECENT));
-        Ok(Self { factory, stops: stops.into(), compiled })
+        let limits = factory.quiet().limits_mut();
+        limits.verbose_errors = false;
+        limits.max_lexer_states = MOST_STATES;
+        [limits.initial_lexer_fuel, limits.step_lexer_fuel] = FUEL;
+        limits.step_max_items = MOST_ITEMS;
+        let (compiled, compiling) = (Mutex::new(LruCache::new(RECENT)), Mutex::default());
+        Ok(Self { factory, stops: stops.into(), compiled, compiling })
+    }
+
+    /// Reads the source of a grammar, on a thread with a large stack.
+    fn matcher(&self, source: &str) -> Result<Matcher, String> {
+        let read = || -> Result<Matcher, String> {
+            let grammar = TopLevelGrammar::from_lark(source.to_owned());
+            let parser = self.factory.create_parser(grammar).map_err(|e| brief(&e.to_string()))?;
+            let mut matcher = Matcher::new(Ok(parser));
+            // The first mask tells a form that nothing has, and its work is in every copy.
+            matcher.compute_mask().map_err(|error| brief(&error.to_string()))?;
+            Ok(matcher)
+        };
+        std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().name("grammar".to_owned()).stack_size(STACK);
+            let reading = thread
+                .spawn_scoped(scope, read)
+                .map_err(|error| format!("there is no thread to read it: {error}"))?;
+            reading.join().unwrap_or_else(|_| Err("the parser of grammars panicked".to_owned()))
+        })
     }
 
     /// Returns a grammar from its source.
@@ -95,16 +132,26 @@ impl Tokens {
         if let Some(compiled) = lock(&self.compiled).get(&source) {
             return Ok(Arc::clone(compiled));
         }
-        let grammar = TopLevelGrammar::from_lark(source.clone());
-        let parser = self.factory.create_parser(grammar).map_err(|e| brief(&e.to_string()))?;
-        let mut matcher = Matcher::new(Ok(parser));
-        // The first mask tells a form that nothing has, and its work is in every copy.
-        matcher.compute_mask().map_err(|error| brief(&error.to_string()))?;
+        bounded(&source)?;
+        let matcher = {
+            let _one = lock(&self.compiling);
+            self.matcher(&source)?
+        };
         let stops = Arc::clone(&self.stops);
         let compiled = Arc::new(Compiled { matcher: Mutex::new(matcher), stops });
         lock(&self.compiled).put(source, Arc::clone(&compiled));
         Ok(compiled)
     }
+}
+
+/// Fails for a source that is too large.
+fn bounded(source: &str) -> Result<(), String> {
+    let values = count_values(source.as_bytes());
+    if source.len() <= LARGEST && values <= MOST_VALUES {
+        return Ok(());
+    }
+    let size = source.len();
+    Err(format!("it has {size} bytes and {values} values; {LARGEST} and {MOST_VALUES} are allowed"))
 }
 
 /// Locks what a panic leaves valid.

@@ -169,3 +169,61 @@ async fn a_schema_that_cannot_be_enforced_is_refused_with_the_reason() {
         assert!(answer.message().contains(part), "{}", answer.body);
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_schema_that_would_take_much_memory_time_or_stack_is_refused_and_the_server_goes_on() {
+    let served = enforcing().await;
+    let properties = |n: usize| {
+        let names = (0..n).map(|i| format!("p{i}"));
+        let properties: serde_json::Map<String, Value> =
+            names.clone().map(|name| (name, json!({"type": "integer"}))).collect();
+        json!({"type": "object", "properties": properties, "required": names.collect::<Vec<_>>()})
+    };
+    let any =
+        |n: usize| (0..n).map(|i| json!({"properties": {format!("k{i}"): {"type": "integer"}}}));
+    let pattern = |pattern: String| json!({"type": "string", "pattern": pattern});
+    let words = |n: usize| (0..n).map(|i| format!("value {i}")).collect::<Vec<_>>();
+    let nested = (0..100)
+        .fold(json!({"type": "string"}), |inner, _| json!({"type": "array", "items": inner}));
+    for (name, schema) in [
+        ("10,000 properties", properties(10_000)),
+        ("200 properties", properties(200)),
+        ("5,000 alternatives", json!({"anyOf": any(5000).collect::<Vec<_>>()})),
+        ("100 alternatives", json!({"anyOf": any(100).collect::<Vec<_>>()})),
+        ("100,000 words", json!({"enum": words(100_000)})),
+        ("2,000 words", json!({"enum": words(2000)})),
+        ("repetitions", pattern("^((a{1,100}){1,100}){1,100}$".to_owned())),
+        ("alternatives of a pattern", pattern("^(a|aa|aaa|.*a.*b.*c)*(x+x+)+y$".to_owned())),
+        ("states", pattern("^.*a.{30}$".to_owned())),
+        (
+            "intersections",
+            json!({"allOf": (1..9).map(|i| pattern(format!("^.*a.{{{i}}}$"))).collect::<Vec<_>>()}),
+        ),
+        ("a look-ahead", pattern("^(?=a)(?!b).*$".to_owned())),
+        ("a long pattern", pattern(format!("^{}$", "(a|b)".repeat(20_000)))),
+        ("a cycle", json!({"$defs": {"a": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"})),
+        (
+            "a tree",
+            json!({"$defs": {"t": {"properties": {"l": {"$ref": "#/$defs/t"}}}}, "$ref": "#/$defs/t"}),
+        ),
+        ("many items", json!({"type": "array", "minItems": 1_000_000_000})),
+        ("a long text", json!({"type": "string", "minLength": 999_999_999})),
+        ("depth", nested),
+        (
+            "bounds",
+            json!({"type": "integer", "minimum": -1e30, "maximum": 1e300, "multipleOf": 1e-300}),
+        ),
+    ] {
+        let answer = served.chat(json!({"max_tokens": 4, "response_format": of(&schema)})).await;
+        assert!([200, 400].contains(&answer.status), "{name}: {}", answer.body);
+        let large = ["10,000", "5,000", "100,000"].iter().any(|n| name.starts_with(n));
+        assert!(
+            !large || answer.status == 400 && answer.message().contains("are allowed"),
+            "{name}"
+        );
+    }
+    assert_eq!(
+        served.chat(json!({"max_tokens": 1, "response_format": of(&city())})).await.status,
+        200
+    );
+}
