@@ -1,12 +1,44 @@
-//! Repeated attempts of requests over HTTP: which failures are transient, and the pauses between attempts.
+//! Repeated attempts of requests over HTTP: which failures are transient, the pauses between attempts, and waits that end.
 
 use std::iter::successors;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Pause before the second attempt; doubles with each.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// Longest pause between two attempts.
 const MAX_PAUSE: Duration = Duration::from_secs(5);
+
+/// Pause between two looks at what another process does.
+pub const LOOK: Duration = FIRST_PAUSE;
+
+/// A wait that ends after a time without progress.
+#[derive(Debug)]
+pub struct Wait {
+    patience: Duration,
+    since: Instant,
+}
+
+impl Wait {
+    /// Begins a wait.
+    pub fn begin(patience: Duration) -> Self {
+        Self { patience, since: Instant::now() }
+    }
+
+    /// Records progress.
+    pub fn goes_on(&mut self) {
+        self.since = Instant::now();
+    }
+
+    /// Returns true if there was no progress for the time.
+    pub fn is_over(&self) -> bool {
+        self.since.elapsed() > self.patience
+    }
+}
+
+/// Returns a time of seconds, which are not negative.
+pub fn seconds(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
+}
 
 /// Returns the pause before each of a number of repeated attempts.
 pub fn pauses(retries: u32) -> impl Iterator<Item = Duration> {

@@ -201,14 +201,14 @@ fn strangers(port: u16, count: usize, stop: &AtomicBool) {
     while !stop.load(Ordering::SeqCst) {
         if let (true, Ok(stream)) = (open.len() < count, TcpStream::connect(("127.0.0.1", port))) {
             stream.set_nonblocking(true).unwrap();
-            if open.len() % 3 > 0 {
+            if !open.len().is_multiple_of(3) {
                 let _ = (&stream).write(&heads[open.len() % heads.len()]);
             }
             open.push((open.len(), stream));
             continue;
         }
         // Some go on, byte for byte or as fast as they can.
-        for (i, stream) in open.iter().filter(|(i, _)| i % 3 > 0) {
+        for (i, stream) in open.iter().filter(|(i, _)| !i.is_multiple_of(3)) {
             let bytes: &[u8] = if i % 3 == 1 { b"x" } else { &[b'x'; 4096] };
             let _ = (&mut &*stream).write(bytes);
         }

@@ -22,7 +22,6 @@ mod requests;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use serde::Serialize;
 
@@ -162,8 +161,8 @@ pub struct Hub {
     cache: PathBuf,
     token: Option<String>,
     offline: bool,
-    /// Time that a server may send nothing.
-    patience: Duration,
+    /// Seconds that a server may send nothing.
+    patience_s: f64,
 }
 
 impl Hub {
@@ -370,8 +369,8 @@ mod tests {
     #[test]
     fn without_the_feature_a_model_on_the_hub_is_an_error_that_names_it() {
         let endpoint = "http://127.0.0.1:9".to_owned();
-        let (cache, patience) = (PathBuf::from("none"), Duration::from_secs(1));
-        let hub = Hub { endpoint, cache, token: None, offline: false, patience };
+        let cache = PathBuf::from("none");
+        let hub = Hub { endpoint, cache, token: None, offline: false, patience_s: 1.0 };
         let told = hub.pin(&HubId::parse("a/b").unwrap()).unwrap_err().to_string();
         assert!(told.contains("lacks the feature `hub`: build it with `--features hub`"), "{told}");
     }

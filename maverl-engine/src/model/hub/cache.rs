@@ -13,13 +13,11 @@
 use std::fs::{File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use super::Hub;
 use super::requests::Failure;
+use crate::retry;
 
-/// Time between two attempts to lock a file.
-const PAUSE: Duration = Duration::from_millis(100);
 /// Longest name of a blob.
 const LONGEST: usize = 128;
 
@@ -54,22 +52,23 @@ impl Blob {
 
     /// Waits until no other process downloads the blob, as long as its part grows. The lock is held until the file is
     /// dropped.
-    pub(super) fn lock(&self, patience: Duration) -> Result<File, Failure> {
+    pub(super) fn lock(&self, mut wait: retry::Wait) -> Result<File, Failure> {
         for path in [&self.path, &self.lock] {
             path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
         }
         let file = File::options().create(true).append(true).open(&self.lock)?;
         let length = || std::fs::metadata(&self.part).map_or(0, |part| part.len());
-        let (mut seen, mut since) = (length(), Instant::now());
+        let mut seen = length();
         loop {
             match file.try_lock() {
                 Ok(()) => return Ok(file),
                 Err(TryLockError::Error(error)) => return Err(error.into()),
-                Err(TryLockError::WouldBlock) => std::thread::sleep(PAUSE),
+                Err(TryLockError::WouldBlock) => std::thread::sleep(retry::LOOK),
             }
             if length() != seen {
-                (seen, since) = (length(), Instant::now());
-            } else if since.elapsed() > patience {
+                seen = length();
+                wait.goes_on();
+            } else if wait.is_over() {
                 return Err(Failure::Busy(self.lock.clone()));
             }
         }

@@ -137,7 +137,7 @@ impl Hub {
             }
             ureq::Error::Timeout(_) => format!(
                 "{at} does not go on for {} s (`HF_HUB_DOWNLOAD_TIMEOUT`); try again later",
-                self.patience.as_secs_f64()
+                self.patience_s
             ),
             ref other => format!(
                 "{at} cannot be reached: {other}; `HF_ENDPOINT` may name a mirror, and `HF_HUB_OFFLINE=1` uses what is \
@@ -162,7 +162,7 @@ impl Transfer<'_> {
             None => attempts(|| self.etag())?,
         };
         let blob = Blob::new(self.hub, &self.snapshot.repo, &name);
-        let _lock = blob.lock(self.hub.patience)?;
+        let _lock = blob.lock(self.hub.wait())?;
         if !blob.is_whole(self.file.size) {
             let received = attempts(|| self.receive(&blob)).and_then(|()| self.check(&blob));
             if matches!(received, Err(Failure::Damaged | Failure::Odd { .. })) {
@@ -232,7 +232,7 @@ impl Transfer<'_> {
             return Err(odd(&self.url(), format!("a file of {size} bytes")));
         }
         let bar = self.bar(size, length);
-        let mut parts = Parts::new(answer, self.hub.patience);
+        let mut parts = Parts::new(answer, self.hub.wait());
         while let Some(bytes) = parts.next_part()? {
             length += bytes.len() as u64;
             if length > size {

@@ -1,7 +1,6 @@
 //! The hub that environment variables name.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use super::Hub;
 use crate::model::{ModelError, ModelErrorKind as Kind};
@@ -21,7 +20,7 @@ impl Hub {
         let endpoint = set("HF_ENDPOINT").unwrap_or_else(|| "https://huggingface.co".to_owned());
         let patience = set("HF_HUB_DOWNLOAD_TIMEOUT");
         check_endpoint(&endpoint)?;
-        let patience = patience.map_or(Ok(PATIENCE_S), |text| seconds(&text))?;
+        let patience_s = patience.map_or(Ok(PATIENCE_S), |text| seconds(&text))?;
         let home = path("HF_HOME").or_else(|| {
             let caches = path("XDG_CACHE_HOME").or_else(|| Some(path("HOME")?.join(".cache")));
             Some(caches?.join("huggingface"))
@@ -39,7 +38,7 @@ impl Hub {
         let on = |value: String| ["1", "ON", "YES", "TRUE"].contains(&&*value.to_uppercase());
         let offline = set("HF_HUB_OFFLINE").is_some_and(on);
         let endpoint = endpoint.trim_end_matches('/').to_owned();
-        Ok(Self { endpoint, cache, token, offline, patience: Duration::from_secs_f64(patience) })
+        Ok(Self { endpoint, cache, token, offline, patience_s })
     }
 }
 

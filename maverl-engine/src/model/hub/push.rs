@@ -12,7 +12,6 @@
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -25,8 +24,8 @@ use super::{Hub, HubId, sha256_of};
 use crate::model::{ModelError, ModelErrorKind};
 use crate::retry;
 
-/// Time in which the hub must answer what it has all of, such as a commit of many files.
-const ANSWER: Duration = Duration::from_secs(600);
+/// Seconds in which the hub must answer what it has all of, such as a commit of many files.
+const ANSWER_S: f64 = 600.0;
 /// Number of repeated attempts of a transfer that fails on the hub's side.
 const RETRIES: u32 = 2;
 /// Files that are asked about at once, as `huggingface_hub` does.
@@ -62,8 +61,9 @@ impl Hub {
     /// See [`Hub::check_push`]; if the hub refuses the token or is out of reach. Nothing is committed then.
     pub fn push(&self, id: &HubId, dir: &Path, private: bool) -> Result<String, ModelError> {
         self.check_push(id)?;
-        let options = agent_options(self.patience).http_status_as_error(false);
-        let options = options.timeout_recv_response(Some(ANSWER)).timeout_per_read(Some(ANSWER));
+        let options = agent_options(self.patience_s).http_status_as_error(false);
+        let answer = retry::seconds(ANSWER_S);
+        let options = options.timeout_recv_response(Some(answer)).timeout_per_read(Some(answer));
         let session = Session { hub: self, id, agent: options.build().into() };
         session
             .push(dir, private)

@@ -2,7 +2,6 @@
 
 use std::io::{self, Read};
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
 
 use ureq::config::ConfigBuilder;
 use ureq::http::header::{HeaderMap, LOCATION};
@@ -11,6 +10,7 @@ use ureq::typestate::AgentScope;
 use ureq::{Agent, Body, RequestBuilder};
 
 use super::Hub;
+use crate::retry;
 
 /// Number of redirects that are followed.
 const REDIRECTS: usize = 10;
@@ -66,7 +66,7 @@ pub(super) struct Requests<'a> {
 impl<'a> Requests<'a> {
     /// Creates a client that waits for a part of an answer no longer than the hub's patience.
     pub(super) fn new(hub: &'a Hub) -> Self {
-        Self { hub, agent: agent_options(hub.patience).build().into() }
+        Self { hub, agent: agent_options(hub.patience_s).build().into() }
     }
 
     /// Returns the answer to `GET`, from a byte on.
@@ -91,7 +91,7 @@ impl<'a> Requests<'a> {
     /// Returns the text of an answer, up to a number of bytes.
     pub(super) fn text(&self, url: &str, most: usize) -> Result<String, Failure> {
         let answer = self.get(url, None)?;
-        let (mut text, mut parts) = (Vec::new(), Parts::new(answer, self.hub.patience));
+        let (mut text, mut parts) = (Vec::new(), Parts::new(answer, self.hub.wait()));
         while let Some(part) = parts.next_part()? {
             text.extend_from_slice(part);
             if text.len() > most {
@@ -107,17 +107,15 @@ pub(super) struct Parts {
     url: String,
     reader: ureq::BodyReader<'static>,
     buffer: Vec<u8>,
-    patience: Duration,
-    /// Begin of the current time of progress, and the bytes since then.
-    since: Instant,
+    wait: retry::Wait,
+    /// Bytes since the last progress.
     arrived: usize,
 }
 
 impl Parts {
-    pub(super) fn new(answer: Answer, patience: Duration) -> Self {
+    pub(super) fn new(answer: Answer, wait: retry::Wait) -> Self {
         let reader = answer.response.into_body().into_reader();
-        let (buffer, since) = (vec![0; 1 << 18], Instant::now());
-        Self { url: answer.url, reader, buffer, patience, since, arrived: 0 }
+        Self { url: answer.url, reader, buffer: vec![0; 1 << 18], wait, arrived: 0 }
     }
 
     /// Returns the next bytes; `None` at the end.
@@ -126,8 +124,9 @@ impl Parts {
         let read = read.map_err(|error| refused(&self.url, error.into()))?;
         self.arrived += read;
         if self.arrived >= LEAST {
-            (self.since, self.arrived) = (Instant::now(), 0);
-        } else if self.since.elapsed() > self.patience {
+            self.wait.goes_on();
+            self.arrived = 0;
+        } else if self.wait.is_over() {
             return Err(refused(&self.url, ureq::Error::Timeout(ureq::Timeout::PerRead)));
         }
         Ok((read > 0).then(|| &self.buffer[..read]))
@@ -135,6 +134,11 @@ impl Parts {
 }
 
 impl Hub {
+    /// Begins a wait for a server, or for another process.
+    pub(super) fn wait(&self) -> retry::Wait {
+        retry::Wait::begin(retry::seconds(self.patience_s))
+    }
+
     /// Adds the token to a request, if its address has the hub's own scheme, host and port.
     pub(super) fn authorized<B>(&self, request: RequestBuilder<B>, url: &str) -> RequestBuilder<B> {
         match self.bearer_for(url) {
@@ -151,7 +155,8 @@ impl Hub {
 }
 
 /// Returns the options of an agent that follows no redirects, and waits for a part of an answer no longer than a time.
-pub(super) fn agent_options(patience: Duration) -> ConfigBuilder<AgentScope> {
+pub(super) fn agent_options(patience_s: f64) -> ConfigBuilder<AgentScope> {
+    let patience = retry::seconds(patience_s);
     Agent::config_builder()
         .max_redirects(0)
         .accept_encoding("identity")
@@ -237,7 +242,7 @@ mod tests {
             cache: PathBuf::new(),
             token: Some("secret".to_owned()),
             offline: false,
-            patience: Duration::from_secs(1),
+            patience_s: 1.0,
         };
         let cases = [
             ("https://hub.example", "https://hub.example/a?b", true),

@@ -55,7 +55,7 @@ async fn a_handshake_that_is_none_is_an_error_and_the_key_goes_nowhere_else() {
                 let _ = stream.read(&mut [0; 4096]).await;
                 let _ = stream.write_all(start.as_bytes()).await;
                 if start.is_empty() {
-                    tokio::time::sleep(LONG).await;
+                    std::future::pending::<()>().await;
                 }
                 if !more.is_empty() {
                     repeat(&mut stream, more.as_bytes()).await;
@@ -81,7 +81,7 @@ async fn answers_that_are_too_long_never_end_or_never_begin_are_errors() {
         ("fragments", fragment(0x01), fragment(0x00), true),
         ("pings", vec![], [&[0x89, 125][..], &text[..125]].concat(), false),
         ("binary", vec![], [&[0x82, 125][..], &text[..125]].concat(), false),
-        ("reserved", vec![0xff, 0x7f, 0xff], vec![], true),
+        ("reserved", vec![0xf1, 0], vec![], true),
         ("nothing", vec![], vec![], false),
     ];
     for (name, start, more, ends) in cases {
@@ -93,7 +93,7 @@ async fn answers_that_are_too_long_never_end_or_never_begin_are_errors() {
                 let stream = socket.get_mut();
                 let _ = stream.write_all(&start).await;
                 if more.is_empty() {
-                    tokio::time::sleep(LONG).await;
+                    std::future::pending::<()>().await;
                 }
                 repeat(stream, &more).await;
             }
