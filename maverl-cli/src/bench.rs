@@ -31,6 +31,7 @@ use serde::{Deserialize, Serialize};
 use super::{Failure, block_on, number, print, terminal};
 #[cfg(feature = "cuda")]
 pub(crate) use fixture::without_stop_ids;
+use maverl::output;
 use measure::Watch;
 use report::Report;
 
@@ -134,7 +135,7 @@ pub(super) fn bench(args: &BenchArgs) -> Result<ExitCode, Failure> {
             _ => args.apart(*part)?,
         };
         if args.json {
-            print(&serde_json::to_string(&report)?)?;
+            print(&output::json_line(&report)?)?;
         } else {
             reports.push(report);
         }

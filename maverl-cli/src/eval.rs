@@ -12,6 +12,7 @@ use maverl::check::Purpose;
 use maverl::checkpoint::Which;
 use maverl::eval::EvalSpec;
 use maverl::metrics::Malformed;
+use maverl::output;
 use maverl::registry::Registry;
 use maverl::run_dir::write_rollouts;
 use maverl::train::{self, Weights};
@@ -63,7 +64,7 @@ pub(super) fn eval(args: &EvalArgs) -> Result<ExitCode, Failure> {
         let single = Single::new(&plan, &registry, args.single.as_deref(), args.model.as_deref())?;
         let comparison = block_on(compare(&plan, &registry, &weights, &spec, &single))?;
         return print(&if args.json {
-            serde_json::to_string_pretty(&comparison)?
+            output::json(&comparison)?
         } else {
             comparison.table(terminal::width())
         });
@@ -79,6 +80,6 @@ pub(super) fn eval(args: &EvalArgs) -> Result<ExitCode, Failure> {
         progress.warn(&warning);
     }
     let report = train::report(&spec, &episodes)?;
-    let json = args.json.then(|| serde_json::to_string_pretty(&report)).transpose()?;
+    let json = args.json.then(|| output::json(&report)).transpose()?;
     print(&json.unwrap_or_else(|| report.table(terminal::width())))
 }

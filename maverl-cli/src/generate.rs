@@ -1,6 +1,5 @@
 //! `maverl generate`: a completion, printed while it is sampled.
 
-use std::io::Write;
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -11,6 +10,7 @@ use serde::Serialize;
 use super::models::ModelArgs;
 use super::{Failure, number, print};
 use maverl::model::{ChatInput, ChatMessage, Tokenizer};
+use maverl::output;
 use maverl::runtime::{self, Completion, Request, Sampling};
 use maverl::trajectory::Finish;
 
@@ -75,15 +75,12 @@ pub(super) fn generate(args: &GenerateArgs) -> Result<ExitCode, Failure> {
     let request = Request::new(prompt.clone(), sampling, args.seed);
     if args.json {
         let done = runtime::complete(&model, &tokenizer, request, |_| ())?;
-        return print(&serde_json::to_string_pretty(&Report::new(&prompt, &done, &tokenizer))?);
+        return print(&output::json(&Report::new(&prompt, &done, &tokenizer))?);
     }
-    let (mut stream, mut out) = (tokenizer.detokenizer(), std::io::stdout());
-    let mut show = |text: String| {
-        // A closed reader (`| head`) is not an error.
-        let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-    };
-    runtime::complete(&model, &tokenizer, request, |id| show(stream.push(id)))?;
-    show(stream.finish() + "\n");
+    let mut stream = tokenizer.detokenizer();
+    // A disk that is full ends the output, but not the completion.
+    runtime::complete(&model, &tokenizer, request, |id| drop(output::print(&stream.push(id))))?;
+    output::print(&(stream.finish() + "\n"))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -12,8 +12,10 @@ use serde_json::Value;
 use super::{Failure, models, paths, print, tell, terminal};
 use maverl::model::lora::{Patterns, WEIGHTS_FILE, is_adapter};
 use maverl::model::{
-    ChatInput, ChatMessage, HfConfig, LoraConfig, ModelFiles, ModelSource, Tokenizer, builtin,
+    ChatInput, ChatMessage, HfConfig, LoraConfig, ModelFiles, ModelSource, Shards, Tokenizer,
+    builtin,
 };
+use maverl::output;
 use maverl::plan::{bytes, count, weights};
 use maverl::table::Table;
 
@@ -43,11 +45,11 @@ pub(super) fn inspect(args: &InspectArgs) -> Result<ExitCode, Failure> {
     match adapter {
         Some(dir) => {
             let report = AdapterReport::read(dir)?;
-            print(&if args.json { serde_json::to_string_pretty(&report)? } else { report.text() })
+            print(&if args.json { output::json(&report)? } else { report.text() })
         }
         None => {
             let report = ModelReport::read(&source)?;
-            print(&if args.json { serde_json::to_string_pretty(&report)? } else { report.text() })
+            print(&if args.json { output::json(&report)? } else { report.text() })
         }
     }
 }
@@ -125,7 +127,9 @@ impl ModelReport {
             tell(format_args!("warning: {}: {warning}", files.describe()));
         }
         let headers = weights::headers(source).map_err(Failure)?;
+        Shards::matching(&files, &config)?;
         let tokenizer = Tokenizer::load(&files)?;
+        models::fits(&tokenizer, &config, &files)?;
         let json: Value = serde_json::from_slice(&json)?;
         let named = json["architectures"][0].as_str().or_else(|| json["model_type"].as_str());
         Ok(Self {

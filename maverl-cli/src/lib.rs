@@ -12,6 +12,7 @@ use maverl::cli::{
     ConfigArgs, Failure, RunArgs, block_on, check_config, checked, configured, export, models,
     number, paths, planned, print, runs, tell, terminal, usage,
 };
+use maverl::output;
 use maverl::registry::Registry;
 use maverl::table::paragraphs;
 use maverl::train::own;
@@ -207,9 +208,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
                 info::lacking(&registry).map(|line| format!("\n\n{}", paragraphs(&line, width)));
             print(&(table.draw(width) + &lacking.unwrap_or_default()))
         }
-        Command::Schema => {
-            print(&serde_json::to_string_pretty(&maverl::check::schema(&Registry::collect()?))?)
-        }
+        Command::Schema => print(&output::json(&maverl::check::schema(&Registry::collect()?))?),
         Command::Check { config, simulated, json } => {
             check_config::command(&config, &Registry::collect()?, &simulated, json)
         }

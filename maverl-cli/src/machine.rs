@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use serde::Serialize;
 
 use super::{Failure, print, terminal};
+use maverl::output;
 use maverl::runtime::DeviceChoice;
 use maverl::table::paragraphs;
 use maverl::train::{FEATURES, own};
@@ -64,7 +65,7 @@ struct Device {
 pub(super) fn machine(json: bool) -> Result<ExitCode, Failure> {
     let machine = Machine::find()?;
     match json {
-        true => print(&own(&serde_json::to_string_pretty(&machine)?)),
+        true => print(&own(&output::json(&machine)?)),
         false => print(&own(&machine.text(terminal::width()))),
     }
 }

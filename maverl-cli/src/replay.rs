@@ -10,6 +10,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::{Failure, block_on, number, of_run, paths, planned, print, terminal};
 use maverl::check::Purpose;
+use maverl::output;
 use maverl::registry::Registry;
 use maverl::rollout::Replayed;
 use maverl::table::lines;
@@ -51,11 +52,7 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
     let run = paths::run_of(dir, episode, "replay")?;
     let listed = episode.parse().ok().map(|step| Recorded::names(&run, step)).transpose()?;
     if let Some(names) = listed.flatten().filter(|names| !names.is_empty()) {
-        return print(&if *json {
-            serde_json::to_string_pretty(&names)?
-        } else {
-            names.join("\n")
-        });
+        return print(&if *json { output::json(&names)? } else { names.join("\n") });
     }
     let recorded = Recorded::read(&run, episode)?;
     let registry = Registry::collect()?;
@@ -71,11 +68,7 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
         top.write(out)?;
     }
     let report = Report::new(&recorded, &replayed);
-    print(&if *json {
-        serde_json::to_string_pretty(&report)?
-    } else {
-        report.text(terminal::width())
-    })?;
+    print(&if *json { output::json(&report)? } else { report.text(terminal::width()) })?;
     Ok(if report.identical { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

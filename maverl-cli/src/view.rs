@@ -150,6 +150,7 @@ mod enabled {
 
     use super::*;
     use crate::{block_on, print, terminal};
+    use maverl::output;
     use maverl::train::Interrupt;
     use maverl::view::{self, Detail, Format, PageChoice, Part, Shown, Viewer};
 
@@ -240,9 +241,9 @@ mod enabled {
         let program = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
         let started = std::process::Command::new(program).arg(url).spawn();
         if let Err(error) = started {
-            eprintln!(
+            output::tell(format_args!(
                 "warning: cannot open a browser with `{program}`: {error}; open the address above"
-            );
+            ));
         }
     }
 
@@ -266,7 +267,7 @@ mod enabled {
         print(&match args.json {
             true => {
                 let found = view::show_json(&args.run, &shown, detail).map_err(failed)?;
-                serde_json::to_string_pretty(&found)?
+                output::json(&found)?
             }
             false => view::show(&args.run, &shown, detail, terminal::width()).map_err(failed)?,
         })

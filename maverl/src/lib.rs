@@ -77,6 +77,8 @@ mod map;
 pub mod metrics;
 pub mod orchestra;
 #[doc(hidden)]
+pub mod output;
+#[doc(hidden)]
 pub mod plan;
 pub mod registry;
 pub mod reward;

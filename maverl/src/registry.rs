@@ -1,8 +1,11 @@
 //! Declarations of the linked crates: agents, orchestras, environments, rewards, tools, estimators, surrogates.
 
+mod actions;
 mod credit;
 mod function;
 
+#[doc(hidden)]
+pub use actions::{ANY, includes};
 #[doc(hidden)]
 pub use credit::{AdvantageEntry, SurrogateEntry};
 #[doc(hidden)]
@@ -146,13 +149,6 @@ pub struct OrchestraEntry {
     pub start: Start,
 }
 
-impl OrchestraEntry {
-    /// Returns true if the environment understands all actions that the orchestra sends.
-    pub fn fits(&self, environment: &EnvironmentEntry) -> bool {
-        self.needs.iter().all(|need| environment.understands(need))
-    }
-}
-
 /// A declared environment.
 #[derive(Clone, Copy)]
 #[doc(hidden)]
@@ -167,17 +163,6 @@ pub struct EnvironmentEntry {
     pub look: fn(&Value, &Path, &[Task]) -> Looked,
     /// Creates and starts the environment; paths in options are relative to the directory.
     pub start: fn(&Value, &Path) -> Started,
-}
-
-/// Action name of an orchestra that acts with whatever the environment understands.
-#[doc(hidden)]
-pub const ANY: &str = "any";
-
-impl EnvironmentEntry {
-    /// Returns true if it understands actions of this name; for [`ANY`], if it understands any action.
-    pub fn understands(&self, need: &str) -> bool {
-        self.offers.contains(&need) || need == ANY && !self.offers.is_empty()
-    }
 }
 
 /// A started environment, or the reason that it could not start.

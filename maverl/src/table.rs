@@ -3,6 +3,7 @@
 //! A table that is too wide wraps its headers and its columns of prose. If that is not enough, it becomes a list: a
 //! title for each row, and below it a line for each column.
 
+use crate::output::visible;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// Maximum width of paragraphs on a wide terminal.
@@ -72,7 +73,8 @@ impl Table {
 
     /// Adds a row; a cell may have several lines.
     pub fn row<T: Into<String>>(&mut self, cells: impl IntoIterator<Item = T>) {
-        let mut row: Vec<String> = cells.into_iter().map(Into::into).collect();
+        let cells = cells.into_iter().map(Into::into);
+        let mut row: Vec<String> = cells.map(|cell: String| visible(&cell).into_owned()).collect();
         row.resize(self.header.len(), String::new());
         self.rows.push(row);
     }

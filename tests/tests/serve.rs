@@ -1,6 +1,8 @@
 //! `maverl serve` as a process: its first line, its signals, the policies of a run, and the clients of others.
 #![allow(clippy::unwrap_used)]
 
+#[path = "serve/environments.rs"]
+mod environments;
 #[path = "serve/grammar.rs"]
 mod grammar;
 #[path = "serve/memory.rs"]

@@ -36,7 +36,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("task", &["message"]),
     ("trajectory", &["message", "task"]),
     ("rng", &[]),
-    ("table", &[]),
+    ("output", &[]),
+    ("table", &["output"]),
     ("map", &[]),
     // Declared settings: keys, ranges, levels.
     ("settings", &[]),
@@ -80,6 +81,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "data",
             "model",
             "orchestra",
+            "output",
             "plan",
             "registry",
             "runtime",
@@ -119,6 +121,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "env",
             "model",
             "orchestra",
+            "output",
             "plan",
             "rollout",
             "runtime",
@@ -149,6 +152,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "eval",
             "metrics",
             "model",
+            "output",
             "plan",
             "registry",
             "rollout",
@@ -169,6 +173,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "eval",
             "map",
             "model",
+            "output",
             "run_dir",
             "serve",
             "table",
@@ -640,6 +645,27 @@ fn nothing_is_left_to_be_done() {
             for (i, line) in text.lines().enumerate() {
                 for word in NEVER.iter().filter(|word| line.contains(**word)) {
                     problems.push(format!("{}: `{word}`", place(path, i)));
+                }
+            }
+        }
+    }
+    none(&problems);
+}
+
+/// Parts of a line that print, and the file that may have them: what is printed passes through one function.
+const PRINTS: [&str; 6] =
+    ["print!(", "println!(", "stdout().", "stderr().", "io::stdout(),", "io::stderr(),"];
+const PRINTER: &str = "maverl/src/output.rs";
+
+#[test]
+fn one_module_prints() {
+    let mut problems = Vec::new();
+    for name in ["maverl", "maverl-cli", "maverl-engine", "maverl-sandbox"] {
+        for path in sources(name).iter().filter(|path| !path.ends_with(PRINTER)) {
+            for (i, line) in code(path).iter().enumerate() {
+                let line = uncommented(line).replace("().is_terminal()", "");
+                for word in PRINTS.iter().filter(|word| line.contains(**word)) {
+                    problems.push(format!("{}: `{word}` is for {PRINTER}", place(path, i)));
                 }
             }
         }

@@ -63,6 +63,7 @@ impl Sessions {
             name: "bench".to_owned(),
             environment: Arc::new(AtOnce),
             acts: true,
+            actions: vec!["act".to_owned()],
             tasks: TaskSet(vec![("train".to_owned(), vec![task.clone()])]),
         });
         let running = Server::start(server.router()?).await?;

@@ -1,11 +1,11 @@
 //! Lines of a check, printed as they are known.
 
-use std::io::Write;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
 use super::Part;
+use maverl::output;
 
 /// A result.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -87,11 +87,10 @@ impl Report {
         self.failures += usize::from(line.ok == Some(false));
         let seconds = (self.start.elapsed().as_secs_f64() * 10.0).round() / 10.0;
         let text = match self.json {
-            true => serde_json::to_string(&Record { part, line, seconds }).unwrap_or_default(),
+            true => output::json_line(&Record { part, line, seconds }).unwrap_or_default(),
             false => plain(part, line, seconds),
         };
-        let mut out = std::io::stdout().lock();
-        drop(writeln!(out, "{text}").and_then(|()| out.flush()));
+        drop(output::print(&format!("{text}\n")));
     }
 }
 

@@ -10,8 +10,9 @@ use super::listen::ListenArgs;
 use crate::{ConfigArgs, Failure, block_on, number, planned};
 use maverl::check::Purpose;
 use maverl::data::{self, DataError};
+use maverl::output;
 use maverl::plan::Plan;
-use maverl::registry::Registry;
+use maverl::registry::{Registry, includes};
 use maverl::rollout;
 use maverl::serve::Limits;
 use maverl::serve::environment::{
@@ -45,13 +46,17 @@ impl EnvironmentArgs {
         let registry = Registry::collect()?;
         let plan = planned(&self.config.sources(None), &registry, Purpose::Environment)?;
         let environment = rollout::environment(&plan, &registry)?;
-        let mut chosen = plan.mixture.values().chain([&plan.environment]);
-        let acts = chosen.any(|chosen| {
-            let entry = registry.environments.get(chosen.name.as_str());
-            entry.is_some_and(|entry| !entry.offers.is_empty())
-        });
+        let components = plan.mixture.values().chain([&plan.environment]);
+        let entries =
+            components.filter_map(|chosen| registry.environments.get(chosen.name.as_str()));
+        let offers: Vec<&[&str]> = entries.map(|entry| entry.offers).collect();
+        let acts = offers.iter().any(|offers| !offers.is_empty());
+        // A team must be understood on every task.
+        let common = |action: &&&str| offers.iter().all(|offers| includes(offers, action));
+        let first = offers.first().copied().unwrap_or_default();
+        let actions = first.iter().filter(common).map(|action| (*action).to_owned()).collect();
         let name = self.name.clone().unwrap_or_else(|| plan.environment.name.clone());
-        Ok(ServedEnvironment { name, environment, acts, tasks: tasks(&plan)? })
+        Ok(ServedEnvironment { name, environment, acts, actions, tasks: tasks(&plan)? })
     }
 }
 
@@ -81,7 +86,10 @@ pub(super) fn serve(args: &EnvironmentArgs) -> Result<ExitCode, Failure> {
             timeout: Duration::from_secs(args.session_timeout_s),
         };
         let server = EnvironmentServer::new(settings, listening.health.clone());
-        eprintln!("serving the environment `{}` at {}", served.name, listening.url);
+        output::tell(format_args!(
+            "serving the environment `{}` at {}",
+            served.name, listening.url
+        ));
         server.open(served);
         listening.run_as_is(server.router()?, &interrupt).await;
         Ok(ExitCode::SUCCESS)

@@ -1,6 +1,5 @@
 //! Options that every server has, and the course of a server.
 
-use std::io::Write as _;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 #[cfg(feature = "tls")]
@@ -13,6 +12,7 @@ use clap::Args;
 use tokio::net::TcpListener;
 
 use crate::{Failure, number};
+use maverl::output;
 use maverl::serve::{Guard, Health, Limits, Listener, Metrics, Ready, base, is_loopback};
 use maverl::train::Interrupt;
 
@@ -89,9 +89,7 @@ impl ListenArgs {
         #[cfg(feature = "tls")]
         let listener = listener.with_tls(tls);
         let url = format!("{scheme}://{address}");
-        let line = serde_json::json!({"listening": url}).to_string();
-        let mut out = std::io::stdout();
-        writeln!(out, "{line}").and_then(|()| out.flush())?;
+        output::print(&format!("{}\n", serde_json::json!({"listening": url})))?;
         Ok(Server { listener, guard, health: Health::default(), url })
     }
 
@@ -133,10 +131,10 @@ impl ListenArgs {
             )));
         }
         if !guard.keys.is_empty() && scheme == "http" {
-            eprintln!(
+            output::tell(format_args!(
                 "warning: keys are sent to {address} without encryption; add `--tls-cert` and `--tls-key`, or a proxy \
                  that has them"
-            );
+            ));
         }
         Ok(())
     }
@@ -162,10 +160,10 @@ fn files_for(connections: usize) {
     let current = limit.maximum.map_or(wanted, |most| most.min(wanted));
     let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(current), ..limit });
     if raised.is_err() || current < wanted {
-        eprintln!(
+        output::tell(format_args!(
             "warning: `--max-connections {connections}` needs {wanted} open files, and the system allows fewer (`ulimit -n`); \
              further connections wait"
-        );
+        ));
     }
 }
 
@@ -188,7 +186,9 @@ impl Server {
         let stop = async {
             interrupt.or(std::future::pending::<()>()).await;
             health.enter(Ready::Draining);
-            eprintln!("stopping once the requests under way are answered; again to stop now");
+            output::tell(format_args!(
+                "stopping once the requests under way are answered; again to stop now"
+            ));
         };
         self.listener.serve(self.guard.protect(router), stop).await;
     }

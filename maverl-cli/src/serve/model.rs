@@ -18,6 +18,7 @@ use crate::{Failure, block_on, models, number, paths};
 use maverl::checkpoint::Which;
 use maverl::config::{Dtype, RuntimeConfig};
 use maverl::model::{Model, ModelFiles, ModelSource, Tokenizer};
+use maverl::output;
 use maverl::runtime::Host;
 use maverl::serve::model::{Catalog, Entry, ModelServer, ModelSettings};
 use maverl::serve::{Limits, Structured};
@@ -169,7 +170,7 @@ pub(super) fn serve(args: &ModelArgs) -> Result<ExitCode, Failure> {
         let serving = listening.run(server.router(), "model", metrics, &interrupt);
         let loading = async {
             let entries = args.load(&wanted).await?;
-            eprintln!("serving {} at {url}/v1", names(&entries));
+            output::tell(format_args!("serving {} at {url}/v1", names(&entries)));
             let spare = args.spare(&entries);
             server.open(Catalog::new(entries, spare));
             std::future::pending::<Result<(), Failure>>().await

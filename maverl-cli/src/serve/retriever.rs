@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use super::listen::ListenArgs;
 use crate::{Failure, block_on, number};
 use maverl::env::search::{BatchedSearch, Neighbors, Pooling, Ranking, SearchEnvironment};
+use maverl::output;
 use maverl::serve::{Limits, Metrics, Ready, retriever};
 use maverl::train::Interrupt;
 
@@ -84,7 +85,10 @@ pub(super) fn serve(args: &RetrieverArgs) -> Result<ExitCode, Failure> {
         let interrupt = Interrupt::on_signals()?;
         let n = batched.index().documents().len();
         let server = args.listen.open(Limits { half_close: true, ..Limits::default() }).await?;
-        eprintln!("serving {n} documents of `{}` at {}/retrieve", args.corpus, server.url);
+        output::tell(format_args!(
+            "serving {n} documents of `{}` at {}/retrieve",
+            args.corpus, server.url
+        ));
         server.health.enter(Ready::Yes);
         server.run(retriever(batched), "retriever", Metrics::new(&[]), &interrupt).await;
         Ok(ExitCode::SUCCESS)

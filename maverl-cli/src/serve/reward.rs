@@ -10,6 +10,7 @@ use clap::{ArgGroup, Args};
 use super::listen::ListenArgs;
 use super::queue::QueueArgs;
 use crate::{Failure, block_on, number, paths};
+use maverl::output;
 use maverl::registry::Registry;
 use maverl::serve::Limits;
 use maverl::serve::reward::{Grader, RewardServer, RewardSettings};
@@ -81,7 +82,7 @@ pub(super) fn serve(args: &RewardArgs) -> Result<ExitCode, Failure> {
         let interrupt = Interrupt::on_signals()?;
         let listening = args.listen.open(Limits::default()).await?;
         let server = RewardServer::new(args.settings(), listening.health.clone());
-        eprintln!("serving rewards of `{name}` at {}/v1/score", listening.url);
+        output::tell(format_args!("serving rewards of `{name}` at {}/v1/score", listening.url));
         server.open(grader);
         let metrics = server.metrics().clone();
         listening.run(server.router(), "reward", metrics, &interrupt).await;

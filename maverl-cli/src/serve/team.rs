@@ -12,6 +12,7 @@ use crate::export::which;
 use crate::{ConfigArgs, Failure, block_on, number, of_run, paths, planned};
 use maverl::check::Purpose;
 use maverl::checkpoint::{Checkpoint, Checkpoints, Which};
+use maverl::output;
 use maverl::plan::Plan;
 use maverl::registry::Registry;
 use maverl::rollout::Rollout;
@@ -134,7 +135,7 @@ pub(super) fn serve(args: &TeamArgs) -> Result<ExitCode, Failure> {
         let serving = listening.run(server.router(), "team", metrics, &interrupt);
         let loading = async {
             let team = args.load(described).await?;
-            eprintln!("serving `{}` at {url}/v1", team.name);
+            output::tell(format_args!("serving `{}` at {url}/v1", team.name));
             server.open(team);
             std::future::pending::<Result<(), Failure>>().await
         };

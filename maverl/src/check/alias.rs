@@ -1,6 +1,7 @@
-//! Names of TRL, transformers, verl and OpenRLHF for keys and values that have another name here.
+//! Names of TRL, transformers, verl, OpenRLHF and other systems for keys and values that have another name here.
 
-/// Aliases, one row per line: keys (or flags) here, names elsewhere, the difference.
+/// Aliases, one row per line: keys (or flags) here, names elsewhere, the difference. A name may have the tables that it is in,
+/// as `env.max_steps`, and then has this meaning in these alone. A heading (`## NAME`) begins the names of another system.
 const NAMES: &str = include_str!("alias.txt");
 
 /// Values, one row per line: the last part of a key, a value of it, names of the value elsewhere.
@@ -63,27 +64,44 @@ fn aliases() -> impl Iterator<Item = Alias> {
     })
 }
 
-/// Returns the alias of a name in any spelling: also `learningRate` and `learning-rate`.
-fn find(name: &str) -> Option<Alias> {
-    let name = snake(name);
-    aliases().find(|alias| alias.names.contains(&name.as_str()))
+/// Returns the alias of a name in any spelling (also `learningRate` and `learning-rate`), with the part of the name that it is
+/// for: as many of the tables that it is in as an alias names.
+fn find(name: &str) -> Option<(&str, Alias)> {
+    let starts = std::iter::once(0).chain(name.match_indices('.').map(|(at, _)| at + 1));
+    let named = |part: &str| {
+        let part = snake(part);
+        aliases().find(|alias| alias.names.contains(&part.as_str()))
+    };
+    starts.map(|start| &name[start..]).find_map(|part| Some((part, named(part)?)))
 }
 
-/// Returns help for a name that other trainers use for a key. `model` is the name of the run's model, if it has only
-/// one.
+/// Returns help for a name that other trainers use for a key, with or without the tables that it is in. `model` is the name of
+/// the run's model, if it has only one.
 pub fn help(name: &str, model: Option<&str>) -> Option<String> {
-    let Alias { here, note, .. } = find(name)?;
+    let (part, Alias { here, note, .. }) = find(name)?;
     let keys: Vec<String> = here.iter().map(|key| format!("`{}`", settled(key, model))).collect();
     let note = if note.is_empty() { String::new() } else { format!("; {note}") };
     match keys.is_empty() {
         true => Some(note.trim_start_matches("; ").to_owned()),
-        false => Some(format!("`{name}` is {} here{note}", keys.join(" and "))),
+        false => Some(format!("`{part}` is {} here{note}", keys.join(" and "))),
     }
+}
+
+/// Returns the meaning of a name in a line that begins with the whole name.
+pub(super) fn line(name: &str, model: Option<&str>) -> Option<String> {
+    let (_, Alias { here, note, .. }) = find(name)?;
+    let keys: Vec<String> = here.iter().map(|key| format!("`{}`", settled(key, model))).collect();
+    Some(match (keys.is_empty(), note.is_empty()) {
+        (true, _) => format!("`{name}`: {note}"),
+        (false, true) => format!("`{name}` is {}", keys.join(" and ")),
+        (false, false) => format!("`{name}` is {}; {note}", keys.join(" and ")),
+    })
 }
 
 /// Returns the first key that has this name elsewhere.
 pub fn key(name: &str, model: Option<&str>) -> Option<String> {
-    let first = find(name)?.here.first().filter(|key| !key.starts_with('-')).copied()?;
+    let (_, alias) = find(name)?;
+    let first = alias.here.first().filter(|key| !key.starts_with('-')).copied()?;
     Some(settled(first, model))
 }
 
@@ -136,6 +154,10 @@ mod tests {
             assert_eq!(help(name, Some("small")).as_deref(), Some(expected));
         }
         assert_eq!(key("learning-rate", None).as_deref(), Some("models.NAME.optim.lr"));
+        assert_eq!(key("env.max_steps", None), None);
+        assert_eq!(key("trainer.max_steps", None).as_deref(), Some("steps"));
+        assert_eq!(key("training.num_epochs", None).as_deref(), Some("steps"));
+        assert_eq!(key("num_epochs", None).as_deref(), Some("algorithm.epochs"));
         assert_eq!(key("output_dir", None), None);
         assert_eq!(help("no_such_name", None), None);
     }
@@ -173,16 +195,29 @@ mod tests {
         }
     }
 
-    /// The tables of the page, from the rows.
+    /// The tables of the page, from the rows: that of the names without a heading, one for each heading, and the values.
     fn page() -> String {
         let code = |names: &str| {
             let names: Vec<String> =
                 names.split_whitespace().map(|name| format!("`{name}`")).collect();
             names.join(" ")
         };
-        let mut text = String::from("\n| elsewhere | here | |\n|---|---|---|\n");
-        for [here, names, note] in rows(NAMES) {
-            text += &format!("| {} | {} | {note} |\n", code(names), code(here));
+        let mut text = String::new();
+        for (i, section) in NAMES.split("\n## ").enumerate() {
+            let (title, names) = section.split_once('\n').unwrap();
+            let source = names.lines().next().unwrap_or_default().trim_start_matches("# ");
+            if i > 0 {
+                text += &format!("\n## Keys of {title}\n\n{source}\n");
+            }
+            text += "\n| elsewhere | here | |\n|---|---|---|\n";
+            for [here, names, note] in rows(names) {
+                text += &format!(
+                    "| {} | {} | {} |\n",
+                    code(names),
+                    code(here),
+                    note.replace('|', "\\|")
+                );
+            }
         }
         text += "\n## Values\n\n| key | elsewhere | here |\n|---|---|---|\n";
         for [key, ours, names] in rows(VALUES) {

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::data::Loaded;
 use super::diagnostic::{Problems, did_you_mean, key, list, path, within};
 use super::wrong::{self, plain};
-use super::{counts, look, unlinked};
+use super::{alias, counts, look, nested, unlinked};
 use crate::IntoMap;
 use crate::config::{Config, Named};
 use crate::plan::Chosen;
@@ -99,7 +99,7 @@ fn environment(
 ) -> Option<Environment> {
     let table = table(component);
     let needs = needs(&config.orchestra, registry);
-    let fits = |entry: &EnvironmentEntry| needs.iter().all(|need| entry.understands(need));
+    let fits = |entry: &EnvironmentEntry| needs.iter().all(|need| entry.declares(need));
     let fitting = registry.environments.iter().filter(|(_, entry)| fits(entry));
     let fitting: BTreeMap<_, _> = fitting.map(|(name, entry)| (*name, *entry)).into_map();
     let entries = match (&named.name, fitting.len()) {
@@ -354,6 +354,7 @@ pub(super) fn options(
     let mut all = defaults.clone();
     for (name, value) in given {
         let at = within(table, name);
+        let value = &nested::without_unknown(&at, value, &build, problems);
         let alone = Value::Object(Map::from_iter([(name.clone(), value.clone())]));
         if !defaults.contains_key(name) {
             let message =
@@ -361,7 +362,8 @@ pub(super) fn options(
             let help = match (did_you_mean(name, known()), wrong::home(name)) {
                 (Some(close), _) => format!("did you mean `{close}`?"),
                 (None, Some(home)) => home,
-                (None, None) => format!("its options are {}", list(known())),
+                (None, None) => alias::help(&at.join("."), None)
+                    .unwrap_or_else(|| format!("its options are {}", list(known()))),
             };
             problems.key(&at, message, help);
         } else if let Err(error) = build(&alone) {

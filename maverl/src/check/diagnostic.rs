@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 
-use miette::{LabeledSpan, MietteError, NamedSource, SourceCode, SourceSpan, SpanContents};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Value, json};
 
 use super::alias::snake;
+use super::excerpt::{Excerpt, Mark, SourceText};
 use super::sources::{Layers, Unreadable};
 
 /// One problem: message, places and help.
@@ -16,8 +17,8 @@ use super::sources::{Layers, Unreadable};
 pub struct Diagnostic {
     pub(super) message: String,
     pub(super) help: Option<String>,
-    source: Option<Source>,
-    labels: Vec<LabeledSpan>,
+    pub(super) source: Option<Arc<SourceText>>,
+    marks: Vec<Mark>,
     key: Option<String>,
     order: (usize, usize),
 }
@@ -25,24 +26,19 @@ pub struct Diagnostic {
 /// JSON form: `message`, `help`, `key`, `source`, and `places` with `line`, `column`, `text` and `note`.
 impl Serialize for Diagnostic {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let source = self.source.as_ref().map(|Source(source)| source);
-        let spot = |label: &LabeledSpan| {
-            let text = source?.inner();
-            let end = (label.offset() + label.len()).min(text.len());
-            let before = text.get(..label.offset())?;
-            Some(json!({
-                "line": before.matches('\n').count() + 1,
-                "column": before.rsplit('\n').next().unwrap_or_default().chars().count() + 1,
-                "text": text.get(label.offset()..end),
-                "note": label.label(),
-            }))
+        let source = self.source.as_deref();
+        let spot = |(mark, note): &Mark| {
+            let source = source?;
+            let text = source.text.get(mark.start..mark.end.min(source.text.len()))?;
+            let (line, column) = source.position(mark.start);
+            Some(json!({ "line": line + 1, "column": column + 1, "text": text, "note": note }))
         };
-        let places: Vec<Value> = self.labels.iter().filter_map(spot).collect();
+        let places: Vec<Value> = self.marks.iter().filter_map(spot).collect();
         let mut map = serializer.serialize_map(Some(5))?;
         map.serialize_entry("message", &self.message)?;
         map.serialize_entry("help", &self.help)?;
         map.serialize_entry("key", &self.key)?;
-        map.serialize_entry("source", &source.map(NamedSource::name))?;
+        map.serialize_entry("source", &source.map(|source| &source.name))?;
         map.serialize_entry("places", &places)?;
         map.end()
     }
@@ -56,41 +52,11 @@ impl fmt::Display for Diagnostic {
 
 impl std::error::Error for Diagnostic {}
 
-impl miette::Diagnostic for Diagnostic {
-    fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
-        self.help.as_ref().map(|help| Box::new(help) as Box<dyn fmt::Display>)
-    }
-
-    fn source_code(&self) -> Option<&dyn SourceCode> {
-        self.source.as_ref().map(|source| source as &dyn SourceCode)
-    }
-
-    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
-        (!self.labels.is_empty())
-            .then(|| Box::new(self.labels.iter().cloned()) as Box<dyn Iterator<Item = LabeledSpan>>)
-    }
-}
-
-/// A named text of which only the lines with labels are shown, whatever context is requested.
-#[derive(Debug)]
-struct Source(NamedSource<String>);
-
-impl SourceCode for Source {
-    fn read_span<'a>(
-        &'a self,
-        span: &SourceSpan,
-        before: usize,
-        after: usize,
-    ) -> Result<Box<dyn SpanContents<'a> + 'a>, MietteError> {
-        // A request without context is for the position itself; its column must stay.
-        if before == 0 && after == 0 {
-            return self.0.read_span(span, 0, 0);
-        }
-        let text = self.0.inner();
-        let end = (span.offset() + span.len()).min(text.len());
-        let start = text[..span.offset().min(end)].rfind('\n').map_or(0, |at| at + 1);
-        let end = text[end..].find('\n').map_or(text.len(), |at| end + at);
-        self.0.read_span(&SourceSpan::from(start..end), 0, 0)
+impl Diagnostic {
+    /// Returns the lines of the source with the places of the problem.
+    pub(super) fn excerpt(&self) -> Option<Excerpt> {
+        let source = self.source.as_deref().filter(|_| !self.marks.is_empty());
+        source.map(|source| Excerpt::new(source, &self.marks))
     }
 }
 
@@ -116,13 +82,23 @@ pub(super) fn within(path: &[String], part: &str) -> Vec<String> {
     [path, &[part.to_owned()]].concat()
 }
 
+/// Maximum number of names in a list of a message.
+const LISTED: usize = 100;
+
+/// Maximum length of a name that others are compared with. The time of a comparison grows with the product of the lengths.
+const COMPARED: usize = 200;
+
 /// Returns the known name closest to `found`, if it is close: few letters differ, the case differs, or `found` is its
-/// last part.
+/// last part. A very long name has none.
 pub fn did_you_mean<'a>(found: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    if found.len() > COMPARED {
+        return None;
+    }
     let plain = snake(found);
     let limit = (1 + found.len() / 4).min(found.len() / 2);
     known
         .into_iter()
+        .filter(|name| name.len() <= COMPARED)
         .map(|name| {
             let part = name.rsplit('/').next();
             let role = part == Some(found) || part == Some(plain.as_str());
@@ -135,10 +111,16 @@ pub fn did_you_mean<'a>(found: &str, known: impl IntoIterator<Item = &'a str>) -
         .map(|(_, name)| name)
 }
 
-/// Formats a list as `` `a`, `b` and `c` ``.
+/// Formats a list as `` `a`, `b` and `c` ``; of a long one, the first names and the number of the others.
 pub(super) fn list<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
-    let names: Vec<String> = names.into_iter().map(|name| format!("`{name}`")).collect();
-    match names.split_last() {
+    let mut names = names.into_iter();
+    let mut named: Vec<String> =
+        names.by_ref().take(LISTED).map(|name| format!("`{name}`")).collect();
+    let more = names.count();
+    if more > 0 {
+        named.push(format!("{more} more"));
+    }
+    match named.split_last() {
         None => "none".to_owned(),
         Some((last, [])) => last.clone(),
         Some((last, names)) => format!("{} and {last}", names.join(", ")),
@@ -187,7 +169,7 @@ impl<'l> Problems<'l> {
     /// Returns the text of a value; `None` if it is not in the sources.
     pub(super) fn written(&self, path: &[String]) -> Option<&'l str> {
         let place = self.layers.has(path).then(|| self.layers.place(path))??;
-        self.layers.layer(place.layer).text.get(place.value)
+        self.layers.layer(place.layer).source.text.get(place.value)
     }
 
     /// Returns the name of the only model, if there is only one.
@@ -209,7 +191,7 @@ impl<'l> Problems<'l> {
 
     /// Reports a source that could not be read.
     pub(super) fn unreadable(&mut self, problem: Unreadable) {
-        let text = &self.layers.layer(problem.layer).text;
+        let text = &self.layers.layer(problem.layer).source.text;
         // A problem at the end of a line is shown there, not on the next line.
         let ends =
             |span: &Range<usize>| text.get(span.clone()).is_none_or(|c| c == "\n" || c.is_empty());
@@ -307,21 +289,14 @@ impl<'l> Problems<'l> {
     fn push(
         &mut self,
         layer: Option<usize>,
-        spans: Vec<(Range<usize>, Option<String>)>,
+        marks: Vec<Mark>,
         message: String,
         help: Option<String>,
     ) {
-        let start = spans.iter().map(|(span, _)| span.start).min().unwrap_or(0);
-        let source = layer.map(|index| {
-            let layer = self.layers.layer(index);
-            Source(NamedSource::new(&layer.name, layer.text.to_string()))
-        });
-        let labels = spans
-            .into_iter()
-            .map(|(span, note)| LabeledSpan::new_with_span(note, SourceSpan::from(span)))
-            .collect();
+        let start = marks.iter().map(|(mark, _)| mark.start).min().unwrap_or(0);
+        let source = layer.map(|index| Arc::clone(&self.layers.layer(index).source));
         let order = (layer.unwrap_or(usize::MAX), start);
-        self.found.push(Diagnostic { message, help, source, labels, key: None, order });
+        self.found.push(Diagnostic { message, help, source, marks, key: None, order });
     }
 
     /// Returns the value, or all problems in the order of the sources.

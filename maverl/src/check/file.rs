@@ -1,6 +1,7 @@
 //! Reads the configuration file, and explains read errors.
 
-use std::io::ErrorKind;
+use std::fs::FileType;
+use std::io::{ErrorKind, Read};
 use std::path::Path;
 
 use toml_edit::ImDocument;
@@ -9,25 +10,80 @@ use super::missing::{self, Wanted};
 use super::sources::{File, Problem};
 use super::syntax;
 
+/// Maximum size of a configuration in bytes.
+const LARGEST: u64 = 1 << 20;
+
 /// Returns name and text of a file; or its name, the text to show, and the problem with it.
 pub(super) fn text(file: &File) -> Result<(String, String), (String, String, Problem)> {
     let (name, bytes) = match file {
         File::Text { name, text, .. } => (name.clone(), Ok(text.clone().into_bytes())),
-        File::Path(path) => (path.display().to_string(), std::fs::read(path)),
+        File::Path(path) => (path.display().to_string(), read(path)),
     };
-    let bytes = match (bytes, file) {
-        (Ok(bytes), _) => bytes,
-        (Err(error), File::Path(path)) => {
-            return Err((name, String::new(), unreadable(path, &error)));
-        }
-        (Err(error), File::Text { .. }) => {
-            return Err((name, String::new(), (None, error.to_string(), None)));
-        }
+    let bytes = match bytes {
+        Ok(bytes) => bytes,
+        Err(problem) => return Err((name, String::new(), problem)),
     };
     String::from_utf8(bytes).map(|text| (name.clone(), text)).map_err(|error| {
         let problem = not_utf8(&name, error.as_bytes(), error.utf8_error().valid_up_to());
         (name, String::from_utf8_lossy(error.as_bytes()).into_owned(), problem)
     })
+}
+
+/// Reads a configuration: a regular file of at most [`LARGEST`] bytes. A file that has no end, or that another program has
+/// yet to write, is not opened.
+fn read(path: &Path) -> Result<Vec<u8>, Problem> {
+    let kind = std::fs::metadata(path).map_err(|error| unreadable(path, &error))?.file_type();
+    if !kind.is_file() {
+        return Err(not_regular(path, kind));
+    }
+    let mut bytes = Vec::new();
+    let opened = std::fs::File::open(path);
+    let limited = opened.and_then(|file| file.take(LARGEST + 1).read_to_end(&mut bytes));
+    limited.map_err(|error| unreadable(path, &error))?;
+    if bytes.len() as u64 > LARGEST {
+        let message =
+            format!("{} is too large: a configuration has at most {LARGEST} bytes", path.display());
+        return Err((
+            None,
+            message,
+            Some("keep data in files that it names, such as `task.data`".to_owned()),
+        ));
+    }
+    Ok(bytes)
+}
+
+/// Returns the text of a configuration file; `None` if it cannot be read, which a check reports.
+pub fn file_text(path: &Path) -> Option<String> {
+    read(path).ok().and_then(|bytes| String::from_utf8(bytes).ok())
+}
+
+/// Explains what is no regular file.
+fn not_regular(path: &Path, kind: FileType) -> Problem {
+    if kind.is_dir() {
+        let message = format!("{} is a directory; a configuration is a file", path.display());
+        return (None, message, Some(directory(path)));
+    }
+    let message =
+        format!("{} is {}; a configuration is a regular file", path.display(), name_of(kind));
+    (None, message, Some("write the configuration into a file, and name that".to_owned()))
+}
+
+/// Returns the name of a kind of file that is neither regular nor a directory.
+#[cfg(unix)]
+fn name_of(kind: FileType) -> &'static str {
+    use std::os::unix::fs::FileTypeExt;
+    let kinds = [
+        (kind.is_fifo(), "a pipe"),
+        (kind.is_socket(), "a socket"),
+        (kind.is_char_device() || kind.is_block_device(), "a device"),
+    ];
+    kinds.into_iter().find(|(is, _)| *is).map_or("no file", |(_, name)| name)
+}
+
+/// Returns the name of a kind of file that is neither regular nor a directory.
+#[cfg(not(unix))]
+fn name_of(_: FileType) -> &'static str {
+    "no file"
 }
 
 /// Returns true for the name of a file in YAML.
@@ -45,13 +101,6 @@ pub(super) fn parse(name: &str, text: &str) -> Result<ImDocument<String>, Proble
 /// Explains an unreadable path.
 fn unreadable(path: &Path, error: &std::io::Error) -> Problem {
     let shown = path.display();
-    if path.is_dir() {
-        return (
-            None,
-            format!("{shown} is a directory; a configuration is a file"),
-            Some(directory(path)),
-        );
-    }
     let toml = Wanted::Extension("toml");
     if error.kind() == ErrorKind::NotFound {
         let here = Path::new("");

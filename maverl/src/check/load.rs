@@ -9,6 +9,9 @@ use crate::config::{Config, tables};
 use crate::data::is_served;
 use crate::settings::read;
 
+/// Maximum number of wrong keys and values that are looked for: after each, the configuration is read again.
+const MOST: usize = 1000;
+
 /// The configuration of the merged layers. What is wrong is reported, taken out, and so has its default.
 pub(super) fn config(problems: &mut Problems<'_>) -> Config {
     let mut value = problems.layers().merged().clone();
@@ -27,7 +30,7 @@ pub(super) fn repaired<T>(
     read: fn(&Value) -> Result<T, Box<Error>>,
     problems: &mut Problems<'_>,
 ) -> Option<T> {
-    loop {
+    for _ in 0..MOST {
         let error = match read(value) {
             Ok(read) => return Some(read),
             Err(error) => error,
@@ -47,6 +50,9 @@ pub(super) fn repaired<T>(
         problems.whole(error.kind.to_string(), None);
         return None;
     }
+    problems
+        .whole(format!("{MOST} keys and values are wrong; the others were not looked at"), None);
+    None
 }
 
 fn missing(problems: &mut Problems<'_>, table: &[String], field: &str) {

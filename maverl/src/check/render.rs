@@ -5,42 +5,55 @@ use std::fmt;
 use miette::{GraphicalReportHandler, GraphicalTheme, LabeledSpan, SourceCode};
 
 use super::diagnostic::Diagnostic;
+use super::excerpt::{Excerpt, GAP};
+use crate::output::visible;
 use crate::table;
 
 /// Maximum width of messages on a wide terminal.
 const WIDTH: usize = 110;
 
-/// Formats all diagnostics as text, for a terminal or (`GraphicalTheme::none()`) for a file.
+/// Maximum number of characters of a word of a message, such as a value that it quotes.
+const WORD: usize = 200;
+
+/// Maximum number of problems that are shown; the others are counted.
+const SHOWN: usize = 20;
+
+/// Formats the first problems as text, for a terminal or (`GraphicalTheme::none()`) for a file, with the number of the others.
 pub fn render(diagnostics: &[Diagnostic], theme: GraphicalTheme) -> String {
     render_within(diagnostics, theme, WIDTH)
 }
 
-/// Formats all diagnostics as text. Messages and help are wrapped at `width` columns; lines of the configuration are
-/// not wrapped.
+/// Formats the first problems as text. Messages and help are wrapped at `width` columns; lines of the configuration are
+/// not wrapped, but cut around the places.
 pub fn render_within(diagnostics: &[Diagnostic], theme: GraphicalTheme, width: usize) -> String {
     let handler = GraphicalReportHandler::new_themed(theme).with_wrap_lines(false);
     let width = width.min(WIDTH);
     let mut text = String::new();
-    for diagnostic in diagnostics {
+    for diagnostic in diagnostics.iter().take(SHOWN) {
         handler
-            .render_report(&mut text, &Wrapped::new(diagnostic, width))
+            .render_report(&mut text, &Shown::new(diagnostic, width))
             .expect("writing to a String cannot fail, and every span lies in its source");
+    }
+    let more = diagnostics.len().saturating_sub(SHOWN);
+    if more > 0 {
+        text += &format!("\nand {more} more\n");
     }
     text
 }
 
-/// A diagnostic with wrapped lines. Names and paths stay whole: the report's own wrapping would break them at every
-/// `/`.
+/// A problem as it is shown. Lines of its texts are wrapped, but names and paths stay whole: the report's own wrapping
+/// would break them at every `/`.
 #[derive(Debug)]
-struct Wrapped<'d> {
-    inner: &'d Diagnostic,
+struct Shown {
     message: String,
     help: Option<String>,
+    excerpt: Option<Excerpt>,
 }
 
-impl<'d> Wrapped<'d> {
-    fn new(inner: &'d Diagnostic, width: usize) -> Self {
+impl Shown {
+    fn new(inner: &Diagnostic, width: usize) -> Self {
         let lines = |text: &str, indent: usize| {
+            let text = shortened(&visible(text));
             let lines =
                 text.lines().flat_map(|line| table::lines(line, width.saturating_sub(indent)));
             lines.collect::<Vec<_>>().join("\n")
@@ -48,28 +61,43 @@ impl<'d> Wrapped<'d> {
         // The prefix of the report, and two columns at the right.
         let message = lines(&inner.message, "  x ".len() + 2);
         let help = inner.help.as_ref().map(|help| lines(help, "  help: ".len() + 2));
-        Self { inner, message, help }
+        Self { message, help, excerpt: inner.excerpt() }
     }
 }
 
-impl fmt::Display for Wrapped<'_> {
+/// Returns a text without the middle of its longest words.
+fn shortened(text: &str) -> String {
+    let short = |word: &str| {
+        let ends = [word.char_indices().nth(WORD / 2), word.char_indices().nth_back(WORD / 4)];
+        match ends {
+            [Some((start, _)), Some((end, _))] if word.chars().nth(WORD).is_some() => {
+                format!("{}{GAP}{}", &word[..start], &word[end..])
+            }
+            _ => word.to_owned(),
+        }
+    };
+    text.split(' ').map(short).collect::<Vec<_>>().join(" ")
+}
+
+impl fmt::Display for Shown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
     }
 }
 
-impl std::error::Error for Wrapped<'_> {}
+impl std::error::Error for Shown {}
 
-impl miette::Diagnostic for Wrapped<'_> {
+impl miette::Diagnostic for Shown {
     fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
         self.help.as_ref().map(|help| Box::new(help) as Box<dyn fmt::Display>)
     }
 
     fn source_code(&self) -> Option<&dyn SourceCode> {
-        miette::Diagnostic::source_code(self.inner)
+        self.excerpt.as_ref().map(|excerpt| excerpt as &dyn SourceCode)
     }
 
     fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
-        miette::Diagnostic::labels(self.inner)
+        let labels = self.excerpt.as_ref()?.labels.iter().cloned();
+        Some(Box::new(labels))
     }
 }

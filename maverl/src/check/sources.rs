@@ -13,6 +13,7 @@ use figment::value::{Dict, Map, Tag, Value};
 use figment::{Figment, Metadata, Profile, Provider};
 use toml_edit::{ImDocument, Item, TableLike};
 
+use super::excerpt::SourceText;
 use super::{file, tagged};
 use crate::IntoMap;
 use assignment::{is_key, read_assignment, read_variable};
@@ -97,11 +98,15 @@ impl Sources {
 /// One source of values, with its text.
 #[derive(Debug)]
 pub(super) struct Layer {
-    /// Name in messages.
-    pub(super) name: String,
-    /// Text of the source.
-    pub(super) text: Arc<str>,
+    /// Name and text.
+    pub(super) source: Arc<SourceText>,
     content: Content,
+}
+
+impl Layer {
+    fn new(name: String, text: String, content: Content) -> Self {
+        Self { source: Arc::new(SourceText::new(name, text)), content }
+    }
 }
 
 #[derive(Debug)]
@@ -229,11 +234,16 @@ impl Layers {
     }
 }
 
-/// Returns the innermost value on a path, and the number of keys that lead to it.
+/// Returns the innermost value on a path, and the number of keys (of a list, indices) that lead to it.
 pub(super) fn find<'v>(value: &'v Value, path: &[String]) -> (&'v Value, usize) {
     let mut found = (value, 0);
     for key in path {
-        match found.0.as_dict().and_then(|dict| dict.get(key)) {
+        let inner = match found.0 {
+            Value::Dict(_, dict) => dict.get(key),
+            Value::Array(_, items) => key.parse::<usize>().ok().and_then(|i| items.get(i)),
+            _ => None,
+        };
+        match inner {
             Some(inner) => found = (inner, found.1 + 1),
             None => break,
         }
@@ -245,7 +255,7 @@ pub(super) fn find<'v>(value: &'v Value, path: &[String]) -> (&'v Value, usize) 
 fn spans(table: &dyn TableLike, path: &[String]) -> Option<(Range<usize>, Range<usize>)> {
     let (first, rest) = path.split_first()?;
     let (key, item) = table.get_key_value(first)?;
-    if let Some(inner) = item.as_table_like().and_then(|table| spans(table, rest)) {
+    if let Some(inner) = within_item(item, rest) {
         return Some(inner);
     }
     let key = key.span()?;
@@ -254,6 +264,22 @@ fn spans(table: &dyn TableLike, path: &[String]) -> Option<(Range<usize>, Range<
         Item::None | Item::Table(_) | Item::ArrayOfTables(_) => None,
     };
     Some((key.clone(), value.unwrap_or(key)))
+}
+
+/// Returns the spans of key and value of the innermost item on a path in a table, or in a list of tables.
+fn within_item(item: &Item, path: &[String]) -> Option<(Range<usize>, Range<usize>)> {
+    if let Some(table) = item.as_table_like() {
+        return spans(table, path);
+    }
+    let (index, path) = path.split_first()?;
+    let index: usize = index.parse().ok()?;
+    match item {
+        Item::ArrayOfTables(tables) => spans(tables.get(index)?, path),
+        Item::Value(toml_edit::Value::Array(items)) => {
+            spans(items.get(index)?.as_inline_table()?, path)
+        }
+        _ => None,
+    }
 }
 
 /// A layer with the index that its values are tagged with, and the merged values of the layers before it.
@@ -314,9 +340,8 @@ fn toml_value(value: &toml_edit::Value) -> Value {
 pub(super) type Problem = (Option<Range<usize>>, String, Option<String>);
 
 fn read_file(file: &File) -> (Layer, Option<Problem>) {
-    let unread = |name, text: String, problem| {
-        (Layer { name, text: text.into(), content: Content::Nothing }, Some(problem))
-    };
+    let unread =
+        |name, text: String, problem| (Layer::new(name, text, Content::Nothing), Some(problem));
     let (name, text) = match file::text(file) {
         Ok(read) => read,
         Err((name, shown, problem)) => return unread(name, shown, problem),
@@ -325,7 +350,7 @@ fn read_file(file: &File) -> (Layer, Option<Problem>) {
     let toml = || file::parse(&name, &text).map(Content::File);
     let read = if file::is_yaml(&name) { yaml() } else { toml() };
     match read {
-        Ok(content) => (Layer { name, text: text.into(), content }, None),
+        Ok(content) => (Layer::new(name, text, content), None),
         Err(problem) => unread(name, text, problem),
     }
 }

@@ -6,7 +6,9 @@ mod counts;
 mod credit;
 mod critics;
 mod devices;
+mod elsewhere;
 mod endpoints;
+mod excerpts;
 mod files;
 mod idle;
 mod keys;
@@ -123,6 +125,18 @@ orchestra!(Debate "debate/vote" needs &[], |self| {
         .map(|index| Seat::at("debate/debater", index))
         .collect()
 });
+
+/// A node, as those of `workflow/graph` are.
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Node {
+    id: String,
+    #[serde(default)]
+    after: Vec<String>,
+}
+
+options!(Graph { nodes: Vec<Node> = Vec::new() });
+orchestra!(Graph "graph/test" needs &[], |self| vec![Seat::only("search/verifier")]);
 
 macro_rules! environment {
     ($t:ident $name:literal offers $offers:expr) => {

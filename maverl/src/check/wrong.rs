@@ -8,7 +8,7 @@ use super::diagnostic::{Problems, did_you_mean, key, list};
 use crate::config::tables::{Declared, TABLES};
 
 /// Maximum number of keys of an unknown table that are translated.
-const TRANSLATED: usize = 8;
+const TRANSLATED: usize = 40;
 
 /// Reports the problem at a path, of which `depth` keys lead to `value` in a table.
 pub(super) fn report(
@@ -80,17 +80,19 @@ fn unknown(
     }
     let close = did_you_mean(field, known.iter().copied());
     let mean = |name: &str| format!("did you mean `{name}`?");
+    let alias = alias::help(&path.join("."), problems.only_model());
     if let Value::Dict(_, table) = value {
-        return match (path, close) {
-            ([agents, team, role], _) if agents == "agents" => {
-                format!("a name with `/` is quoted as a whole: `[agents.\"{team}/{role}\"]`")
-            }
-            (_, Some(close)) => mean(close),
-            _ => translated(problems, field, table).unwrap_or_else(|| every(known)),
-        };
+        if let [agents, team, role] = path
+            && agents == "agents"
+        {
+            return format!("a name with `/` is quoted as a whole: `[agents.\"{team}/{role}\"]`");
+        }
+        let lead = close.map(mean).or(alias);
+        let keys = translated(problems, (&path.join("."), lead.is_none()), table);
+        let lines: Vec<String> = lead.into_iter().chain(keys).collect();
+        return if lines.is_empty() { every(known) } else { lines.join("\n") };
     }
     let home = home(field);
-    let alias = alias::help(field, problems.only_model());
     match (home, alias) {
         (Some(home), Some(alias)) => format!("{home}; in the sense of other trainers {alias}"),
         (Some(help), None) | (None, Some(help)) => help,
@@ -148,33 +150,28 @@ fn elsewhere(field: &str) -> Option<String> {
     Some(format!("did you mean `{close}`, a key of {}?", homes.join(" and ")))
 }
 
-/// Returns help for a table of another trainer: its name here, and those of its keys.
-fn translated(problems: &Problems<'_>, field: &str, table: &Dict) -> Option<String> {
-    let model = problems.only_model();
+/// Returns a line for each key of a table of another trainer: its name here, and with `homes` the table that has a key of the
+/// same name.
+fn translated(problems: &Problems<'_>, (name, homes): (&str, bool), table: &Dict) -> Vec<String> {
     let mut found = Vec::new();
-    leaves(table, &mut |name| {
-        let there = format!("`{name}`");
-        if let Some(key) = alias::key(name, model).map(|key| format!("{there} is `{key}`")) {
-            found.push(key);
-        } else if let Some(home) = TABLES.iter().find(|table| name != "name" && has(table, name)) {
-            found.push(format!("{there} belongs to {}", home.title()));
-        }
+    leaves(name, table, &mut |path, name| {
+        let home = || TABLES.iter().find(|table| homes && name != "name" && has(table, name));
+        let elsewhere = || home().map(|home| format!("`{path}` belongs to {}", home.title()));
+        found.extend(alias::line(path, problems.only_model()).or_else(elsewhere));
     });
-    let own = alias::help(field, model);
-    if found.is_empty() {
-        return own;
-    }
+    let more = found.len().saturating_sub(TRANSLATED);
     found.truncate(TRANSLATED);
-    let of = format!("of its keys, {}", found.join(", "));
-    Some(own.map_or_else(|| of.clone(), |own| format!("{own}; {of}")))
+    found.extend((more > 0).then(|| format!("and {more} more")));
+    found
 }
 
-/// Calls `with` for every key that has a value, also in nested tables.
-fn leaves(table: &Dict, with: &mut impl FnMut(&str)) {
+/// Calls `with` for every key that has a value, also in nested tables, with the path to it and its name.
+fn leaves(path: &str, table: &Dict, with: &mut impl FnMut(&str, &str)) {
     for (name, value) in table {
+        let path = format!("{path}.{name}");
         match value {
-            Value::Dict(_, inner) => leaves(inner, with),
-            _ => with(name),
+            Value::Dict(_, inner) => leaves(&path, inner, with),
+            _ => with(&path, name),
         }
     }
 }

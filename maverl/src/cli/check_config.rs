@@ -10,6 +10,7 @@ use super::stages::Stages;
 use super::{ConfigArgs, Failure, number, print, tell, terminal};
 use crate::check::{Diagnostic, Purpose, Sources, check, render_within, settings, survey};
 use crate::config::Config;
+use crate::output;
 use crate::plan::{self, DEVICES, DeviceModel, Plan, RanksSummary};
 use crate::registry::Registry;
 use crate::table::paragraphs;
@@ -45,7 +46,7 @@ impl Simulated {
         let ranks = self.ranks.map_or(1, |ranks| ranks.get() as u64);
         let found = RanksSummary::new(plan, ranks, self.device, bytes);
         match json {
-            true => Ok(serde_json::to_string_pretty(&found)?),
+            true => Ok(output::json(&found)?),
             false => Ok(found.text(terminal::width())),
         }
     }
@@ -74,7 +75,7 @@ pub fn command(
     match check(&given.sources(None), registry, Purpose::Plan) {
         Ok(plan) => print(&own(&simulated.answer(&plan, json)?)),
         Err(problems) if json => {
-            let text = serde_json::to_string_pretty(&json!({ "problems": problems }))?;
+            let text = output::json(&json!({ "problems": problems }))?;
             print(&own(&text))?;
             Ok(ExitCode::FAILURE)
         }
@@ -95,7 +96,7 @@ fn described(plan: &Plan, json: bool) -> Result<String, Failure> {
     let mut all: serde_json::Value = serde_json::from_str(&plan::json(plan))?;
     all["data"] = serde_json::to_value(&survey)?;
     all["data"]["warnings"] = survey.warnings().into();
-    Ok(serde_json::to_string_pretty(&all)?)
+    Ok(output::json(&all)?)
 }
 
 /// Returns the plan, or every problem as one message. Prints the plan's warnings.
@@ -120,6 +121,6 @@ pub fn configured(sources: &Sources) -> Result<Config, Failure> {
 fn failure(problems: &[Diagnostic]) -> Failure {
     let count = problems.len();
     let noun = if count == 1 { "problem" } else { "problems" };
-    let text = render_within(problems, miette::GraphicalTheme::default(), terminal::width());
+    let text = render_within(problems, terminal::theme(), terminal::width());
     Failure(format!("{count} {noun} in the configuration\n\n{text}"))
 }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::{Failure, paths, tell};
 use crate::model::lora::is_adapter;
-use crate::model::{ChatInput, Model, ModelFiles, ModelSource, Tokenizer};
+use crate::model::{ChatInput, HfConfig, Model, ModelFiles, ModelSource, Tokenizer};
 
 /// Location of a model.
 #[derive(Args, Debug, Clone)]
@@ -31,15 +31,21 @@ impl ModelArgs {
         let told = self.chat_template_kwargs.clone().unwrap_or_default();
         let tokenizer = Arc::new(Tokenizer::load(&files)?.with_template_kwargs(&told));
         let model = load(&files, self.adapter.as_deref())?;
-        let (tokens, rows) = (tokenizer.len(), model.config.vocab_size);
-        if tokens > rows {
-            let place = files.describe();
-            return Err(Failure(format!(
-                "{place}: the tokenizer has {tokens} tokens, the embedding {rows} rows"
-            )));
-        }
+        fits(&tokenizer, &model.config, &files)?;
         Ok((model, tokenizer))
     }
+}
+
+/// Checks that a tokenizer has no more tokens than the embedding has rows.
+pub fn fits(tokenizer: &Tokenizer, config: &HfConfig, files: &ModelFiles) -> Result<(), Failure> {
+    let (tokens, rows) = (tokenizer.len(), config.vocab_size);
+    if tokens > rows {
+        let place = files.describe();
+        return Err(Failure(format!(
+            "{place}: the tokenizer has {tokens} tokens, the embedding {rows} rows"
+        )));
+    }
+    Ok(())
 }
 
 /// Parses variables of a chat template, except those that a conversation sets.

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::{Failure, paths, print, terminal};
 use crate::checkpoint::{Checkpoints, Which};
+use crate::output;
 use crate::run_dir::disk::{entries, read_json};
 use crate::run_dir::{Difference, MANIFEST, Provenance, RunDir, RunDirError};
 use crate::table::{Table, paragraphs};
@@ -197,7 +198,7 @@ pub fn info(dir: &Path, json: bool) -> Result<ExitCode, Failure> {
     let notices = Vec::new();
     let info = Info { run, provenance, checkpoints: steps, verified, notices };
     print(&match json {
-        true => serde_json::to_string_pretty(&info)?,
+        true => output::json(&info)?,
         false => info.text(dir, advice.as_deref(), terminal::width()),
     })?;
     Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -314,7 +315,7 @@ fn lines(runs: &[Result<Run, (String, String)>]) -> Result<String, serde_json::E
         }
     };
     let values = runs.iter().map(value).collect::<Result<Vec<_>, _>>()?;
-    serde_json::to_string_pretty(&values)
+    output::json(&values)
 }
 
 /// Returns a table with a row for each run.

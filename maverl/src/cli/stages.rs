@@ -12,7 +12,7 @@ use super::export::export_verifier;
 use super::training::{carry_out, follows, go_on, ready};
 use super::{ConfigArgs, Failure, RunArgs, print, tell, terminal};
 use crate::IntoMap;
-use crate::check::{Purpose, Sources};
+use crate::check::{Purpose, Sources, file_text};
 use crate::checkpoint::{Checkpoints, Which};
 use crate::config::{Preset, STAGE};
 use crate::plan::{Plan, RewardPlan, RewardSource};
@@ -55,7 +55,7 @@ impl Stages {
     /// Reads the file that is given as the configuration. `None` if it is a configuration, or cannot be read as TOML.
     pub(super) fn read(given: &ConfigArgs) -> Result<Option<Self>, Failure> {
         let Some(file) = given.path() else { return Ok(None) };
-        let text = std::fs::read_to_string(file).unwrap_or_default();
+        let text = file_text(file).unwrap_or_default();
         let Ok(table) = text.parse::<toml::Table>() else { return Ok(None) };
         let Some(value) = table.get(KEY) else { return Ok(None) };
         let wrong = |what: &str| {
@@ -339,6 +339,21 @@ mod tests {
     fn a_configuration_is_no_file_of_stages() {
         for text in ["", "steps = 3", "not TOML"] {
             assert_eq!(read(text).unwrap(), None);
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_file_without_an_end_is_no_file_of_stages() {
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join("hybrid.toml");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        for file in [pipe, "/dev/zero".into(), dir.path().to_owned()] {
+            let args = ConfigArgs { file: Some(file), ..ConfigArgs::default() };
+            assert_eq!(
+                Stages::read(&args).unwrap_or_else(|Failure(error)| panic!("{error}")),
+                None
+            );
         }
     }
 

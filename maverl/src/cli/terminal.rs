@@ -1,10 +1,13 @@
 //! Width of the terminal, and output.
 
 use std::fmt::Display;
-use std::io::Write;
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
+use miette::GraphicalTheme;
+
 use super::Failure;
+use crate::output;
 use crate::table::paragraphs;
 use crate::train::own;
 
@@ -19,6 +22,13 @@ pub fn width() -> usize {
     let given = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
     let terminal = || terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
     given.filter(|columns| *columns > 0).or_else(terminal).unwrap_or(USUAL).max(FEWEST)
+}
+
+/// Returns the signs around the lines of a configuration. They have no colors: an escape sequence of a report would have to be
+/// told from those of the data in it.
+pub fn theme() -> GraphicalTheme {
+    let both = std::io::stdout().is_terminal() && std::io::stderr().is_terminal();
+    if both { GraphicalTheme::unicode_nocolor() } else { GraphicalTheme::none() }
 }
 
 /// Formats a message: commands have the name of this program, and lines are wrapped at `width` columns. What follows an empty
@@ -38,10 +48,8 @@ pub fn tell(text: impl Display) {
 
 /// Writes to standard output; a closed reader (`| head`) is not an error.
 pub fn print(text: &str) -> Result<ExitCode, Failure> {
-    match writeln!(std::io::stdout(), "{}", text.trim_end()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(ExitCode::SUCCESS),
-    }
+    output::print(&format!("{}\n", text.trim_end()))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 #[cfg(test)]

@@ -181,7 +181,7 @@ fn known(name: &str) -> Option<String> {
         found.map(|item| item.name())
     };
     let last = snake.rsplit('.').next().unwrap_or(&snake);
-    ours(&snake).or_else(|| alias::key(last, None)).or_else(|| ours(last))
+    ours(&snake).or_else(|| alias::key(&snake, None)).or_else(|| ours(last))
 }
 
 /// Returns a tip on an unknown command.

@@ -84,6 +84,12 @@ pub trait Environment: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// Returns the names of the actions that it understands, if only the started environment knows them, as one behind a
+    /// server. `None` if its declaration has them (`offers("search")`), or if they are unknown.
+    fn actions(&self) -> Option<Vec<String>> {
+        None
+    }
+
     /// Returns true if an episode on `task` is scored by a reward that the team reports, with the action [`REPORT`].
     fn takes_rewards(&self, task: &Task) -> bool {
         let _ = task;
@@ -212,6 +218,8 @@ pub trait DynEnvironment: Send + Sync {
     fn measure(&self) -> &'static str;
     /// See [`Environment::tools`].
     fn tools(&self, task: &Task) -> Vec<Tool>;
+    /// See [`Environment::actions`].
+    fn actions(&self) -> Option<Vec<String>>;
     /// See [`Environment::takes_rewards`].
     fn takes_rewards(&self, task: &Task) -> bool;
     /// See [`Environment::question`].
@@ -248,6 +256,10 @@ impl<E: Environment> DynEnvironment for E {
 
     fn tools(&self, task: &Task) -> Vec<Tool> {
         Environment::tools(self, task)
+    }
+
+    fn actions(&self) -> Option<Vec<String>> {
+        Environment::actions(self)
     }
 
     fn takes_rewards(&self, task: &Task) -> bool {

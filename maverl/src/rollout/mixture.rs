@@ -40,6 +40,11 @@ impl DynEnvironment for Mixture {
         self.of(task).map(|environment| environment.tools(task)).unwrap_or_default()
     }
 
+    /// Returns none: each component was compared with the orchestra when it started.
+    fn actions(&self) -> Option<Vec<String>> {
+        None
+    }
+
     fn takes_rewards(&self, task: &Task) -> bool {
         self.of(task).is_some_and(|environment| environment.takes_rewards(task))
     }

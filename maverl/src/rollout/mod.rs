@@ -60,10 +60,10 @@ use tokio::task::JoinSet;
 
 use crate::IntoMap;
 use crate::TryIntoMap;
-use crate::env::DynEnvironment;
+use crate::env::{DynEnvironment, EnvError};
 use crate::orchestra::{ChatBackend, Member};
 use crate::plan::{Chosen, EndpointPlan, Overlong, Plan, RewardPlan, RewardSource, SeatPlan};
-use crate::registry::Registry;
+use crate::registry::{ANY, Registry, includes};
 use crate::runtime::Policy;
 use crate::trajectory::{Episode, Seat};
 use rewards::{RewardServer, VerifierReward};
@@ -272,13 +272,39 @@ fn start(plan: &Plan, registry: &Registry, Chosen { name, options }: &Chosen) ->
         .map_err(|error| RolloutError::Environment { name: name.clone(), error })
 }
 
+/// Fails if the orchestra sends actions that a started environment does not understand.
+fn understood(
+    plan: &Plan,
+    registry: &Registry,
+    environment: &dyn DynEnvironment,
+) -> Result<(), EnvError> {
+    let name = plan.orchestra.name.as_str();
+    let needs = registry.orchestras.get(name).map_or(&[][..], |entry| entry.needs);
+    let Some(actions) =
+        environment.actions().filter(|actions| !actions.iter().any(|action| action == ANY))
+    else {
+        return Ok(());
+    };
+    let Some(need) = needs.iter().find(|need| !includes(&actions, need)) else { return Ok(()) };
+    let known: Vec<String> = actions.iter().map(|action| format!("`{action}`")).collect();
+    let known = if known.is_empty() { "no action".to_owned() } else { known.join(", ") };
+    Err(EnvError(format!(
+        "orchestra `{name}` sends `{need}` actions, and the environment of the server understands {known}"
+    )))
+}
+
 /// Starts the environment of a plan, or those of its components.
 #[doc(hidden)]
 pub fn environment(plan: &Plan, registry: &Registry) -> Started {
+    let start = |chosen: &Chosen| {
+        let environment = start(plan, registry, chosen)?;
+        let told = understood(plan, registry, &*environment);
+        told.map_err(|error| RolloutError::Environment { name: chosen.name.clone(), error })?;
+        Ok(environment)
+    };
     if plan.mixture.is_empty() {
-        return start(plan, registry, &plan.environment);
+        return start(&plan.environment);
     }
-    let start = |component| start(plan, registry, component);
     let started =
         plan.mixture.iter().map(|(name, component)| Ok((name.clone(), start(component)?)));
     Ok(Arc::new(mixture::Mixture(started.try_into_map()?)))

@@ -32,6 +32,10 @@ impl DynEnvironment for Unjudged {
         self.0.tools(task)
     }
 
+    fn actions(&self) -> Option<Vec<String>> {
+        self.0.actions()
+    }
+
     fn takes_rewards(&self, task: &Task) -> bool {
         self.0.takes_rewards(task)
     }

@@ -213,7 +213,10 @@ fn panicked(panic: &(dyn Any + Send)) -> Response {
     let id = format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    eprintln!("error {id}: a request panicked: {}", text.unwrap_or("(no message)"));
+    crate::output::tell(format_args!(
+        "error {id}: a request panicked: {}",
+        text.unwrap_or("(no message)")
+    ));
     Refusal::internal(format!("a bug of this server; its log has the error {id}")).into_response()
 }
 

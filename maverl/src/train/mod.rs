@@ -225,7 +225,7 @@ async fn run_on(
         eval: eval.clone(),
         checkpoint: plan.checkpoint.clone(),
         record: plan.config.record.clone(),
-        seats: training.prompt_text(),
+        seats: training.asked(),
         measure: training.measure(),
         missing,
         plan: plan_json(plan),

@@ -1,13 +1,13 @@
 //! Receivers of the progress of a run.
 
 use std::fmt::Display;
-use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use indicatif::HumanDuration;
 
+use crate::output;
 use crate::train::commands::own;
 use crate::trajectory::Episode;
 
@@ -67,7 +67,7 @@ pub trait Progress: Send + Sync {
 
 /// Prints a line on standard error. A reader that has closed it (`2>&1 | head`) does not end the run.
 pub fn tell(line: impl Display) {
-    let _ = writeln!(std::io::stderr(), "{}", own(&line.to_string()));
+    output::tell(own(&line.to_string()));
 }
 
 /// Returns a receiver that prints nothing.

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::checkpoint::{Checkpoint, Checkpoints, Which};
+use crate::output::visible;
 use crate::plan::Plan;
 use crate::registry::Registry;
 use crate::rollout::{self, Replayed, RolloutError};
@@ -108,8 +109,10 @@ fn with_source(step: u64, episode: &Episode) -> String {
 /// Returns the index of the episode called `rest` in a step, or a message with the existing ones.
 fn find(episodes: &[Episode], step: u64, rest: &str) -> Result<usize, String> {
     let wanted = format!("{step}/{rest}");
+    // Also as it is printed, with marks in place of hidden characters.
+    let is_wanted = |name: String| name == wanted || visible(&name) == wanted;
     let called =
-        |episode: &Episode| name(step, episode) == wanted || with_source(step, episode) == wanted;
+        |episode: &Episode| is_wanted(name(step, episode)) || is_wanted(with_source(step, episode));
     let found: Vec<usize> = (0..episodes.len()).filter(|&at| called(&episodes[at])).collect();
     let source = |at: usize| &episodes[at].task.source;
     match found[..] {

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::order::sort;
 use super::run::Run;
+use crate::output::visible;
 use crate::run_dir::{RunDir, RunDirError, SampleRecord, StepSamples, read_rollouts, read_samples};
 use crate::table::paragraphs;
 use crate::task::Action;
@@ -71,7 +72,7 @@ pub fn show(dir: &Path, shown: &Shown, detail: Detail, width: usize) -> Result<S
         };
         parts.push(text((*step, *n, episode), samples.as_ref(), &tokens, width));
     }
-    Ok(parts.join("\n"))
+    Ok(visible(&parts.join("\n")).into_owned())
 }
 
 /// Returns episodes of a run as a list of JSON objects, with complete texts.
@@ -206,26 +207,6 @@ fn block(label: &str, text: &str, width: usize) -> String {
         block.push('\n');
     }
     if block.is_empty() { format!("  {label:<9} (empty)\n") } else { block }
-}
-
-/// Returns a text in which characters that a terminal obeys, or that are not seen, are marked `<U+001B>`.
-pub(super) fn visible(text: &str) -> String {
-    let hidden = |c: char| {
-        (c.is_control() && c != '\n' && c != '\t')
-            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}')
-            || matches!(c, '\u{feff}' | '\u{e0000}'..='\u{e007f}')
-    };
-    let mut marked = String::with_capacity(text.len());
-    for c in text.chars() {
-        match hidden(c) {
-            true => {
-                // Writing to a `String` cannot fail.
-                let _ = write!(marked, "<U+{:04X}>", u32::from(c));
-            }
-            false => marked.push(c),
-        }
-    }
-    marked
 }
 
 #[cfg(test)]

@@ -27,6 +27,7 @@ mod schema;
 mod sharing;
 mod stages;
 mod streaming;
+mod terminal;
 mod verifier;
 mod view;
 mod worker_groups;

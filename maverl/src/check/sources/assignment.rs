@@ -52,9 +52,7 @@ pub(super) fn read_assignment(text: &str) -> (Layer, Option<Problem>) {
             };
             let what = "`--set` is given something that is not `key=value`".to_owned();
             let problem = (Some(0..text.len()), what, Some(help));
-            let layer =
-                Layer { name: "--set".to_owned(), text: text.into(), content: Content::Nothing };
-            (layer, Some(problem))
+            (Layer::new("--set".to_owned(), text.to_owned(), Content::Nothing), Some(problem))
         }
     }
 }
@@ -74,7 +72,7 @@ fn assigned(
             (Content::Nothing, Some((Some(value), message, help)))
         }
     };
-    (Layer { name: name.to_owned(), text: text.into(), content }, problem)
+    (Layer::new(name.to_owned(), text, content), problem)
 }
 
 /// Returns help for a value whose quotes a shell has removed.

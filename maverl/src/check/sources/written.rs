@@ -17,12 +17,12 @@ impl Sources {
         let mut given = String::new();
         for layer in &layers {
             match &layer.content {
-                Content::File(_) => document = layer.text.parse().ok()?,
+                Content::File(_) => document = layer.source.text.parse().ok()?,
                 Content::Yaml(node) => document = node.document(),
                 Content::Assignment { path, value, .. } => {
-                    set(document.as_table_mut(), path, value_of(&layer.text[value.clone()]));
-                    let text = layer.text.replace('\n', "\n#     ");
-                    given += &format!("#   {} {text}\n", layer.name);
+                    set(document.as_table_mut(), path, value_of(&layer.source.text[value.clone()]));
+                    let text = layer.source.text.replace('\n', "\n#     ");
+                    given += &format!("#   {} {text}\n", layer.source.name);
                 }
                 Content::Nothing => return None,
             }

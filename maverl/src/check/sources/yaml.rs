@@ -63,9 +63,12 @@ impl Node {
         }
     }
 
-    /// Key and value of the innermost entry on a path.
+    /// Key and value of the innermost entry on a path, which has indices for lists.
     pub(super) fn spans(&self, path: &[String]) -> Option<(Range<usize>, Range<usize>)> {
         let (first, rest) = path.split_first()?;
+        if let Data::List(items) = &self.data {
+            return items.get(first.parse::<usize>().ok()?)?.spans(rest);
+        }
         let Data::Table(entries) = &self.data else { return None };
         let entry = entries.iter().find(|entry| entry.name == *first)?;
         entry.value.spans(rest).or_else(|| {

@@ -261,3 +261,60 @@ fn the_environment_looks_at_its_options_and_at_the_tasks() {
         ]
     );
 }
+
+#[cfg(unix)]
+#[test]
+fn a_configuration_is_a_regular_file_of_bounded_size() {
+    use std::os::unix::fs::symlink;
+    use std::os::unix::net::UnixListener;
+
+    let lab = Lab::new();
+    let found = |name: &str| {
+        let problems =
+            super::super::check(&Sources::file(lab.path(name)), &search(), Purpose::Train);
+        problems
+            .err()
+            .unwrap_or_default()
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join("\n")
+    };
+    let made = std::process::Command::new("mkfifo").arg(lab.path("pipe.toml")).status();
+    assert!(made.unwrap().success());
+    let _listener = UnixListener::bind(lab.path("socket.toml")).unwrap();
+    for (name, device) in
+        [("zero.toml", "/dev/zero"), ("random.yaml", "/dev/urandom"), ("null.toml", "/dev/null")]
+    {
+        symlink(device, lab.path(name)).unwrap();
+        assert!(
+            found(name).ends_with("is a device; a configuration is a regular file"),
+            "{}",
+            found(name)
+        );
+    }
+    symlink(lab.path("pipe.toml"), lab.path("pipe.yaml")).unwrap();
+    for (name, kind) in
+        [("pipe.toml", "a pipe"), ("pipe.yaml", "a pipe"), ("socket.toml", "a socket")]
+    {
+        assert!(found(name).contains(&format!("{name} is {kind};")), "{}", found(name));
+    }
+    assert!(
+        found("model").ends_with("is a directory; a configuration is a file"),
+        "{}",
+        found("model")
+    );
+    // A file with holes, which takes no space.
+    std::fs::File::create(lab.path("huge.toml")).unwrap().set_len(1 << 40).unwrap();
+    assert!(
+        found("huge.toml").contains("a configuration has at most 1048576 bytes"),
+        "{}",
+        found("huge.toml")
+    );
+    lab.write("large.toml", &format!("# {}\n", "x".repeat((1 << 20) - 3)));
+    assert_eq!(found("large.toml"), "");
+    lab.write("large.toml", &format!("# {}\n", "x".repeat((1 << 20) - 2)));
+    assert!(found("large.toml").contains("is too large"), "{}", found("large.toml"));
+    symlink(lab.path("nowhere"), lab.path("broken.toml")).unwrap();
+    assert!(found("broken.toml").contains("there is no file"), "{}", found("broken.toml"));
+}

@@ -162,18 +162,18 @@ fn names_of_other_trainers_are_answered_with_ours() {
         (
             "[data]\ntrain_batch_size = 4\nmax_response_length = 5",
             &[
-                "`train_batch_size` is `task.tasks_per_step`",
-                "`max_response_length` is `sampling.max_tokens`",
+                "`data.train_batch_size` is `task.tasks_per_step`",
+                "`data.max_response_length` is `sampling.max_tokens`",
             ],
         ),
         (
             "[actor_rollout_ref.actor]\nclip_ratio_high = 0.28\n[actor_rollout_ref.rollout]\nn = 5",
             &[
-                "`clip_ratio_high` is `algorithm.loss.surrogate.clip_high`",
-                "`n` is `task.group_size`",
+                "`actor_rollout_ref.actor.clip_ratio_high` is `algorithm.loss.surrogate.clip_high`",
+                "`actor_rollout_ref.rollout.n` is `task.group_size`",
             ],
         ),
-        ("[trainer]\ntotal_epochs = 3\ntest_freq = 5", &["`test_freq` is `eval.every`"]),
+        ("[trainer]\ntotal_epochs = 3\ntest_freq = 5", &["`trainer.test_freq` is `eval.every`"]),
         ("[models.a]\npath = \"builtin:tiny\"\ndtype = \"bfloat16\"", &["did you mean \"bf16\"?"]),
         ("[models.a]\npath = \"builtin:tiny\"\ndtype = \"float32\"", &["did you mean \"f32\"?"]),
         ("[algorithm]\nname = \"GRPO\"", &["did you mean \"grpo\"?"]),
@@ -362,10 +362,10 @@ fn settings_on_the_command_line_are_answered_with_their_place() {
         ("steps", &["not `key=value`", "write `--set steps=VALUE`"]),
         ("steps=many", &["--set:1:7", "`steps` is \"many\""]),
         ("task.gruop_size=4", &["--set:1:1", "did you mean `group_size`?"]),
-        ("data.train_batch_size=4", &["`train_batch_size` is `task.tasks_per_step`"]),
+        ("data.train_batch_size=4", &["`data.train_batch_size` is `task.tasks_per_step`"]),
         (
             "actor_rollout_ref.actor.optim.lr=1e-6",
-            &["`lr` belongs to a model's (or agent's) `optim`"],
+            &["`actor_rollout_ref.actor.optim.lr` is `models.NAME.optim.lr`"],
         ),
         ("sampling.stop=[</a>]", &["a shell takes quotes away"]),
         ("algorithm=grpo", &["write `algorithm.name = \"grpo\"`"]),

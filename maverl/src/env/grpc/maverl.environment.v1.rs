@@ -20,6 +20,10 @@ pub struct DescribeResponse {
     /// Longest lease of a session in seconds.
     #[prost(uint32, tag = "5")]
     pub lease_s: u32,
+    /// Names of the actions that it understands, such as "search"; "any" for an environment that hands them on. Servers before
+    /// this field send none.
+    #[prost(string, repeated, tag = "6")]
+    pub actions: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// Split of the tasks.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

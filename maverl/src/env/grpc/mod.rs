@@ -21,7 +21,7 @@ use crate::task::{Action, Observation, Score, Task};
 use crate::tools::Tool;
 
 /// Plays in an environment of another maverl, over gRPC: tasks are chosen by their ids, and judged by the server.
-#[environment(name = "grpc", offers("act", "tool"))]
+#[environment(name = "grpc", offers("act", "tool", "any"))]
 pub struct GrpcEnvironment {
     /// Address of the server: `http` or `https`.
     pub url: String,
@@ -36,6 +36,9 @@ pub struct GrpcEnvironment {
     /// Set by [`Environment::start`].
     #[serde(skip)]
     server: Option<Server>,
+    /// Names of the actions that the server understands, if it lists them. Set by [`Environment::start`].
+    #[serde(skip)]
+    actions: Option<Vec<String>>,
 }
 
 impl Default for GrpcEnvironment {
@@ -47,6 +50,7 @@ impl Default for GrpcEnvironment {
             timeout_s: DEFAULT_TIMEOUT_S,
             retries: 3,
             server: None,
+            actions: None,
         }
     }
 }
@@ -98,9 +102,13 @@ impl Environment for GrpcEnvironment {
 
     fn start(&mut self, base: &Path) -> Result<(), EnvError> {
         let server = self.client(base)?;
-        server.describe()?;
+        self.actions = server.describe()?;
         self.server = Some(server);
         Ok(())
+    }
+
+    fn actions(&self) -> Option<Vec<String>> {
+        self.actions.clone()
     }
 
     fn tools(&self, task: &Task) -> Vec<Tool> {

@@ -103,8 +103,9 @@ impl Server {
         })))
     }
 
-    /// Fails if the server does not answer. Blocks the thread.
-    pub(super) fn describe(&self) -> Result<(), EnvError> {
+    /// Returns the names of the actions that the server understands; `None` if it does not list them; an older server does
+    /// not. Fails if the server does not answer. Blocks the thread.
+    pub(super) fn describe(&self) -> Result<Option<Vec<String>>, EnvError> {
         let server = self.clone();
         let described = remote::apart(async move {
             // A connection lives on the runtime that opened it; that of the run opens another one.
@@ -114,7 +115,11 @@ impl Server {
             let late = |_| Status::deadline_exceeded(remote::late(server.0.timeout));
             answer.map_err(late).flatten().map_err(|status| reason(&status))
         });
-        described.map(drop).map_err(|what| EnvError(format!("`url`: {}: {what}", self.address())))
+        let described = described
+            .map_err(|what| EnvError(format!("`url`: {}: {what}", self.address())))?
+            .into_inner();
+        let listed = !described.actions.is_empty() || !described.acts;
+        Ok(listed.then_some(described.actions))
     }
 
     /// Opens a session, and extends its lease until it is closed. Returns its id and the question. Waits for a server that

@@ -48,7 +48,7 @@ pub enum StepRewards {
 }
 
 /// Plays in an environment of a server that speaks OpenEnv, which judges the episode too.
-#[environment(name = "openenv", offers("act", "tool"))]
+#[environment(name = "openenv", offers("act", "tool", "any"))]
 pub struct OpenEnv {
     /// Address of the server: `http`, `https`, `ws` or `wss`.
     pub url: String,

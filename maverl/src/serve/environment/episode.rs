@@ -90,7 +90,7 @@ async fn blocking<T: Send + 'static>(
     let done = tokio::task::spawn_blocking(move || runtime.block_on(work)).await;
     let done = done.unwrap_or_else(|error| Err(EnvError(format!("a bug: {error}"))));
     done.map_err(|error| {
-        eprintln!("the environment failed: {error}");
+        crate::output::tell(format_args!("the environment failed: {error}"));
         EnvironmentFailed
     })
 }

@@ -42,6 +42,8 @@ pub struct ServedEnvironment {
     pub environment: Arc<dyn DynEnvironment>,
     /// True if it answers actions. Otherwise the first message is the answer.
     pub acts: bool,
+    /// Names of the actions that it understands on every task.
+    pub actions: Vec<String>,
     /// Tasks by split.
     pub tasks: TaskSet,
 }

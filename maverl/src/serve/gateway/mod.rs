@@ -190,7 +190,7 @@ impl Gateway {
         }
         *server = Some(Server { task, _workers: workers, _stop: stop });
         if !shared.options.key_env.is_empty() {
-            eprintln!("gateway: programs attach at {}", shared.url);
+            crate::output::tell(format_args!("gateway: programs attach at {}", shared.url));
         }
         Ok(())
     }
@@ -387,10 +387,10 @@ impl Shared {
         if let Some(name) = ignored
             && !self.warned.swap(true, Ordering::Relaxed)
         {
-            eprintln!(
+            crate::output::tell(format_args!(
                 "warning: the program sends `{name}`; sampling of its requests has no effect, that of the run has \
                  (`[sampling]`)"
-            );
+            ));
         }
     }
 }

@@ -167,6 +167,7 @@ impl Environment for Service {
                 name: served.name.clone(),
                 version: env!("CARGO_PKG_VERSION").to_owned(),
                 acts: served.acts,
+                actions: served.actions.clone(),
                 splits: served.tasks.0.iter().map(split).collect(),
                 lease_s: self.longest(),
             }

@@ -85,7 +85,13 @@ impl Served {
         let server = EnvironmentServer::new(settings, Health::default());
         let splits = TaskSet(vec![("train".to_owned(), tasks.clone())]);
         let name = "math".to_owned();
-        server.open(ServedEnvironment { name, environment, acts: true, tasks: splits });
+        server.open(ServedEnvironment {
+            name,
+            environment,
+            acts: true,
+            actions: vec!["attempt".to_owned()],
+            tasks: splits,
+        });
         let mut keys = Keys::default();
         keys.add("the test", KEY).unwrap();
         let router = Guard { keys, ..Guard::default() }.protect(server.router().unwrap());

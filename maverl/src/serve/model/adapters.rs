@@ -58,7 +58,9 @@ async fn loaded(server: &Arc<ModelServer>, request: Request) -> Result<Response,
         Err(error) => {
             catalog.give_place(host, place);
             // The words of the error may have a path of this machine, which its owner sees in the log.
-            eprintln!("warning: adapter {name:?} cannot be loaded: {error}");
+            crate::output::tell(format_args!(
+                "warning: adapter {name:?} cannot be loaded: {error}"
+            ));
             let what = "has no adapter for this base; the server's log says why";
             return Err(fields.error("lora_path", what));
         }

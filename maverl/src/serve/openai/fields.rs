@@ -291,8 +291,8 @@ fn log_once(name: &str) {
     let name: String = name.chars().take(80).collect();
     let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
     if seen.len() < LOGGED && seen.insert(name.clone()) {
-        eprintln!(
+        crate::output::tell(format_args!(
             "warning: requests have the unknown field {name:?}, which has no effect; `--strict` refuses them"
-        );
+        ));
     }
 }

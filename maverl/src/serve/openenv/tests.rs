@@ -45,7 +45,13 @@ impl Served {
         let server = EnvironmentServer::new(settings, Health::default());
         let environment = Arc::new(MathEnvironment::default());
         let (name, acts) = ("math".to_owned(), true);
-        server.open(ServedEnvironment { name, environment, acts, tasks: TaskSet(splits) });
+        server.open(ServedEnvironment {
+            name,
+            environment,
+            acts,
+            actions: Vec::new(),
+            tasks: TaskSet(splits),
+        });
         let router = Guard::default().protect(server.router().unwrap());
         let running = start(router, limits).await;
         Self { server, running, tasks }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use terminal_size::terminal_size_of;
 
+use crate::output::visible;
 use crate::table::paragraphs;
 use crate::train::commands::own;
 use crate::train::progress::{Pace, Progress, StepLine, left, speed, tell};
@@ -70,7 +71,7 @@ impl Bar {
         };
         let bar = ProgressBar::with_draw_target(Some(length), (self.target)());
         bar.set_style(style);
-        bar.set_prefix(prefix);
+        bar.set_prefix(visible(&prefix).into_owned());
         bar.enable_steady_tick(TICK);
         state.bar = Some(bar);
         state.begun = Instant::now();
@@ -79,7 +80,7 @@ impl Bar {
     /// Prints a permanent line above the bar.
     fn print(&self, line: &str) {
         match &self.state().bar {
-            Some(bar) if !bar.is_hidden() => bar.println(line),
+            Some(bar) if !bar.is_hidden() => bar.println(visible(line)),
             _ => tell(line),
         }
     }

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 
 use serde_json::{Map, Value};
 
+use crate::output::visible;
 use crate::view::order::sort;
 
 /// Columns of texts of models, which CSV leaves out.
@@ -93,13 +94,15 @@ fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// Quotes a text if it needs quotes. A text that spreadsheets would take for a formula begins with an apostrophe.
+/// Quotes a text if it needs quotes. A text that spreadsheets would take for a formula begins with an apostrophe. Hidden
+/// characters are marked, as in a terminal.
 fn quoted(text: &str) -> String {
-    let text = match text.starts_with(['=', '+', '-', '@', '\t', '\r']) {
+    let text = visible(text).into_owned();
+    let text = match text.starts_with(['=', '+', '-', '@', '\t']) {
         true => format!("'{text}"),
-        false => text.to_owned(),
+        false => text,
     };
-    match text.contains(['"', ',', '\n', '\r']) {
+    match text.contains(['"', ',', '\n']) {
         true => format!("\"{}\"", text.replace('"', "\"\"")),
         false => text,
     }
@@ -118,17 +121,18 @@ mod tests {
         let rows = [
             json!({ "loss": 1, "step": 1, "seat": "a,b", "reply": "secret", "good": true }),
             json!({ "loss": 0.1, "step": 2, "seat": "=1+1", "good": null, "n\"x": 1e-9 }),
+            json!({ "loss": 0.2, "step": 3, "seat": "a\u{1b}[2J\u{202e}\r" }),
         ];
         let rows: Vec<_> = rows.iter().map(|row| row.as_object().unwrap().clone()).collect();
         let mut out = Vec::new();
         Columns::of(&rows, false).csv(&mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
-        let expected = "step,seat,good,loss,\"n\"\"x\"\n1,\"a,b\",true,1.0,\n2,'=1+1,,0.1,1e-9\n";
+        let expected = "step,seat,good,loss,\"n\"\"x\"\n1,\"a,b\",true,1.0,\n2,'=1+1,,0.1,1e-9\n3,a<U+001B>[2J<U+202E><U+000D>,,0.2,\n";
         assert_eq!(text, expected);
         let all = Columns::of(&rows, true);
         let of = |name: &str| all.columns.iter().find(|(of, _)| of == name).unwrap().1.clone();
-        assert_eq!(of("step"), Column::Int(vec![Some(1), Some(2)]));
-        assert_eq!(of("good"), Column::Bool(vec![Some(true), None]));
-        assert_eq!(of("reply"), Column::Text(vec![Some("secret".to_owned()), None]));
+        assert_eq!(of("step"), Column::Int(vec![Some(1), Some(2), Some(3)]));
+        assert_eq!(of("good"), Column::Bool(vec![Some(true), None, None]));
+        assert_eq!(of("reply"), Column::Text(vec![Some("secret".to_owned()), None, None]));
     }
 }

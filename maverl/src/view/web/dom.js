@@ -182,7 +182,7 @@ export function fill(element, ...children) {
 
 // Control characters but tab and line feed, directions, and what is not seen.
 const HIDDEN =
-  /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ufffe\uffff]|[\u{e0000}-\u{e007f}]|[\ud800-\udfff]/gu;
+  /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ufffe\uffff]|[\u{e0000}-\u{e007f}]|[\ud800-\udfff]/gu;
 
 /**
  * Text of a model or a task, isolated from the text around it. Characters that are not seen or change the direction
