@@ -12,7 +12,7 @@ use super::diagnostic::{Problems, did_you_mean, key, list, path, within};
 use super::models::{self, Models};
 use super::team::{self, Member};
 use super::worker;
-use crate::config::{Config, OptimConfig, Preset};
+use crate::config::{Config, KlIn, OptimConfig, Preset};
 use crate::plan::activation_bytes;
 use crate::plan::{AlgorithmPlan, LossPlan, OptimPlan, PolicyPlan, Sampling, SeatPlan, WorkerPlan};
 use crate::trajectory::Seat;
@@ -47,13 +47,6 @@ pub(super) fn assign(
             .iter()
             .map(|member| seat(config, member, group, policies.len()))
             .collect();
-        let reference = |seat: &SeatPlan| match config.algorithm.name {
-            Preset::Sft | Preset::Verifier => false,
-            preset if preset.compares_pairs() => {
-                seat.trained && config.algorithm.preference.reference_free != Some(true)
-            }
-            _ => seat.trained && seat.loss.kl_coef > 0.0,
-        };
         let gradient_checkpointing = config.models[&group.model].gradient_checkpointing;
         let trained = group_seats.iter().any(|seat| seat.trained);
         let activation_bytes = trained.then(|| {
@@ -72,7 +65,7 @@ pub(super) fn assign(
             activation_bytes,
             critic_parameters: 0,
             critic: critic(config, name, group, problems),
-            reference: group_seats.iter().any(reference),
+            reference: group_seats.iter().any(|seat| needs_reference(config, seat)),
             adapter,
             optim,
         });
@@ -85,6 +78,19 @@ pub(super) fn assign(
         policies.iter_mut().filter(|p| p.trained).for_each(|p| p.reference = true);
     }
     Some((seats, policies, workers))
+}
+
+/// Returns true if the loss of a seat has a reference, or its reward has the KL to one.
+fn needs_reference(config: &Config, seat: &SeatPlan) -> bool {
+    let (preset, kl) = (config.algorithm.name, seat.loss.kl_coef > 0.0);
+    let free = config.algorithm.preference.reference_free == Some(true);
+    let needed = match preset {
+        Preset::Sft | Preset::Verifier => false,
+        Preset::OnlineDpo => !free || (kl && seat.loss.kl_in == KlIn::Reward),
+        _ if preset.compares_pairs() => !free,
+        _ => kl,
+    };
+    seat.trained && needed
 }
 
 /// Returns true if replies are generated: not in supervised training without evaluation.

@@ -129,6 +129,18 @@ fn parts_of_an_algorithm_that_do_not_go_together_are_refused_with_the_reason() {
 }
 
 #[test]
+fn pairs_of_own_replies_have_a_reference_unless_neither_loss_nor_reward_needs_one() {
+    let has = |more: &str| {
+        let plan = plan_of(&text(&format!("[algorithm]\nname = \"online_dpo\"\n{more}")));
+        plan.policies.iter().any(|policy| policy.reference)
+    };
+    let free = "preference.reference_free = true\n";
+    assert!(has("") && has("loss.kl_coef = 0.1\nloss.kl_in = \"reward\""));
+    assert!(!has(free) && !has(&format!("{free}loss.kl_coef = 0.1")));
+    assert!(has(&format!("{free}loss.kl_coef = 0.1\nloss.kl_in = \"reward\"")));
+}
+
+#[test]
 fn a_group_of_one_is_legal_and_warned_about() {
     let plan = plan_of(&text("[task]\ngroup_size = 1"));
     assert_eq!(plan.warnings.len(), 1);
