@@ -54,7 +54,7 @@ impl ChatInput {
     /// Returns the template variables of the conversation.
     pub(super) fn variables(&self) -> Map<String, Value> {
         let mut variables = self.chat_template_kwargs.clone();
-        let messages = self.messages.iter().map(|message| Value::Object(message.0.clone()));
+        let messages = self.messages.iter().map(|message| Value::Object(message.present()));
         variables.insert("messages".to_owned(), messages.collect());
         variables.insert("tools".to_owned(), json!(self.tools));
         variables.insert("documents".to_owned(), json!(self.documents));
@@ -64,7 +64,8 @@ impl ChatInput {
 }
 
 /// A message: an object with a `role` and any other keys that templates read, such as `content`, `tool_calls`, `name`,
-/// `reasoning_content`. It is passed to the template unchanged, with its keys in order.
+/// `reasoning_content`. It is passed to the template with its keys in order, without those that are null, as transformers
+/// passes it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Map<String, Value>", into = "Map<String, Value>")]
 pub struct ChatMessage(Map<String, Value>);
@@ -105,6 +106,12 @@ impl ChatMessage {
             None => drop(self.0.insert("tool_calls".to_owned(), json!([call]))),
         }
         self
+    }
+
+    /// Returns the keys that are not null.
+    fn present(&self) -> Map<String, Value> {
+        let present = self.0.iter().filter(|(_, value)| !value.is_null());
+        present.map(|(key, value)| (key.clone(), value.clone())).collect()
     }
 
     /// Returns the role.
