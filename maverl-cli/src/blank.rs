@@ -13,7 +13,7 @@ use maverl::model::blank::{SHAPES, blank_model};
 #[derive(Args)]
 pub(super) struct BlankArgs {
     /// Shape of the model.
-    #[arg(long, value_name = "SHAPE", value_parser = PossibleValuesParser::new(SHAPES.iter().map(|(name, _)| *name)))]
+    #[arg(long, value_name = "SHAPE", value_parser = PossibleValuesParser::new(SHAPES.iter().map(|shape| shape.name)))]
     like: String,
     /// Directory to write, new or empty.
     #[arg(long, value_name = "DIR", value_parser = paths::to_write())]
@@ -29,9 +29,9 @@ pub(super) struct BlankArgs {
 /// Writes the model.
 pub(super) fn blank(args: &BlankArgs) -> Result<ExitCode, Failure> {
     writable(&args.out)?;
-    let shape = SHAPES.iter().find(|(name, _)| *name == args.like);
-    let (_, size) = shape.ok_or_else(|| Failure(format!("no shape is called `{}`", args.like)))?;
+    let shape = SHAPES.iter().find(|shape| shape.name == args.like);
+    let shape = *shape.ok_or_else(|| Failure(format!("no shape is called `{}`", args.like)))?;
     let parameters =
-        whole(&args.out, |dir| Ok(blank_model(dir, *size, args.dtype.into(), args.seed)?))?;
+        whole(&args.out, |dir| Ok(blank_model(dir, shape, args.dtype.into(), args.seed)?))?;
     print(&format!("wrote {}: {parameters} random parameters", args.out.display()))
 }

@@ -1,5 +1,6 @@
 //! `maverl collect`: data sets from the episodes of a run, or from episodes that are played for them.
 
+mod args;
 mod episodes;
 
 use std::ffi::OsString;
@@ -8,18 +9,18 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::{ArgGroup, Args, ValueEnum};
+use clap::{ArgGroup, Args};
 use maverl_kernels::sample::derive_seed;
 use serde_json::json;
 
 use super::export::{whole, writable};
 use super::{ConfigArgs, Failure, block_on, number, of_run, paths, planned, print};
-use episodes::{collected, has_part, has_seats, of, of_config};
+use args::{ChoiceArgs, DataArg, DedupArg, FormatArg, KindArg, Steps};
+use episodes::{Evaluated, collected, data_files, has_part, has_seats, of, of_config};
 use maverl::check::Purpose;
 use maverl::checkpoint::{Checkpoints, Which};
 use maverl::collect::{
-    CollectOptions, Collected, Dedup, Filters, Kind, Pattern, RowFormat, Source, collect as rows,
-    write,
+    CollectOptions, Collected, Dedup, Filters, Kind, RowFormat, Source, collect as rows, write,
 };
 use maverl::eval::EvalSpec;
 use maverl::plan::Plan;
@@ -27,7 +28,6 @@ use maverl::registry::Registry;
 use maverl::run_dir::disk::name;
 use maverl::run_dir::{FileHash, read_rollouts};
 use maverl::train::{self, Weights};
-use maverl::trajectory::Seat;
 
 #[derive(Args)]
 #[command(group = ArgGroup::new("recorded").args(["from"]).conflicts_with_all(["file", "named", "run"]))]
@@ -46,7 +46,10 @@ pub(super) struct CollectArgs {
     /// Checkpoints, each of which plays: `last`, `best` (by validation), or the numbers of steps.
     #[arg(long, value_name = "WHICH,..", value_delimiter = ',', default_value = "last", requires = "run", value_parser = super::export::which)]
     checkpoint: Vec<Which>,
-    /// Split of the tasks to play. [default: `task.split`]
+    /// Key of the data whose tasks are played; evaluations use those of `eval.data`. [default: `task.data`]
+    #[arg(long, value_name = "KEY", conflicts_with = "from")]
+    data: Option<DataArg>,
+    /// Split of the tasks to play. [default: `task.split`; of `eval.data`, `eval.test_split`]
     #[arg(long, value_name = "SPLIT", conflicts_with = "from")]
     split: Option<String>,
     /// Maximum number of tasks to play. [default: `task.limit`; with `--quick`, at most `eval.tasks`; else all]
@@ -73,104 +76,6 @@ pub(super) struct CollectArgs {
     format: FormatArg,
     #[command(flatten)]
     choice: ChoiceArgs,
-}
-
-/// Format of the files.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum FormatArg {
-    /// One JSON object a line.
-    Jsonl,
-    /// Parquet, compressed with zstd.
-    #[cfg(feature = "parquet")]
-    Parquet,
-}
-
-/// Choice of rows.
-#[derive(Args)]
-struct ChoiceArgs {
-    /// `sft`: replies of solved episodes only.
-    #[arg(long)]
-    solved: bool,
-    /// `sft`: replies of turns with at least this reward only.
-    #[arg(long, value_name = "R", value_parser = number::finite, allow_negative_numbers = true)]
-    min_reward: Option<f64>,
-    /// Replies of this seat only (`search/verifier`, `debate/debater#2`); can be repeated.
-    #[arg(long = "seat", value_name = "SEAT", value_parser = seat)]
-    seats: Vec<Seat>,
-    /// No replies that were truncated.
-    #[arg(long)]
-    no_truncated: bool,
-    /// No replies that were malformed.
-    #[arg(long)]
-    no_errors: bool,
-    /// No replies of more sampled tokens.
-    #[arg(long, value_name = "N", value_parser = number::from_1)]
-    max_tokens: Option<NonZeroUsize>,
-    /// Replies that match this regular expression only; can be repeated.
-    #[arg(long = "match", value_name = "REGEX")]
-    matches: Vec<Pattern>,
-    /// No replies that match this regular expression; can be repeated.
-    #[arg(long = "no-match", value_name = "REGEX")]
-    no_matches: Vec<Pattern>,
-    /// Removal of duplicates; `near` compares replies of a seat to a task (MinHash of five words, 0.8).
-    #[arg(long, value_name = "KIND", default_value = "exact")]
-    dedup: DedupArg,
-    /// `verifier`: at most so many rows of a task with each label.
-    #[arg(long, value_name = "N", value_parser = number::from_1)]
-    balance: Option<NonZeroUsize>,
-    /// `verifier`: label a turn as right if its part of the reward of this name is above 0, such as `own` of a debate. [default:
-    /// the episode is solved]
-    #[arg(long, value_name = "PART")]
-    label: Option<String>,
-    /// `preference`: minimum difference of the rewards of a pair.
-    #[arg(long, value_name = "R", default_value_t = 0.5, value_parser = number::seconds)]
-    margin: f64,
-    /// `preference`: maximum number of pairs of a prompt.
-    #[arg(long, value_name = "N", default_value = "4", value_parser = number::from_1)]
-    pairs: NonZeroUsize,
-    /// Share of the tasks whose rows go to a test split, from 0 to 1. A task is in one split, by its question.
-    #[arg(long, value_name = "P", default_value_t = 0.0, value_parser = number::share)]
-    test_share: f32,
-}
-
-/// Kind of a data set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
-enum KindArg {
-    /// Prompt and reply as `messages`.
-    Sft,
-    /// `prompt`, `chosen`, `rejected`: replies of a seat to equal prompts.
-    Preference,
-    /// `prompt`, `completion`, `label`, `score`.
-    Verifier,
-    /// `prompt`, `completions`, `labels`: the turns of an episode as steps.
-    Steps,
-}
-
-/// Removal of duplicates.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum DedupArg {
-    /// Keep them.
-    None,
-    /// Of equal rows, keep the first.
-    Exact,
-    /// Of nearly equal rows, keep the first.
-    Near,
-}
-
-/// Steps of a run.
-#[derive(Debug, Clone)]
-struct Steps(Vec<u64>);
-
-impl std::str::FromStr for Steps {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        number::ranges(text, "steps").map(Self)
-    }
-}
-
-fn seat(text: &str) -> Result<Seat, String> {
-    Seat::try_from(text.to_owned())
 }
 
 /// Episodes with their origin.
@@ -266,6 +171,9 @@ impl CollectArgs {
                 )));
             }
             let mut source = of(dir, "train")?;
+            let origin = run.origin()?;
+            Evaluated::of(&origin.config, &origin.base)
+                .warn(&origin.config.task, &origin.config.task.split);
             let weights = source.provenance.as_ref().map(|it| it.weights.clone());
             let weights = Arc::new(weights.unwrap_or_default());
             for step in steps {
@@ -292,6 +200,20 @@ impl CollectArgs {
         Err(Failure("give `--from RUN`, `--run RUN` or a configuration".to_owned()))
     }
 
+    /// Returns the split to play.
+    fn chosen(&self, plan: &Plan) -> Result<String, Failure> {
+        let default = match self.data {
+            Some(DataArg::Eval) if plan.eval.data.is_none() => {
+                let message = "`--data eval.data`: the configuration has no `eval.data`; leave `--data` out, and the tasks are \
+                               those of `task.data`";
+                return Err(Failure(message.to_owned()));
+            }
+            Some(DataArg::Eval) => &plan.eval.test_split,
+            _ => &plan.task.split,
+        };
+        Ok(self.split.as_ref().unwrap_or(default).clone())
+    }
+
     /// Returns the maximum number of tasks to play.
     fn limit(&self, plan: &Plan) -> NonZeroUsize {
         let quick = self.config.is_quick().then_some(plan.eval.tasks);
@@ -313,10 +235,12 @@ impl CollectArgs {
         };
         let mut plan = planned(&layers, &registry, Purpose::Eval)?;
         plan.algorithm.critic = None;
-        let split = self.split.clone().unwrap_or_else(|| plan.task.split.clone());
-        if split == plan.task.split {
+        let split = self.chosen(&plan)?;
+        let evaluated = Evaluated::of(&plan.config, &plan.base);
+        if self.data != Some(DataArg::Eval) {
             plan.eval.data = None;
         }
+        evaluated.warn(&plan.eval.held_out(&plan.task), &split);
         plan.eval.tasks = self.limit(&plan);
         let samples = self.samples.map_or(8, |n| u32::try_from(n.get()).unwrap_or(u32::MAX));
         let mut temperatures: Vec<Option<f32>> =
@@ -368,6 +292,7 @@ impl CollectArgs {
             Ok::<_, Failure>(train::play_for_data(plan, registry, weights, spec, &progress).await?)
         })?;
         source.steps.insert(0, episodes.len() as u64);
+        source.files = data_files(plan)?;
         source.played = Some(json!({
             "checkpoint": step,
             "samples": spec.samples,

@@ -11,7 +11,7 @@ use clap::{Args, ValueEnum};
 use serde_json::{Map, Value, json};
 
 use super::{Failure, number, paths, print};
-use maverl::data::read_text;
+use maverl::data::{self, read_text};
 use maverl::env::{math, nli, search};
 use maverl::run_dir::disk::temporary;
 
@@ -129,7 +129,8 @@ fn rows<T>(
 ) -> Result<Vec<T>, Failure> {
     let (mut rows, mut bad) = (Vec::new(), Vec::new());
     for (number, line) in lines(text) {
-        let object = serde_json::from_str(line).map_err(|error| format!("no JSON object: {error}"));
+        let object = data::object(line, &["id", "answer", "truth"]);
+        let object = object.map_err(|error| format!("no JSON object: {error}"));
         match object.and_then(&row) {
             Ok(row) => rows.push(row),
             Err(what) => bad.push(placed(path, number, &what)),

@@ -15,6 +15,7 @@ use serde_json::{Map, Value};
 
 use super::models::ModelArgs;
 use super::{Failure, number, paths, print};
+use maverl::data::object;
 use maverl::model::{ChatInput, Model, Tokenizer};
 use maverl::run_dir::disk::temporary;
 use maverl::runtime::{self, Scores};
@@ -176,10 +177,13 @@ impl Reader<'_> {
     }
 
     fn row(&self, line: usize, text: &str) -> Result<Row, String> {
-        let object: Map<String, Value> =
-            serde_json::from_str(text).map_err(|e| format!("no JSON object: {e}"))?;
+        let object = object(text, &KEPT).map_err(|error| format!("no JSON object: {error}"))?;
         understood(&object)?;
-        let ids = self.ids(&object)?;
+        // A null is what rows of a table have in a column that is not theirs.
+        let given = object.iter().filter(|(_, value)| !value.is_null());
+        let given: Map<String, Value> =
+            given.map(|(key, value)| (key.clone(), value.clone())).collect();
+        let ids = self.ids(&given)?;
         let (rows, context) =
             (self.model.config.vocab_size, self.model.config.max_position_embeddings);
         if ids.is_empty() {
@@ -230,8 +234,8 @@ impl Reader<'_> {
     }
 }
 
-/// Keys of a row that are kept and not read.
-const KEPT: [&str; 2] = ["id", "meta"];
+/// Keys of a row that are copied to the output and not read.
+pub(super) const KEPT: [&str; 2] = ["id", "meta"];
 /// Keys that `score` adds; those of a row that was scored before are replaced.
 const ADDED: [&str; 3] = ["input_ids", "logprobs", "entropy"];
 
@@ -249,8 +253,9 @@ fn understood(object: &Map<String, Value>) -> Result<(), String> {
             known.join("`, `")
         ));
     }
-    match object.keys().find(|key| ChatInput::KEYS.contains(&key.as_str())) {
-        Some(key) if !object.contains_key("messages") => {
+    let given = |key: &&String| !object[key.as_str()].is_null();
+    match object.keys().filter(given).find(|key| ChatInput::KEYS.contains(&key.as_str())) {
+        Some(key) if object.get("messages").is_none_or(Value::is_null) => {
             Err(format!("`{key}` is for conversations, and the row has no `messages`"))
         }
         _ => Ok(()),

@@ -90,6 +90,25 @@ fn numbers_are_refused_with_what_is_expected() {
     }
 }
 
+#[test]
+fn no_example_names_the_best_checkpoint_of_a_run_without_validations() {
+    let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/src");
+    let pages = std::fs::read_dir(docs).unwrap().map(|entry| entry.unwrap().path());
+    let pages = pages.filter(|path| path.is_file()).map(|path| {
+        let text = std::fs::read_to_string(&path).unwrap();
+        (path.display().to_string(), text)
+    });
+    let helps =
+        examples::EXAMPLES.iter().map(|(name, lines)| ((*name).to_owned(), lines.join("\n")));
+    for (name, text) in pages.chain(helps) {
+        // The runs of the examples have the default `eval.every`, which is 0.
+        let best = text
+            .lines()
+            .find(|line| line.starts_with("maverl ") && line.contains("--checkpoint best"));
+        assert_eq!(best, None, "{name}");
+    }
+}
+
 /// Returns every command of a definition, by the words that call it.
 fn commands(command: &clap::Command, words: &[String]) -> Vec<(Vec<String>, clap::Command)> {
     let mut all = vec![(words.to_vec(), command.clone())];

@@ -101,6 +101,10 @@ pub struct Score {
 }
 
 impl Score {
+    /// Largest absolute value of a reward, and of those of an episode together. The square of a larger one is no number in the
+    /// arithmetic of a GPU, and the others of its group would teach nothing beside it.
+    pub const LIMIT: f64 = 1e9;
+
     /// Creates a score with reward 1 if solved, else 0.
     pub fn binary(solved: bool) -> Self {
         Self { reward: if solved { 1.0 } else { 0.0 }, solved, metrics: Map::new() }

@@ -105,8 +105,8 @@ fn one_case() {
     let case: usize = case.parse().unwrap();
     let (shape, tokens, set) = [&MEDIUM[..], &HALF_BILLION].concat()[case];
     let dir = tempfile::tempdir().unwrap();
-    let size = SHAPES.iter().find(|(name, _)| *name == shape).unwrap().1;
-    blank_model(dir.path(), size, StoredDtype::Bf16, 1).unwrap();
+    let shape = *SHAPES.iter().find(|known| known.name == shape).unwrap();
+    blank_model(dir.path(), shape, StoredDtype::Bf16, 1).unwrap();
     let plan = plan(dir.path(), tokens, set);
     let planned = plan.summary().workers.remove(0);
 

@@ -44,9 +44,9 @@ impl Size {
             Self::S => "bench-s",
             Self::M => "bench-m",
         };
-        let shape = SHAPES.iter().find(|(found, _)| *found == name);
-        let (_, size) = shape.expect("the shapes that are measured are in the list");
-        create::Size { max_position_embeddings: CONTEXT, ..*size }
+        let shape = SHAPES.iter().find(|shape| shape.name == name);
+        let shape = shape.expect("the shapes that are measured are in the list");
+        create::Size { max_position_embeddings: CONTEXT, ..shape.size }
     }
 }
 

@@ -1,11 +1,15 @@
 //! Episodes of a collection with their origin.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::{ConfigArgs, Failure, paths};
+use crate::{ConfigArgs, Failure, paths, tell};
 use maverl::collect::{Collected, Source};
+use maverl::config::{Config, EvalConfig, TaskConfig};
+use maverl::data;
+use maverl::plan::Plan;
+use maverl::run_dir::FileHash;
 use maverl::run_dir::disk::name;
 use maverl::trajectory::{Episode, RewardOf, Seat};
 
@@ -57,6 +61,57 @@ pub(super) fn of_config(config: &ConfigArgs, stage: &str) -> Source {
 fn source(run: String, stage: &str) -> Source {
     let (steps, files) = (BTreeMap::new(), BTreeMap::new());
     Source { run, stage: stage.to_owned(), steps, files, provenance: None, played: None }
+}
+
+/// Returns the hash of each file that a plan's held-out tasks are read from, by the name that the configuration has for it.
+pub(super) fn data_files(plan: &Plan) -> Result<BTreeMap<String, FileHash>, Failure> {
+    let config = plan.eval.held_out(&plan.task);
+    let hash = |name: &str| -> Result<_, Failure> {
+        Ok((name.to_owned(), FileHash::read(&plan.base.join(name))?))
+    };
+    data::files(&config).into_iter().map(hash).collect()
+}
+
+/// Tasks that a configuration evaluates on.
+pub(super) struct Evaluated {
+    eval: EvalConfig,
+    task: TaskConfig,
+    base: PathBuf,
+}
+
+impl Evaluated {
+    /// Returns the tasks that a configuration evaluates on.
+    pub(super) fn of(config: &Config, base: &Path) -> Self {
+        Self { eval: config.eval.clone(), task: config.task.clone(), base: base.to_owned() }
+    }
+
+    /// Warns if a split of some data has tasks that are evaluated on: what is trained on rows of them must not be evaluated on
+    /// them.
+    pub(super) fn warn(&self, data: &TaskConfig, split: &str) {
+        if let Some(what) = self.shared(data, split) {
+            tell(format_args!(
+                "warning: the rows come from {what}: what is trained on them is not held out from that evaluation; name other \
+                 data with `--data`, or another split with `--split`"
+            ));
+        }
+    }
+
+    /// Describes the tasks of a split that are evaluated on; `None` if there are none.
+    fn shared(&self, data: &TaskConfig, split: &str) -> Option<String> {
+        let is_file = |other: &str| {
+            data::names(data).into_iter().find(|name| data::same_data(name, other, &self.base))
+        };
+        if let Some(own) = self.eval.own_data(&self.task) {
+            let name = is_file(own)?;
+            return Some(format!("{name:?}, the file of `eval.data`"));
+        }
+        let of_evaluation = |(key, held): &(&'static str, &String)| {
+            (split == data::ALL || *held == split || *held == data::ALL)
+                .then(|| format!("split {split:?}, which has tasks of `eval.{key}`"))
+        };
+        let validation = (self.eval.every > 0).then_some(("split", &self.eval.split));
+        [("test_split", &self.eval.test_split)].iter().chain(&validation).find_map(of_evaluation)
+    }
 }
 
 /// Returns episodes with their origin.

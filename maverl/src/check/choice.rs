@@ -13,7 +13,6 @@ use crate::IntoMap;
 use crate::config::{Config, Named};
 use crate::plan::Chosen;
 use crate::registry::{ANY, Declaration, EnvironmentEntry, Registry};
-use crate::task::Task;
 use crate::trajectory::Seat;
 
 /// The orchestra of a run.
@@ -34,7 +33,7 @@ pub(super) struct Environment {
 }
 
 impl Environment {
-    fn table(&self) -> Vec<String> {
+    pub(super) fn table(&self) -> Vec<String> {
         table(self.component.as_deref())
     }
 }
@@ -175,35 +174,9 @@ pub(super) fn meet(
         if let Some(orchestra) = orchestra {
             fit(environment, orchestra, registry, problems);
         }
-        warnings.extend(look(environment, (config, loaded), base, registry, problems));
+        warnings.extend(look::environment(environment, (config, loaded), base, registry, problems));
     }
     warnings
-}
-
-/// Validates an environment's options and tasks, and reports errors. Returns its warnings.
-fn look(
-    environment: &Environment,
-    (config, loaded): (&Config, &Loaded),
-    base: &Path,
-    registry: &Registry,
-    problems: &mut Problems<'_>,
-) -> Vec<String> {
-    let Chosen { name, options } = &environment.chosen;
-    let table = environment.table();
-    let own = |task: &&Task| {
-        environment.component.as_deref().is_none_or(|component| task.component() == component)
-    };
-    let tasks: Vec<Task> = loaded.tasks.iter().filter(own).cloned().collect();
-    let placed = |message: &str| {
-        loaded.place(config, message).map_or_else(String::new, |place| place + ": ") + message
-    };
-    let looked = (registry.environments[name.as_str()].look)(options, base, &tasks);
-    let warnings = looked.map(|warnings| warnings.iter().map(|it| placed(it)).collect());
-    warnings.unwrap_or_else(|error| {
-        let at = look::place(&table, options, &error.0);
-        problems.value(&at, format!("environment `{name}`: {}", placed(&error.0)), None);
-        Vec::new()
-    })
 }
 
 /// Reports actions of the orchestra that the environment does not understand.

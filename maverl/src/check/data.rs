@@ -6,7 +6,7 @@ use super::Purpose;
 use super::counts;
 use super::diagnostic::{Problems, path, suggestion, within};
 use crate::config::{AlgorithmPlan, Config, Named, OverlongText, Preset, TaskConfig, TrainOn};
-use crate::data::{self, DataError, Lesson, PreferencePair};
+use crate::data::{self, DataError, Lesson, Placed, PreferencePair};
 use crate::settings::Settings;
 use crate::task::Task;
 
@@ -21,6 +21,25 @@ pub(super) struct Loaded {
     pub(super) rows: usize,
     /// Texts of the rows of supervised training, and of a verifier's held-out ones.
     pub(super) lessons: [Vec<Lesson>; 2],
+    /// Tasks of evaluations.
+    pub(super) held_out: Vec<HeldOut>,
+}
+
+/// Tasks of an evaluation.
+pub(super) struct HeldOut {
+    /// Source of the tasks.
+    source: TaskConfig,
+    /// Key of their file, if it is not that of the training data.
+    pub(super) key: Option<Vec<String>>,
+    pub(super) tasks: Vec<Placed>,
+}
+
+impl HeldOut {
+    /// Returns a message of an environment with the place of the task that it names.
+    pub(super) fn placed(&self, message: &str) -> String {
+        let tasks = self.tasks.iter().map(|placed| (&placed.task, placed.line));
+        data::with_place(&self.source, tasks, message)
+    }
 }
 
 impl Loaded {
@@ -28,16 +47,9 @@ impl Loaded {
         Self { rows: lessons.len(), lessons: [lessons, Vec::new()], ..Self::default() }
     }
 
-    /// Returns the file and line of the first task that a message names, in the form in which environments name them.
-    /// `None` if it names no task, or the data are built in.
-    pub(super) fn place(&self, config: &Config, message: &str) -> Option<String> {
-        let named = |(task, _): &(&Task, &usize)| {
-            message.contains(&format!("the task `{}` of `{}`", task.id, task.source))
-        };
-        let (task, line) = self.tasks.iter().zip(&self.lines).find(named)?;
-        let component = config.task.mixture.get(task.component());
-        let data = component.map_or(&config.task.data, |component| &component.data);
-        (!data.starts_with("builtin:")).then(|| format!("{data}:{line}"))
+    /// Returns a message of an environment with the place of the task that it names.
+    pub(super) fn placed(&self, config: &Config, message: &str) -> String {
+        data::with_place(&config.task, self.tasks.iter().zip(self.lines.iter().copied()), message)
     }
 }
 
@@ -53,30 +65,42 @@ pub(super) fn tasks(
     if matches!(purpose, Purpose::Eval | Purpose::Environment) || !there {
         return Loaded::default();
     }
-    let mut lessons = training_data(config, base, problems);
-    lessons.lessons[1] = held_out_lessons(config, base, problems);
+    let mut loaded = training_data(config, base, problems);
+    loaded.lessons[1] = held_out_lessons(config, base, problems);
+    loaded.held_out = held_out(config, base, problems);
+    loaded
+}
+
+/// Reads the tasks of evaluations, and reports those that cannot be read.
+fn held_out(config: &Config, base: &Path, problems: &mut Problems<'_>) -> Vec<HeldOut> {
     let eval = config.eval.used(config.algorithm.name);
-    let held_out = [
+    let splits = [
         ("test_split", &eval.test_split, eval.before_and_after, "eval.before_and_after = false"),
         ("split", &eval.split, eval.every > 0, "eval.every = 0"),
     ];
-    for (key, split, _, without) in held_out.into_iter().filter(|(_, _, used, _)| *used) {
-        let source = if eval.data.is_some() { ["eval", "data"] } else { ["task", "data"] };
-        if problems.reported(&path(source)) {
+    let source = eval.held_out(&config.task);
+    let own = eval.own_data(&config.task).map(|_| path(["eval", "data"]));
+    let mut held_out = Vec::new();
+    for (key, split, _, without) in splits.into_iter().filter(|(_, _, used, _)| *used) {
+        let at = own.clone().unwrap_or_else(|| path(["task", "data"]));
+        if problems.reported(&at) {
             continue;
         }
-        match data::load(&eval.held_out(&config.task), split, base) {
-            Ok(tasks) => counts::evaluation(config, tasks.len(), problems),
+        match data::placed(&source, split, base) {
+            Ok(tasks) => {
+                counts::evaluation(config, tasks.len(), problems);
+                held_out.push(HeldOut { source: source.clone(), key: own.clone(), tasks });
+            }
             Err(error @ DataError::NoTasks { .. }) => {
                 let help = format!(
                     "name one that is there as `eval.{key}`, put `\"split\": \"{split}\"` into some rows, or write `{without}`"
                 );
                 problems.value(&path(["eval", key]), error.to_string(), help);
             }
-            Err(error) => problems.value(&path(source), error.to_string(), None),
+            Err(error) => problems.value(&at, error.to_string(), None),
         }
     }
-    lessons
+    held_out
 }
 
 fn training_data(config: &Config, base: &Path, problems: &mut Problems<'_>) -> Loaded {
@@ -257,7 +281,7 @@ pub(super) fn unseen(tasks: &[Task], inputs: &[&str]) -> Vec<String> {
 }
 
 /// Warnings about keys without effect, and splits that are used for both training and evaluation.
-pub(super) fn warnings(config: &Config) -> Vec<String> {
+pub(super) fn warnings(config: &Config, base: &Path) -> Vec<String> {
     let (eval, split) = (config.eval.used(config.algorithm.name), &config.task.split);
     let mut doubts = Vec::new();
     if !config.algorithm.name.is_supervised() && config.task.overlong != OverlongText::Error {
@@ -266,7 +290,15 @@ pub(super) fn warnings(config: &Config) -> Vec<String> {
                 .to_owned(),
         );
     }
-    if eval.data.as_ref().is_some_and(|data| *data != config.task.data) {
+    if let Some(data) = eval.own_data(&config.task) {
+        let same = data::names(&config.task).into_iter().find(|it| data::same_data(it, data, base));
+        let message = |file| {
+            format!(
+                "`eval.data` is {data:?}, the file of the training data, {file:?}, by another name: evaluations say nothing \
+                 about tasks not seen before; leave it out, and held-out splits of that file are evaluated"
+            )
+        };
+        doubts.extend(same.map(message));
         return doubts;
     }
     let held_out = [

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::diagnostic::{Problems, key, path};
 use super::team::Member;
-use super::{Config, Plan, worker};
+use super::{Config, Plan, memory, worker};
 use crate::config::{Device, Dtype, RuntimeConfig, Transport};
 use crate::model::{HfConfig, ModelFiles};
 use crate::plan::{DeviceMemory, bytes};
@@ -226,7 +226,8 @@ fn compare(
     }
     let groups = on.len() as u64;
     let rest = memory.saturating_sub(rollout - sum(|of| of.kv_bytes));
-    let lower = format!("`runtime.kv_mib = {}` fits", (rest / groups.max(1) * 2 / 3) >> 20);
+    // Half as much again is needed while the array of keys and values grows.
+    let lower = memory::kv_advice(rest / groups.max(1) * 2 / 3);
     let message = format!(
         "keys and values may take up to {} of the memory of {device}, with all else {}, and it has {there}",
         bytes(sum(|of| of.kv_bytes)),

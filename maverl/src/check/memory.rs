@@ -92,8 +92,9 @@ pub(super) fn check(
         return None;
     }
     let groups = workers.len() as u64;
-    let fits = (machine.saturating_sub(need.rollout) / groups.max(1)) >> 20;
-    let lower = format!("`runtime.kv_mib = {fits}` fits");
+    // Other programs and buffers need memory too.
+    let usable = (NEAR * machine as f64) as u64;
+    let lower = kv_advice(usable.saturating_sub(need.rollout) / groups.max(1));
     if need.most() > machine {
         let message = format!(
             "keys and values may take up to {} (`runtime.kv_mib`, for each of {groups} worker groups), with all else {most}, \
@@ -109,6 +110,15 @@ pub(super) fn check(
     }
     let near = need.sure as f64 >= NEAR * machine as f64;
     near.then(|| format!("the plan takes at least {least} of the {there} that this machine has"))
+}
+
+/// Returns the advice about the keys and values of a worker group that has so many bytes for them.
+pub(super) fn kv_advice(room: u64) -> String {
+    match room >> 20 {
+        0 => "nothing is left for keys and values: train adapters (`lora`) or a smaller model"
+            .to_owned(),
+        fits => format!("`runtime.kv_mib = {fits}` fits"),
+    }
 }
 
 #[cfg(test)]
@@ -144,5 +154,14 @@ mod tests {
         assert_eq!(need.most(), 23 << 30);
         let eval = Need::of(&[worker(1)], Purpose::Eval);
         assert_eq!((eval.sure, eval.most()), (2 << 30, 6 << 30));
+    }
+
+    #[test]
+    fn advice_about_keys_and_values_leaves_room_for_them() {
+        assert_eq!(kv_advice(5 << 20), "`runtime.kv_mib = 5` fits");
+        for room in [0, 1, (1 << 20) - 1] {
+            let advice = kv_advice(room);
+            assert!(advice.starts_with("nothing is left for keys and values"), "{advice}");
+        }
     }
 }

@@ -186,6 +186,7 @@ fn plan(
         critic::check(&algorithm, &mut policies, &workers, &models, problems);
         warnings.extend(credit::check(&config, &algorithm, (&rewards, &seats), problems));
         policy::trainable(&config, &seats, problems);
+        warnings.extend(data::warnings(&config, base));
         warnings.extend(training_warnings(&config, &algorithm, (&policies, &seats, loaded.rows)));
     }
     let (environment, components) = choice::settle(&mut config, environments?);
@@ -255,7 +256,7 @@ fn training_warnings(
     algorithm: &AlgorithmPlan,
     (policies, seats, rows): (&[PolicyPlan], &[SeatPlan], usize),
 ) -> Vec<String> {
-    let mut warnings = data::warnings(config);
+    let mut warnings = Vec::new();
     if config.steps == 0 {
         warnings.push("`steps` is 0: nothing is trained, the team is only evaluated".to_owned());
     }

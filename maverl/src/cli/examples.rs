@@ -41,7 +41,7 @@ pub const EXAMPLES: [(&str, &[&str]); 29] = [
         "eval",
         &[
             "maverl eval run.toml",
-            "maverl eval --run runs/first --checkpoint best --set eval.samples=8",
+            "maverl eval --run runs/first --checkpoint last --set eval.samples=8",
             "maverl eval --compare --run runs/first --json",
         ],
     ),
@@ -100,7 +100,7 @@ pub const EXAMPLES: [(&str, &[&str]); 29] = [
         &[
             "maverl collect --from runs/first --as sft,preference --solved --out data/first",
             "maverl collect --from runs/first --steps 10..=40 --seat search/verifier --as sft --out data/verifier",
-            "maverl collect --run runs/first --checkpoint best --samples 16 --as verifier --test-share 0.1 --out data/v1",
+            "maverl collect --run runs/first --checkpoint last --samples 16 --as verifier --test-share 0.1 --out data/v1",
             "maverl collect --from runs/first --as sft --format parquet --out data/rows",
         ],
     ),
@@ -109,7 +109,7 @@ pub const EXAMPLES: [(&str, &[&str]); 29] = [
         "export",
         &[
             "maverl export --run runs/first --out models/trained",
-            "maverl export --run runs/first --policy judge --checkpoint best --out models/judge",
+            "maverl export --run runs/first --policy judge --checkpoint last --out models/judge",
             "maverl export --model models/qwen --adapter adapters/a --merge --out models/merged",
             "maverl export --run runs/first --merge --out models/mine --push-to hf:me/mine --private",
             "maverl export --run runs/verifier --verifier --out verifiers/v1",
@@ -119,7 +119,7 @@ pub const EXAMPLES: [(&str, &[&str]); 29] = [
     (
         "serve model",
         &[
-            "maverl serve model --run runs/first --checkpoint best",
+            "maverl serve model --run runs/first --checkpoint last",
             "maverl serve model --model models/qwen --adapter judge=adapters/judge --address 127.0.0.1:8000",
             "maverl serve model --model models/qwen --address 0.0.0.0:8000 --key-env SERVER_KEY",
         ],
@@ -127,7 +127,7 @@ pub const EXAMPLES: [(&str, &[&str]); 29] = [
     (
         "serve team",
         &[
-            "maverl serve team --run runs/first --checkpoint best --show-turns",
+            "maverl serve team --run runs/first --checkpoint last --show-turns",
             "maverl serve team run.toml --set rollout.timeout_s=60",
         ],
     ),

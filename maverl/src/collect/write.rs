@@ -20,7 +20,8 @@ pub struct Source {
     pub stage: String,
     /// Number of episodes by step.
     pub steps: BTreeMap<u64, u64>,
-    /// Hashes of the files that were read, by their path in the run.
+    /// Hashes of the files that were read: by their path in the run, or of data that were played, by their name in the
+    /// configuration.
     pub files: BTreeMap<String, FileHash>,
     /// Provenance of the run.
     pub provenance: Option<Provenance>,

@@ -16,13 +16,13 @@ use crate::settings::{self, Settings};
 pub struct EvalConfig {
     /// Steps between evaluations on the validation split; 0 disables them.
     pub every: u64,
-    /// Split of evaluations during training, where the data has splits.
+    /// Split of evaluations during training.
     #[setting(default = "validation")]
     pub split: String,
     /// Split of the evaluations before and after training and of `maverl eval`.
     #[setting(default = "test")]
     pub test_split: String,
-    /// File of held-out tasks, in place of the splits of the training data.
+    /// File of held-out tasks, in place of the splits of the training data; its rows that name no split are in every split.
     #[setting(example = "\"questions.jsonl\"")]
     pub data: Option<String>,
     /// Maximum number of tasks of an evaluation.
@@ -38,6 +38,16 @@ pub struct EvalConfig {
     /// Evaluate before and after training.
     #[setting(default = true)]
     pub before_and_after: bool,
+}
+
+/// Split of the rows of a file that name none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Unsplit {
+    /// `train`, `validation` or `test`, by a hash of the id.
+    #[default]
+    Hashed,
+    /// Every split: such rows are of each split that is asked for.
+    Every,
 }
 
 impl EvalConfig {
@@ -57,19 +67,25 @@ impl EvalConfig {
     /// [`EvalConfig::tasks`].
     pub fn held_out(&self, task: &TaskConfig) -> TaskConfig {
         let limit = Some(self.tasks);
-        match &self.data {
+        match self.own_data(task) {
             // Another file of the same rows, as a data set's test set is.
             Some(data) => TaskConfig {
-                data: data.clone(),
+                data: data.to_owned(),
                 limit,
                 keys: task.keys.clone(),
                 ids: task.ids,
                 max_mib: task.max_mib,
                 max_row_mib: task.max_row_mib,
                 environment: task.environment.clone(),
+                unsplit: Unsplit::Every,
                 ..TaskConfig::default()
             },
             None => TaskConfig { limit, ..task.clone() },
         }
+    }
+
+    /// Returns the file of held-out tasks if it is another than that of the training data, which has its own splits.
+    pub fn own_data(&self, task: &TaskConfig) -> Option<&str> {
+        self.data.as_deref().filter(|data| !task.mixture.is_empty() || *data != task.data)
     }
 }

@@ -42,7 +42,7 @@ pub use critic::{
 pub use device::{Device, WorkerGroupConfig};
 pub use dist::{DistConfig, Transport};
 pub use endpoint::EndpointConfig;
-pub use eval::EvalConfig;
+pub use eval::{EvalConfig, Unsplit};
 pub use instance::{Chosen, Instance};
 pub use loss::{
     Aggregation, CispoPlan, ClipPlan, CorrectionPlan, CpgdPlan, Kl, KlIn, LossConfig, LossPlan,
@@ -217,6 +217,10 @@ pub struct TaskConfig {
     #[serde(skip)]
     #[setting(skip)]
     pub environment: Named,
+    /// Split of rows that name none.
+    #[serde(skip)]
+    #[setting(skip)]
+    pub unsplit: Unsplit,
 }
 
 /// `[task.mixture.NAME]`

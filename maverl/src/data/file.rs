@@ -9,6 +9,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 use super::bounds::{Bounded, Bounds};
+use super::object::{KeyPath, distinct, with_numbers_as_written};
 use super::rows::{Elements, Lines, RowError};
 use super::{DataError, parquet};
 use crate::config::DataFormat;
@@ -27,6 +28,8 @@ pub(super) struct File {
 
 /// A row with its number, or the error in its place.
 type Numbered<T> = Result<(usize, T), DataError>;
+/// Rows in file order.
+type NumberedRows<'f, T> = Box<dyn Iterator<Item = Numbered<T>> + 'f>;
 
 /// Reads the text of a file, decompressed if needed, without a byte order mark.
 pub fn read_text(path: &Path) -> io::Result<String> {
@@ -191,7 +194,16 @@ impl File {
     pub(super) fn rows<'f, T: DeserializeOwned + 'f>(
         &'f self,
         form: &'f str,
-    ) -> Result<Box<dyn Iterator<Item = Numbered<T>> + 'f>, DataError> {
+    ) -> Result<NumberedRows<'f, T>, DataError> {
+        self.rows_as_written(form, Vec::new())
+    }
+
+    /// Reads each row as [`File::rows`] does. Numbers at these paths of a JSON text are texts as they are written.
+    pub(super) fn rows_as_written<'f, T: DeserializeOwned + 'f>(
+        &'f self,
+        form: &'f str,
+        paths: Vec<KeyPath>,
+    ) -> Result<NumberedRows<'f, T>, DataError> {
         let no_row = move |number, error: serde_json::Error| {
             // The position inside the row is useless if the row is one line.
             self.damaged(number, format!("no {form}: {error}"))
@@ -224,7 +236,8 @@ impl File {
                 RowError::TooLong(number) => self.damaged(number, self.bounds.row_too_long()),
                 RowError::NoList(number, what) => self.damaged(number, what),
             })?;
-            let row = serde_json::from_slice(&text).map_err(|error| no_row(number, error))?;
+            let text = if paths.is_empty() { text } else { with_numbers_as_written(&text, &paths) };
+            let row = distinct(&text).map_err(|error| no_row(number, error))?;
             Ok((number, row))
         })))
     }

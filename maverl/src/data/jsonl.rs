@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use super::messages::{messages, unmarked};
+use super::object::KeyPath;
 use super::{DataError, File, Row, Rows, nli};
 use crate::builtin::Document;
 use crate::config::TaskConfig;
@@ -18,10 +19,28 @@ pub(super) const ROW: &str = "JSON object";
 /// Keys of reference answers; the first one present is used.
 const ANSWERS: [&str; 4] = ["answers", "answer", "golden_answers", "ground_truth"];
 
+/// Keys of ids, and of other names of a task.
+const NAMES: [&str; 6] = ["id", "task_id", "unique_id", "source", "data_source", "split"];
+/// Keys of a document.
+const DOCUMENT: [&str; 5] = ["id", "_id", "title", "text", "contents"];
+
+/// Returns the paths of values that are read as texts, where `keys` maps maverl's names to the file's names.
+pub(super) fn texts(keys: &BTreeMap<String, String>) -> Vec<KeyPath> {
+    let own = ANSWERS.iter().chain(&NAMES).chain(&["solution", "reward_model"]);
+    let own: Vec<&str> = own.copied().collect();
+    let renamed = keys.iter().filter(|(ours, _)| own.contains(&ours.as_str()));
+    // A name with a dot is that of a key, or a path.
+    let renamed =
+        renamed.flat_map(|(_, theirs)| [vec![theirs.as_str()], theirs.split('.').collect()]);
+    let nested = ["id", "split"].map(|key| vec!["extra_info", key]);
+    let all = own.iter().map(|key| vec![*key]).chain(nested).chain(renamed);
+    all.map(|path| path.into_iter().map(str::to_owned).collect()).collect()
+}
+
 /// Reads every row as a task.
 pub(super) fn tasks<'f>(file: &'f File, config: &'f TaskConfig) -> Result<Rows<'f>, DataError> {
     let source = file.stem();
-    Ok(Box::new(file.rows(ROW)?.map(move |object| {
+    Ok(Box::new(file.rows_as_written(ROW, texts(&config.keys))?.map(move |object| {
         let (line, object) = object?;
         keyed(object, line, (&source, config)).map_err(|message| file.damaged(line, message))
     })))
@@ -223,12 +242,12 @@ fn answers(object: &mut Map<String, Value>) -> Result<Option<Vec<String>>, Strin
     }
 }
 
-/// Reads a text, or a number as text.
+/// Reads a text, or a number or truth value as its text in JSON.
 fn text(value: Option<Value>) -> Option<String> {
     match value? {
         Value::String(text) => Some(text),
         Value::Number(number) => Some(number.to_string()),
-        Value::Bool(truth) => Some(if truth { "yes" } else { "no" }.to_owned()),
+        Value::Bool(truth) => Some(truth.to_string()),
         _ => None,
     }
 }
@@ -240,7 +259,8 @@ pub(super) fn documents(file: &File) -> Result<Vec<(usize, Document)>, DataError
         let document = document(object, line).map_err(|message| file.damaged(line, message))?;
         Ok((line, document))
     };
-    file.rows(ROW)?.map(document).collect()
+    let texts = DOCUMENT.map(|key| vec![key.to_owned()]).to_vec();
+    file.rows_as_written(ROW, texts)?.map(document).collect()
 }
 
 /// Reads a document. In Search-R1's form, `contents` begins with the quoted title on a line of its own.

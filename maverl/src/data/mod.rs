@@ -1,7 +1,8 @@
 //! Tasks, documents and demonstrations: from files in common forms, and from built-in data.
 //!
-//! A file without splits is split by a hash of each task's id: 80 % `train`, 10 % `validation`, 10 % `test`. The split
-//! of a task is the same in every run and independent of the rest of the file. `all` selects every task.
+//! Training data without splits are split by a hash of each task's id: 80 % `train`, 10 % `validation`, 10 % `test`. The
+//! split of a task is the same in every run and independent of the rest of the file. A task without a split in a file
+//! of its own for evaluation (`eval.data`) is in every split. `all` selects every task.
 
 mod bounds;
 mod built_in;
@@ -14,6 +15,7 @@ mod labeled;
 mod lesson;
 mod messages;
 mod nli;
+mod object;
 mod parquet;
 mod place;
 mod preference;
@@ -21,6 +23,7 @@ mod rows;
 mod sampler;
 mod script;
 mod served;
+mod split;
 mod squad;
 
 pub use bounds::Bounds;
@@ -28,24 +31,26 @@ pub use demonstration::{Demonstration, demonstrations, self_play};
 pub use labeled::{LabeledReply, labeled, labeled_held_out};
 pub(crate) use labeled::{SEEN, seen};
 pub use lesson::{Lesson, Misfit, Text, misfits};
-pub use place::{Placed, missing};
+pub use object::object;
+pub(crate) use place::with_place;
+pub use place::{Placed, missing, same_data};
 pub use preference::{PreferencePair, preferences};
 pub use sampler::Sampler;
 pub use script::{ScriptLine, script};
 pub(crate) use served::is_served;
+use split::choose;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
-use sha2::{Digest, Sha256};
 
 use built_in::{Builtin, builtin_dataset};
 use file::File;
 pub use file::read_text;
 
 use crate::builtin::{Document, facts};
-use crate::config::{DataFormat, Ids, TaskConfig};
+use crate::config::{DataFormat, TaskConfig};
 use crate::task::Task;
 
 /// Name of the split with every task.
@@ -251,6 +256,21 @@ fn read(config: &TaskConfig, split: &str, base: &Path) -> Result<Vec<Placed>, Da
     choose(rows, split, config)
 }
 
+/// Returns the names of the data that tasks are read from, as the configuration has them.
+pub fn names(config: &TaskConfig) -> BTreeSet<&str> {
+    match config.mixture.is_empty() {
+        true => BTreeSet::from([config.data.as_str()]),
+        false => config.mixture.values().map(|component| component.data.as_str()).collect(),
+    }
+}
+
+/// Returns those of [`names`] that are files, and neither built in nor of a server.
+pub fn files(config: &TaskConfig) -> BTreeSet<&str> {
+    let mut names = names(config);
+    names.retain(|data| !data.starts_with("builtin:") && !is_served(data));
+    names
+}
+
 /// Reads one row of a file of tasks; `number` is its id if it has none.
 ///
 /// # Errors
@@ -296,71 +316,6 @@ pub fn corpus(name: &str, base: &Path, bounds: Bounds) -> Result<Vec<Document>, 
         return Err(DataError::Empty { place: name.to_owned(), what: "documents", wanted });
     }
     Ok(documents.into_iter().map(|(_, document)| document).collect())
-}
-
-/// Selects the tasks of a split. Ids are checked over all rows, and nothing else of the other rows is kept.
-fn choose(rows: Rows<'_>, split: &str, config: &TaskConfig) -> Result<Vec<Placed>, DataError> {
-    let place = &config.data;
-    let limit = config.limit.map_or(usize::MAX, std::num::NonZero::get);
-    let mut seen: BTreeMap<(String, String), usize> = BTreeMap::new();
-    let mut sizes: BTreeMap<String, usize> = BTreeMap::new();
-    let mut lowest: Option<u64> = None;
-    let mut tasks = Vec::new();
-    for row in rows {
-        let Row { mut task, split: own, line } = row?;
-        if config.ids == Ids::Line {
-            task.id = line.to_string();
-        }
-        if let Some(first) = seen.insert((task.source.clone(), task.id.clone()), line) {
-            return Err(DataError::Duplicate {
-                place: place.clone(),
-                id: task.id,
-                lines: [first, line],
-                remedy: "ids are part of every seed: give each its own, or write `task.ids = \"line\"`, and each is the \
-                         number of its row",
-            });
-        }
-        if task.question.trim().is_empty() {
-            return Err(DataError::NoQuestion { place: place.clone(), id: task.id, line });
-        }
-        let own = own.unwrap_or_else(|| hashed_split(&task.id).to_owned());
-        if split == ALL || split == own {
-            let easy = match (task.level(), config.max_level) {
-                (Some(level), Some(most)) => {
-                    lowest = Some(lowest.map_or(level, |lowest| lowest.min(level)));
-                    level <= most
-                }
-                _ => true,
-            };
-            if easy && tasks.len() < limit {
-                tasks.push(Placed { task, line });
-            }
-        }
-        *sizes.entry(own).or_default() += 1;
-    }
-    match (tasks.is_empty(), lowest, config.max_level) {
-        (false, ..) => Ok(tasks),
-        (true, Some(lowest), Some(most)) => {
-            Err(DataError::TooHard { place: place.clone(), most, lowest })
-        }
-        (true, ..) => {
-            let found: Vec<String> =
-                sizes.iter().map(|(name, n)| format!("`{name}`: {n}")).collect();
-            let found = if found.is_empty() { "none at all".to_owned() } else { found.join(", ") };
-            let (place, split) = (place.clone(), split.to_owned());
-            Err(DataError::NoTasks { place, split, found })
-        }
-    }
-}
-
-/// Returns the split of a task whose file has no splits.
-fn hashed_split(id: &str) -> &'static str {
-    let digest = Sha256::digest(id.as_bytes());
-    match u16::from_be_bytes([digest[0], digest[1]]) % 10 {
-        0..=7 => "train",
-        8 => "validation",
-        _ => "test",
-    }
 }
 
 #[cfg(test)]

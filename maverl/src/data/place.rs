@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::config::TaskConfig;
 use crate::task::Task;
 
 /// A task with its row in the file.
@@ -11,6 +12,37 @@ pub struct Placed {
     pub task: Task,
     /// Its line or row, from 1; for built-in data, its index.
     pub line: usize,
+}
+
+/// Returns a message of an environment after the file and row of the first task that it names. A message that names no task,
+/// or one of built-in data, is unchanged.
+pub(crate) fn with_place<'t>(
+    config: &TaskConfig,
+    tasks: impl IntoIterator<Item = (&'t Task, usize)>,
+    message: &str,
+) -> String {
+    let place = place_of(config, tasks, message);
+    place.map_or_else(String::new, |place| place + ": ") + message
+}
+
+fn place_of<'t>(
+    config: &TaskConfig,
+    tasks: impl IntoIterator<Item = (&'t Task, usize)>,
+    message: &str,
+) -> Option<String> {
+    let named = |(Task { id, source, .. }, _): &(&Task, usize)| {
+        message.contains(&format!("the task `{id}` of `{source}`"))
+    };
+    let (task, line) = tasks.into_iter().find(named)?;
+    let component = config.mixture.get(task.component());
+    let data = component.map_or(&config.data, |component| &component.data);
+    (!data.starts_with("builtin:")).then(|| format!("{data}:{line}"))
+}
+
+/// Returns true if two names, relative to `base`, are of one file or of the same built-in data.
+pub fn same_data(one: &str, other: &str, base: &Path) -> bool {
+    let real = |name: &str| std::fs::canonicalize(base.join(name)).ok();
+    one == other || real(one).is_some_and(|one| real(other).is_some_and(|other| one == other))
 }
 
 /// Returns a path in absolute form.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use super::object::{KeyPath, distinct, with_numbers_as_written};
 use super::{DataError, Row, jsonl};
 use crate::builtin::resets::QUESTION;
 use crate::client::{Client, DEFAULT_TIMEOUT_S, DEFAULT_URL, addresses, key};
@@ -62,7 +63,12 @@ fn read(config: &TaskConfig) -> Result<Vec<Row>, String> {
         return Err(format!("the server at {http} lists no environment"));
     };
     let path = format!("{name}/tasks");
-    let mut answer: Value = parsed(&path, &client(&path).ask(&json!({ "split": split }))?)?;
+    let answer = client(&path).ask(&json!({ "split": split }))?;
+    let texts = jsonl::texts(&config.keys).into_iter();
+    let texts: Vec<KeyPath> = texts.map(|path| [vec!["tasks".to_owned()], path].concat()).collect();
+    let answer = with_numbers_as_written(answer.as_bytes(), &texts);
+    let answer = distinct(&answer).map_err(|error| format!("the answer of `/{path}`: {error}"));
+    let mut answer: Value = answer?;
     let Value::Array(tasks) = answer["tasks"].take() else {
         return Err(format!("`/{path}` of the server at {http} answered without a list `tasks`"));
     };

@@ -5,6 +5,7 @@ mod conversations;
 use std::num::NonZeroUsize;
 
 use super::*;
+use crate::config::{EvalConfig, Ids};
 use crate::trajectory::Role;
 
 /// Creates a directory with one file.
@@ -498,4 +499,151 @@ fn pairs_have_the_columns_that_task_keys_names() {
         error.contains("`task.keys = { chosen = \"..\", rejected = \"..\" }` names them"),
         "{error}"
     );
+}
+
+/// Returns the number of tasks of a split of a file that is named for evaluation, beside training data of another name.
+fn evaluated(name: &str, text: &str, split: &str) -> Result<usize, DataError> {
+    let eval = EvalConfig { data: Some(name.to_owned()), ..EvalConfig::default() };
+    let (config, dir) = (eval.held_out(&config("train.jsonl")), file(name, text));
+    load(&config, split, dir.path()).map(|tasks| tasks.len())
+}
+
+#[test]
+fn a_file_that_is_named_for_evaluation_is_evaluated_whole_unless_it_has_splits() {
+    let rows = |n: usize| -> String {
+        (0..n).map(|i| format!("{{\"question\": \"{i}+1?\", \"answer\": {}}}\n", i + 1)).collect()
+    };
+    for n in [1, 3, 10, 30, 100] {
+        for split in ["test", "validation", "train", "dev", ALL] {
+            assert_eq!(evaluated("held.jsonl", &rows(n), split).unwrap(), n, "{split}");
+        }
+    }
+    let list = format!("[{}]", rows(7).trim_end().replace('\n', ","));
+    assert_eq!(evaluated("held.json", &list, "test").unwrap(), 7);
+    let squad = r#"{"data": [{"title": "T", "paragraphs": [{"context": "C", "qas": [
+        {"id": "a", "question": "Q?", "answers": [{"text": "A"}]},
+        {"id": "b", "question": "R?", "answers": [{"text": "B"}]}]}]}]}"#;
+    assert_eq!(evaluated("dev.json", squad, "test").unwrap(), 2);
+    let hotpot = r#"[{"question": "Q?", "answer": "A", "context": [["T", ["S"]]]}]"#;
+    assert_eq!(evaluated("dev.json", hotpot, "test").unwrap(), 1);
+    // A row that names its split is of that alone, others are of all.
+    let split = |name: &str| {
+        format!("{{\"question\": \"?\", \"id\": \"{name}\", \"split\": \"{name}\"}}\n")
+    };
+    let named = split("train") + &split("test");
+    assert_eq!(evaluated("held.jsonl", &named, "test").unwrap(), 1);
+    assert_eq!(evaluated("held.jsonl", &(named.clone() + &rows(2)), "test").unwrap(), 3);
+    let error = evaluated("held.jsonl", &named, "dev").unwrap_err().to_string();
+    assert_eq!(error, "`held.jsonl` has no tasks in split `dev`; it has `test`: 1, `train`: 1");
+    // At most `eval.tasks`, the first ones.
+    let tasks = std::num::NonZeroUsize::new(4).unwrap();
+    let eval = EvalConfig { data: Some("held.jsonl".to_owned()), tasks, ..EvalConfig::default() };
+    let dir = file("held.jsonl", &rows(30));
+    let few = load(&eval.held_out(&config("train.jsonl")), "test", dir.path()).unwrap();
+    assert_eq!(few.iter().map(|task| task.id.as_str()).collect::<Vec<_>>(), ["1", "2", "3", "4"]);
+    // The training data under its own name, and without a file of its own, have the splits of training.
+    for eval in [
+        EvalConfig::default(),
+        EvalConfig { data: Some("held.jsonl".to_owned()), ..EvalConfig::default() },
+    ] {
+        let of =
+            |split| load(&eval.held_out(&config("held.jsonl")), split, dir.path()).unwrap().len();
+        let all = ["train", "validation", "test"].map(of);
+        assert_eq!(all.iter().sum::<usize>(), 30);
+        assert!(all.iter().all(|n| *n < 30), "{all:?}");
+    }
+}
+
+#[test]
+fn a_doubled_key_of_a_row_is_an_error_with_its_line() {
+    let doubled = "{\"question\": \"?\", \"answer\": \"2\", \"answer\": \"3\"}";
+    let good = "{\"question\": \"?\", \"answer\": \"2\"}";
+    let lines = format!("{good}\n\n{doubled}\n");
+    let wanted =
+        "rows.jsonl:3: no JSON object: the key `answer` is there twice; keep one at line 1 column ";
+    let error = load(&config("rows.jsonl"), ALL, file("rows.jsonl", &lines).path()).unwrap_err();
+    assert!(error.to_string().contains(wanted), "{error}");
+    let list = format!("[{good}, {doubled}]");
+    let error = load(&config("rows.json"), ALL, file("rows.json", &list).path()).unwrap_err();
+    assert!(error.to_string().contains("rows.json:2: no JSON object: the key `answer`"), "{error}");
+    let hotpot =
+        r#"[{"question": "Q?", "answer": "A", "level": 1, "level": 2, "context": [["T", ["S"]]]}]"#;
+    let error = load(&config("rows.json"), ALL, file("rows.json", hotpot).path()).unwrap_err();
+    assert!(error.to_string().contains("the key `level` is there twice"), "{error}");
+    for row in [
+        r#"{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "content": "c"}]}"#,
+        r#"{"prompt": "a", "completion": "b", "completion": "c"}"#,
+    ] {
+        let dir = file("rows.jsonl", row);
+        let error =
+            demonstrations(&dir.path().join("rows.jsonl"), &TaskConfig::default()).unwrap_err();
+        assert!(error.to_string().contains("rows.jsonl:1: no JSON object: the key `co"), "{error}");
+    }
+    let dir =
+        file("rows.jsonl", r#"{"prompt": "a", "chosen": "b", "rejected": "c", "chosen": "d"}"#);
+    let path = dir.path().join("rows.jsonl");
+    let error = preferences(&path, &TaskConfig::default()).unwrap_err().to_string();
+    assert!(error.contains("rows.jsonl:1: no JSON object: the key `chosen`"), "{error}");
+    let dir =
+        file("rows.jsonl", r#"{"prompt": "a", "completion": "b", "label": true, "label": false}"#);
+    let path = dir.path().join("rows.jsonl");
+    let error = labeled(&path, &TaskConfig::default()).unwrap_err().to_string();
+    assert!(error.contains("rows.jsonl:1: no JSON object: the key `label`"), "{error}");
+    let dir = file("docs.jsonl", r#"{"id": 1, "text": "a", "text": "b"}"#);
+    let error = corpus("docs.jsonl", dir.path(), Bounds::default()).unwrap_err().to_string();
+    assert!(error.contains("docs.jsonl:1: no JSON object: the key `text`"), "{error}");
+}
+
+#[test]
+fn answers_and_ids_that_are_numbers_or_truth_values_are_what_the_file_says() {
+    let read = |row: &str| -> Task {
+        let dir = file("rows.jsonl", row);
+        load(&config("rows.jsonl"), ALL, dir.path()).unwrap().remove(0)
+    };
+    for written in [
+        "7",
+        "-0",
+        "2.50",
+        "1e3",
+        "1E-7",
+        "9223372036854775808",
+        "18446744073709551616",
+        "-9223372036854775809",
+        "123456789012345678901234567890",
+        "3.14159265358979323846",
+        "0.1000000000000000055511151231257827",
+        "1e400",
+        "true",
+        "false",
+    ] {
+        for row in [
+            format!("{{\"question\": \"?\", \"answer\": {written}}}"),
+            format!("{{\"question\": \"?\", \"Answer\": {written}}}"),
+            format!("{{\"question\": \"?\", \"answers\": [{written}]}}"),
+            format!("{{\"question\": \"?\", \"golden_answers\": [ {written} ]}}"),
+            format!("{{\"question\": \"?\", \"ground_truth\": {{\"target\": {written}}}}}"),
+            format!("{{\"question\": \"?\", \"reward_model\": {{\"ground_truth\": {written}}}}}"),
+            format!("{{\"question\": \"?\", \"solution\": {written}}}"),
+        ] {
+            assert_eq!(answers(&read(&row)), [written], "{row}");
+        }
+        let id = format!(
+            "{{\"question\": \"?\", \"answer\": 1, \"extra_info\": {{\"id\": {written}}}}}"
+        );
+        assert_eq!(read(&id).id, written);
+    }
+    let keys = [("answer", "gold.value"), ("id", "no")];
+    let keys = keys.map(|(ours, theirs)| (ours.to_owned(), theirs.to_owned()));
+    let config = TaskConfig { keys: keys.into(), ..config("rows.jsonl") };
+    let row = r#"{"question": "?", "gold": {"value": 1.10}, "no": 36893488147419103232, "level": 2, "x": 1.10}"#;
+    let task = load(&config, ALL, file("rows.jsonl", row).path()).unwrap().remove(0);
+    assert_eq!(
+        (answers(&task), task.id.as_str()),
+        (vec!["1.10".to_owned()], "36893488147419103232")
+    );
+    // Other numbers stay numbers.
+    assert_eq!((task.level(), &task.data["x"]), (Some(2), &serde_json::json!(1.1)));
+    let dir = file("docs.jsonl", r#"{"id": 18446744073709551616, "text": 1.50}"#);
+    let document = corpus("docs.jsonl", dir.path(), Bounds::default()).unwrap().remove(0);
+    assert_eq!((document.key.as_str(), document.text.as_str()), ("18446744073709551616", "1.50"));
 }

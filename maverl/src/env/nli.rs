@@ -34,6 +34,7 @@ impl Environment for NliEnvironment {
     }
 
     async fn score(&self, session: &Session, answer: Option<&str>) -> Result<Score, EnvError> {
+        labeled(std::slice::from_ref(&session.task))?;
         let said = answer.and_then(label);
         let answered = if said.is_some() { 1.0 } else { 0.0 };
         let metrics = Map::from_iter([("answered".to_owned(), json!(answered))]);

@@ -42,7 +42,12 @@ impl Reported {
 impl Environment for Reported {
     fn validate(&self, _: &Path, _: &[Task]) -> Result<Vec<String>, EnvError> {
         let [low, high] = self.range;
-        if low.is_finite() && high.is_finite() && low < high {
+        let bounded = |reward: f64| reward.abs() <= Score::LIMIT;
+        if !(bounded(low) && bounded(high)) {
+            let message = format!("`range` is [{low:?}, {high:?}]; rewards are from -1e9 to 1e9");
+            return Err(EnvError(message));
+        }
+        if low < high {
             return Ok(Vec::new());
         }
         Err(EnvError(format!("`range` is [{low}, {high}]; write the lower reward first")))

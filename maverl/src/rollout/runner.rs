@@ -86,7 +86,7 @@ impl EpisodeRunner {
     /// - **Scored**: the orchestra returned, or propagated a malformed reply (which scores as an episode without an
     ///   answer).
     /// - **Unscored**: a fault, even one that the orchestra swallowed; a timeout; a panic of the orchestra, an agent,
-    ///   the environment or a reward; a score or reward that is not finite. The turns so far are recorded.
+    ///   the environment or a reward; a score or reward beyond [`Score::LIMIT`]. The turns so far are recorded.
     pub async fn play(&self, request: EpisodeRequest) -> Episode {
         if let Err(panic) = AssertUnwindSafe(self.orchestra.ready()).catch_unwind().await {
             let fault = panicked("the orchestra", &*panic);
@@ -157,7 +157,7 @@ impl EpisodeRunner {
     /// Adds the reward parts of a scored episode; parts of 0 are omitted.
     async fn reward(&self, episode: &mut Episode, table: &EpisodeState) -> Result<(), Fault> {
         for part in table.reward_parts(&episode.turns) {
-            finite(&format!("reward `{}` of the orchestra", part.name), part.value)?;
+            bounded(&format!("reward `{}` of the orchestra", part.name), part.value)?;
             episode.rewards.push(part);
         }
         let invalid = |turn: &Turn| turn.error.is_some() || turn.truncated;
@@ -179,13 +179,13 @@ impl EpisodeRunner {
         for WeightedReward { name, weight, source } in &self.rewards {
             for (of, value) in self.values(name, source, episode).await?.parts() {
                 self.known(name, of, episode)?;
-                let value = finite(&format!("reward `{name}`"), value * weight)?;
+                let value = bounded(&format!("reward `{name}`"), value * weight)?;
                 if value != 0.0 {
                     episode.rewards.push(part(name, value, of.clone()));
                 }
             }
         }
-        Ok(())
+        bounded_together(episode)
     }
 
     /// Returns the values of a part of the reward. Those that a server left out are a metric of the episode.
@@ -266,19 +266,38 @@ async fn score(table: Arc<EpisodeState>, answer: Option<String>) -> Result<Score
     }
     let mut score = table.score(answer.as_deref()).await.map_err(environment)?;
     score.metrics.extend(table.notes());
-    finite("the environment's score", score.reward)?;
+    bounded("the environment's score", score.reward)?;
     Ok(score)
 }
+
+/// Rule for rewards.
+const REWARDS: &str = "a reward is a number from -1e9 to 1e9, and so is the sum of the absolute values of an episode's";
 
 fn part(name: &str, value: f64, of: RewardOf) -> RewardPart {
     RewardPart { name: name.to_owned(), value, of }
 }
 
-fn finite(what: &str, value: f64) -> Result<f64, Fault> {
-    if value.is_finite() {
+/// Refuses a reward that is no number, or beyond [`Score::LIMIT`].
+fn bounded(what: &str, value: f64) -> Result<f64, Fault> {
+    if value.abs() <= Score::LIMIT {
         return Ok(value);
     }
-    Err(Fault::new(FaultKind::Environment, format!("{what} is {value}; it must be finite")))
+    Err(Fault::new(FaultKind::Environment, format!("{what} is {value:?}; {REWARDS}")))
+}
+
+/// Refuses an episode whose score and parts are beyond [`Score::LIMIT`] together, and names the part that passes it.
+fn bounded_together(episode: &Episode) -> Result<(), Fault> {
+    let mut sum = episode.score().map_or(0.0, |score| score.reward.abs());
+    for RewardPart { name, value, .. } in &episode.rewards {
+        sum += value.abs();
+        if sum > Score::LIMIT {
+            let what = format!(
+                "reward `{name}` is {value:?}, after which those of the episode add up to {sum:?}"
+            );
+            return Err(Fault::new(FaultKind::Environment, format!("{what}; {REWARDS}")));
+        }
+    }
+    Ok(())
 }
 
 fn late(timeout: Duration) -> Fault {

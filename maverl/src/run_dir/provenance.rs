@@ -12,6 +12,10 @@ pub struct Provenance {
     pub version: String,
     /// SHA-256 of the tasks of each used split, as JSON.
     pub data: BTreeMap<String, String>,
+    /// SHA-256 of each data file, by the name that the configuration has for it. A run may be resumed with other files if the
+    /// tasks of the used splits are the same.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub files: BTreeMap<String, String>,
     /// Fingerprint of each policy's starting weights.
     pub weights: BTreeMap<String, String>,
     /// Device of the computations.

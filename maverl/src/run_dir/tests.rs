@@ -68,6 +68,7 @@ pub(crate) fn origin() -> Origin {
     let provenance = Provenance {
         version: "0".into(),
         data: BTreeMap::from([("train".into(), "a".repeat(64))]),
+        files: Default::default(),
         weights: BTreeMap::from([("small".into(), "b".repeat(64))]),
         device: "cpu".into(),
         threads: 2,

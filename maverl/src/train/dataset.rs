@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use crate::TryIntoMap;
-use crate::config::{EvalConfig, Preset, TrainOn};
-use crate::data::{self, Demonstration, PreferencePair, Sampler};
-use crate::plan::Plan;
+use crate::config::{EvalConfig, Preset, TaskConfig, TrainOn};
+use crate::data::{self, Demonstration, Placed, PreferencePair, Sampler};
+use crate::plan::{Chosen, Plan};
+use crate::registry::Registry;
+use crate::run_dir::FileHash;
 use crate::run_dir::disk::hash_bytes;
 use crate::runtime::Policy;
 use crate::task::Task;
@@ -96,16 +98,48 @@ impl Dataset {
     }
 }
 
-/// Reads the tasks of the held-out splits that are needed.
+/// Reads the tasks of the held-out splits that are needed. `warn` receives the environment's warnings about tasks that no check
+/// has read: training is preceded by a check of the same tasks, the evaluation of a split is not.
 pub(super) fn held_out(
     plan: &Plan,
+    registry: &Registry,
     needs: Needs<'_>,
+    warn: impl Fn(&str),
 ) -> Result<BTreeMap<String, Vec<Task>>, TrainError> {
-    let read = |split: &str| -> Result<_, TrainError> {
-        let config = plan.eval.held_out(&plan.task);
-        Ok((split.to_owned(), data::load(&config, split, &plan.base)?))
-    };
-    needs.splits().into_iter().map(read).try_into_map()
+    let config = plan.eval.held_out(&plan.task);
+    let mut held_out = BTreeMap::new();
+    for split in needs.splits() {
+        let placed = data::placed(&config, split, &plan.base)?;
+        if matches!(needs, Needs::Split(_)) {
+            validate(plan, registry, (&config, &placed))?.iter().for_each(|it| warn(it));
+        }
+        held_out.insert(split.to_owned(), placed.into_iter().map(|placed| placed.task).collect());
+    }
+    Ok(held_out)
+}
+
+/// Refuses tasks that the plan's environments cannot judge. Returns warnings about the others.
+fn validate(
+    plan: &Plan,
+    registry: &Registry,
+    (config, placed): (&TaskConfig, &[Placed]),
+) -> Result<Vec<String>, TrainError> {
+    let components = plan.mixture.iter().map(|(name, chosen)| (Some(name.as_str()), chosen));
+    let only = plan.mixture.is_empty().then_some((None, &plan.environment));
+    let mut warnings = Vec::new();
+    for (component, Chosen { name, options }) in only.into_iter().chain(components) {
+        let own = |task: &&Task| component.is_none_or(|component| task.component() == component);
+        let tasks: Vec<Task> = placed.iter().map(|it| &it.task).filter(own).cloned().collect();
+        let lines = || placed.iter().map(|placed| (&placed.task, placed.line));
+        let found = (registry.environments[name.as_str()].look)(options, &plan.base, &tasks);
+        let found = found.map_err(|error| TrainError::Tasks {
+            environment: name.clone(),
+            problem: data::with_place(config, lines(), &error.0),
+        })?;
+        let found = found.iter().map(|warning| data::with_place(config, lines(), warning));
+        warnings.extend(found.filter(|warning| !plan.warnings.contains(warning)));
+    }
+    Ok(warnings)
 }
 
 impl Needs<'_> {
@@ -120,6 +154,19 @@ impl Needs<'_> {
             }
         }
     }
+}
+
+/// Returns the hash of each data file of a run, by the name that the configuration has for it.
+pub(super) fn files(plan: &Plan) -> Result<BTreeMap<String, String>, TrainError> {
+    let eval = plan.eval.used(plan.algorithm.preset);
+    // A verifier is evaluated without episodes.
+    let used = eval.every > 0 || eval.before_and_after || plan.algorithm.preset == Preset::Verifier;
+    let config = plan.eval.held_out(&plan.task);
+    let held_out = used.then(|| data::files(&config)).into_iter().flatten();
+    let hash = |name: &str| -> Result<_, TrainError> {
+        Ok((name.to_owned(), FileHash::read(&plan.base.join(name))?.sha256))
+    };
+    data::files(&plan.task).into_iter().chain(held_out).map(hash).try_into_map()
 }
 
 /// Returns the hash of rows.

@@ -30,6 +30,14 @@ pub enum TrainError {
     /// Tasks or demonstrations could not be loaded.
     #[error(transparent)]
     Data(#[from] DataError),
+    /// An environment cannot judge a task of an evaluation.
+    #[error("environment `{environment}`: {problem}")]
+    Tasks {
+        /// Name of the environment.
+        environment: String,
+        /// Description of the problem, with the file and row of the task.
+        problem: String,
+    },
     /// The rows of a verifier cannot be trained on.
     #[error("the rows of a verifier, `{data}`: {problem}")]
     Verifier {

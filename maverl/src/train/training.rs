@@ -20,7 +20,7 @@ use crate::run_dir::disk::hash_bytes;
 use crate::run_dir::{HELD_OUT, Origin, Provenance, RolloutWriter, RunDirError};
 use crate::runtime::{DeviceChoice, Policy, Runtime, WorkerDevice};
 use crate::train::batches::StepPlan;
-use crate::train::dataset::{Dataset, Needs, hash, held_out};
+use crate::train::dataset::{Dataset, Needs, files, hash, held_out};
 use crate::train::error::TrainError;
 use crate::train::learner::Learner;
 use crate::train::players::Players;
@@ -62,7 +62,9 @@ impl<'p> Training<'p> {
         (observers, peers): (Observers, &Peers),
     ) -> Result<Self, TrainError> {
         let dataset = Dataset::read(plan, needs, runtime.policies())?;
-        let (sampler, held_out) = (dataset.sampler(plan), held_out(plan, needs)?);
+        let warn = |warning: &str| observers.progress.warn(warning);
+        let held_out = held_out(plan, registry, needs, warn)?;
+        let sampler = dataset.sampler(plan);
         let told = (&observers.progress, peers);
         let (servers, policies) = Servers::start(plan, runtime.policies(), told)?;
         let policies = &policies;
@@ -108,6 +110,7 @@ impl<'p> Training<'p> {
         let provenance = Provenance {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             data: std::iter::once(trained).chain(held_out).chain(sources).into_map(),
+            files: files(self.plan)?,
             weights: self.learner.fingerprints().await?,
             device: self.device.clone(),
             threads,

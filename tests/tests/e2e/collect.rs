@@ -149,3 +149,104 @@ fn episodes_are_played_for_a_data_set_with_a_checkpoint_and_split_by_task() {
     let card = fs::read_to_string(lab.path("data/card.md")).unwrap();
     assert!(card.contains("path: verifier-test.jsonl") && card.contains("label `false`"), "{card}");
 }
+
+/// Returns the provenance of a data set.
+fn provenance(lab: &Lab, out: &str) -> Value {
+    serde_json::from_slice(&fs::read(lab.path(out).join("provenance.json")).unwrap()).unwrap()
+}
+
+#[test]
+fn rows_come_from_the_training_data_unless_the_file_of_evaluations_is_named() {
+    let lab = lab();
+    let held = |i: usize| format!("{{\"id\": \"h{i}\", \"question\": \"held out {i}?\"}}\n");
+    lab.write("held.jsonl", &(0..5).map(held).collect::<String>());
+    let played = |out: &str, set: &[&str], more: &[&str]| {
+        let own = [
+            "collect",
+            "run.toml",
+            "--samples",
+            "1",
+            "--as",
+            "sft",
+            "--dedup",
+            "none",
+            "--out",
+            out,
+        ];
+        let set: Vec<&str> = set.iter().flat_map(|set| ["--set", set]).collect();
+        lab.run(&[&own[..], &set, more].concat())
+    };
+    let tasks = |out: &str| -> std::collections::BTreeSet<String> {
+        let rows = rows(&lab, &format!("{out}/sft.jsonl"));
+        rows.iter().map(|row| row["maverl"]["task"].as_str().unwrap().to_owned()).collect()
+    };
+    let eval = ["eval.data=\"held.jsonl\""];
+    let warned = "warning: the rows come from";
+    // Every split is one of the training data; 6 of its 36 tasks are of validation.
+    for (out, split, n) in
+        [("v", "validation", 6), ("t", "test", 12), ("tr", "train", 18), ("a", "all", 36)]
+    {
+        let ended = played(out, &eval, &["--split", split]).succeeded();
+        assert!(!ended.stderr.contains(warned), "{split}: {ended}");
+        let tasks = tasks(out);
+        assert!(tasks.len() <= n && tasks.iter().all(|task| task.starts_with('t')), "{tasks:?}");
+        let files = &provenance(&lab, out)["sources"][0]["files"];
+        assert_eq!(files.as_object().unwrap().keys().collect::<Vec<_>>(), ["tasks.jsonl"]);
+        let hash = maverl::run_dir::FileHash::read(&lab.path("tasks.jsonl")).unwrap();
+        assert_eq!(files["tasks.jsonl"]["sha256"], hash.sha256);
+    }
+    let ended = played("h", &eval, &["--data", "eval.data"]).succeeded();
+    assert!(tasks("h").iter().all(|task| task.starts_with('h')));
+    ended.says(&[
+        "warning: the rows come from \"held.jsonl\", the file of `eval.data`",
+        "name other data with `--data`",
+    ]);
+    let files = &provenance(&lab, "h")["sources"][0]["files"];
+    assert_eq!(files.as_object().unwrap().keys().collect::<Vec<_>>(), ["held.jsonl"]);
+    // The file of evaluations by another name, and without one the splits that are evaluated on.
+    let same = ["eval.data=\"./tasks.jsonl\""];
+    played("s", &same, &[]).succeeded().says(&["\"tasks.jsonl\", the file of `eval.data`"]);
+    let test = ["--split", "test"];
+    played("n", &[], &test)
+        .succeeded()
+        .says(&["split \"test\", which has tasks of `eval.test_split`"]);
+    let all = ["--split", "all"];
+    played("na", &[], &all)
+        .succeeded()
+        .says(&["split \"all\", which has tasks of `eval.test_split`"]);
+    let validation = ["--split", "validation"];
+    assert!(!played("nv", &[], &validation).succeeded().stderr.contains(warned));
+    let during = ["eval.every=2"];
+    let told = "split \"validation\", which has tasks of `eval.split`";
+    played("nw", &during, &validation).succeeded().says(&[told]);
+    assert!(!played("p", &[], &[]).succeeded().stderr.contains(warned));
+    let none = played("x", &[], &["--data", "eval.data"]).failed();
+    none.says(&["`--data eval.data`: the configuration has no `eval.data`"]);
+    assert!(!lab.path("x").exists());
+    // The recorded episodes of a run that trained on what it evaluates.
+    let set = ["steps=1", "eval.before_and_after=false", "eval.data=\"./tasks.jsonl\""];
+    let run = lab.train("run", &set);
+    let args = ["collect", "--from", "run", "--as", "sft", "--out", "from"];
+    lab.run(&args).succeeded().says(&["\"tasks.jsonl\", the file of `eval.data`"]);
+    let hash = maverl::run_dir::FileHash::read(&lab.path("tasks.jsonl")).unwrap().sha256;
+    assert_eq!(run.json("provenance.json")["files"], serde_json::json!({"tasks.jsonl": hash}));
+}
+
+#[test]
+fn the_provenance_of_a_run_names_every_data_file_with_its_hash() {
+    let lab = lab();
+    let held = "{\"question\": \"held out?\"}\n";
+    lab.write("held.jsonl", held);
+    let hash = |name: &str| maverl::run_dir::FileHash::read(&lab.path(name)).unwrap().sha256;
+    let run = lab.train("run", &["steps=1", "eval.data=\"held.jsonl\""]);
+    let both =
+        serde_json::json!({"held.jsonl": hash("held.jsonl"), "tasks.jsonl": hash("tasks.jsonl")});
+    assert_eq!(run.json("provenance.json")["files"], both);
+    // A file with the same tasks in other bytes is no other data.
+    lab.write("held.jsonl", &format!("{held}\n\n"));
+    lab.run(&["train", "--resume", "run", "--steps", "2"]).succeeded();
+    lab.write("held.jsonl", "{\"question\": \"another?\"}\n");
+    lab.run(&["train", "--resume", "run", "--steps", "3"]).failed().says(&["held out test"]);
+    let none = lab.train("none", &["steps=0", "task.data=\"builtin:facts\""]);
+    assert!(none.json("provenance.json").get("files").is_none());
+}

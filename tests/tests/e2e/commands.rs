@@ -318,3 +318,40 @@ fn a_closed_reader_of_standard_error_does_not_end_a_run() {
     drop(child.stderr.take());
     assert_eq!(child.wait().unwrap().code(), Some(1));
 }
+
+#[test]
+fn a_file_for_evaluation_is_evaluated_whole_and_a_task_without_a_reference_is_refused() {
+    let lab = lab();
+    let row =
+        |i: usize| format!("{{\"question\": \"What is {i}+1?\", \"answer\": \"{}\"}}\n", i + 1);
+    lab.write("held.jsonl", &(0..30).map(row).collect::<String>());
+    let math = [
+        "environment.name=\"math\"",
+        "orchestra.name=\"duo/alone\"",
+        "task.data=\"builtin:arithmetic\"",
+    ];
+    let run = |command: &str, set: &[&str], more: &[&str]| {
+        let set: Vec<&str> = math.iter().chain(set).flat_map(|set| ["--set", set]).collect();
+        lab.run(&[&[command, "run.toml"][..], &set, more].concat())
+    };
+    let held = ["eval.data=\"held.jsonl\"", "eval.tasks=100"];
+    run("check", &held, &[]).succeeded().says(&["test 30"]);
+    let report: Value =
+        serde_json::from_str(&run("eval", &held, &["--json"]).succeeded().stdout).unwrap();
+    assert_eq!(report["overall"]["tasks"], 30, "{report}");
+    let missing = "{\"question\": \"1+1?\", \"answer\": \"2\"}\n{\"question\": \"2+2?\"}\n";
+    lab.write("held.jsonl", missing);
+    let wanted =
+        "environment `math`: held.jsonl:2: the task `2` of `held` has no answer to judge by";
+    for command in ["check", "eval"] {
+        run(command, &held, &[]).failed().says(&[wanted]);
+    }
+    let set = [&math[..], &held].concat();
+    lab.fails("out", &set).says(&[wanted]);
+    // The data of training, of whatever split.
+    let own = ["task.data=\"held.jsonl\""];
+    run("eval", &own, &["--split", "all"]).failed().says(&[wanted]);
+    let collect = ["--split", "all", "--as", "sft", "--out", "rows"];
+    run("collect", &own, &collect).failed().says(&[wanted]);
+    assert!(!lab.path("rows").exists());
+}

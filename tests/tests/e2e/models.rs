@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use maverl::model::{ModelFiles, ModelSource, Tokenizer};
 use maverl_tests::lab::{Lab, Run};
 use serde_json::{Value, json};
 
@@ -636,4 +637,91 @@ fn what_a_chat_template_is_told_reaches_rollouts_replays_completions_and_scores(
     let scored = rows(&lab.path("out.jsonl"));
     let [told, own] = [0, 1].map(|row: usize| ids(&scored[row]["input_ids"]));
     assert_eq!((&told[..own.len()], told.len()), (&own[..], own.len() + 2));
+}
+
+/// Returns the texts that rows are scored as, with the model's own tokenizer.
+fn scored_texts(lab: &Lab, text: &str) -> Vec<String> {
+    lab.write("in.jsonl", text);
+    lab.run(&SCORE).succeeded();
+    let files = ModelFiles::new(&ModelSource::Directory(lab.path("model")));
+    let tokenizer = Tokenizer::load(&files).unwrap();
+    let decoded = |row: &Value| {
+        let ids: Vec<u32> = ids(&row["input_ids"]).into_iter().map(|id| id as u32).collect();
+        tokenizer.decode(&ids)
+    };
+    rows(&lab.path("out.jsonl")).iter().map(decoded).collect()
+}
+
+#[test]
+fn null_keys_of_a_message_are_left_out_as_transformers_leaves_them_out() {
+    let lab = lab();
+    let template = "{% for m in messages %}[{{ m.role }}]{% if m.tool_calls is defined %}{{ m.tool_calls | length }} calls\
+                    {% endif %}{{ m.content }}{% if m.name is defined %}named{% endif %}{% endfor %}";
+    lab.write("model/chat_template.jinja", template);
+    let [user, hi] =
+        [json!({"role": "user", "content": "q"}), json!({"role": "assistant", "content": "hi"})];
+    let with = |message: &Value, more: Value| -> Value {
+        let mut message = message.as_object().unwrap().clone();
+        message.extend(more.as_object().unwrap().clone());
+        message.into()
+    };
+    let call = json!([{"type": "function", "function": {"name": "f", "arguments": {}}}]);
+    let cases = [
+        (
+            json!([
+                user,
+                with(&hi, json!({"tool_calls": null, "function_call": null, "refusal": null})),
+                user
+            ]),
+            "[user]q[assistant]hi[user]q",
+        ),
+        (json!([{"role": "system", "content": null}, user]), "[system][user]q"),
+        (
+            json!([user, {"role": "assistant", "content": null, "tool_calls": call}]),
+            "[user]q[assistant]1 calls",
+        ),
+        (json!([with(&user, json!({"name": null}))]), "[user]q"),
+        (json!([with(&user, json!({"name": "a", "audio": null}))]), "[user]qnamed"),
+        (json!([user, with(&hi, json!({"tool_calls": []}))]), "[user]q[assistant]0 callshi"),
+    ];
+    let text: String =
+        cases.iter().map(|(messages, _)| format!("{}\n", json!({"messages": messages}))).collect();
+    let wanted: Vec<&str> = cases.iter().map(|(_, text)| *text).collect();
+    assert_eq!(scored_texts(&lab, &text), wanted);
+    // So are null keys of a row, as rows of a table have them; those that are copied stay.
+    let row = json!({"messages": [user], "text": null, "input_ids": null, "tools": null, "documents": null,
+        "add_generation_prompt": null, "chat_template": null, "chat_template_kwargs": null, "id": null});
+    let plain = json!({"text": "[user]q", "messages": null, "tools": null});
+    assert_eq!(scored_texts(&lab, &format!("{row}\n{plain}\n")), ["[user]q", "[user]q"]);
+    assert!(rows(&lab.path("out.jsonl"))[0].as_object().unwrap().contains_key("id"));
+}
+
+#[test]
+fn the_page_about_models_names_every_key_that_score_reads() {
+    let page =
+        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/src/models.md")).unwrap();
+    let section = page.split("## Score").nth(1).unwrap().split("## ").next().unwrap().to_owned();
+    let lab = lab();
+    lab.write("in.jsonl", "{\"text\": \"a\", \"note\": 1}\n");
+    let refused = lab.run(&SCORE).failed().says(&["a row has no key `note`; it has"]).unwrapped();
+    let known = refused.split("it has ").nth(1).unwrap().split(". Whatever").next().unwrap();
+    for key in known.split(", ") {
+        let key = key.trim_matches(|c: char| c == '`' || c.is_whitespace());
+        let named =
+            section.contains(&format!("`{key}`")) || section.contains(&format!("{{\"{key}\":"));
+        assert!(named, "the page does not name `{key}`");
+    }
+    assert!(
+        section.contains("`id` and `meta` are copied")
+            && section.contains("other keys are refused")
+    );
+    lab.write(
+        "in.jsonl",
+        "{\"text\": \"a\", \"id\": 18446744073709551616, \"meta\": {\"a\": [1]}}\n",
+    );
+    lab.run(&SCORE).succeeded();
+    let row = &rows(&lab.path("out.jsonl"))[0];
+    assert_eq!((&row["id"], &row["meta"]), (&json!("18446744073709551616"), &json!({"a": [1]})));
+    lab.write("in.jsonl", "{\"text\": \"a\", \"text\": \"b\"}\n");
+    lab.run(&SCORE).failed().says(&["in.jsonl:1: no JSON object: the key `text` is there twice"]);
 }

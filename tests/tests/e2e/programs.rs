@@ -478,3 +478,52 @@ fn a_program_calls_the_tools_of_its_environment_over_mcp() {
         assert!(episode.score().unwrap().solved, "{:?}", episode.answer);
     }
 }
+
+/// A program that gives a part of the reward, if the seed of its episode is odd, and does not fail if it is refused.
+const OVERFLOW: &str = r#"
+import json, os, sys, urllib.error, urllib.request
+episode = json.loads(sys.stdin.readline())
+def post(path, body):
+    head = {"authorization": "Bearer " + episode["api_key"], "content-type": "application/json"}
+    request = urllib.request.Request(os.environ["MAVERL_EPISODE_URL"] + path, json.dumps(body).encode(), head)
+    return json.load(urllib.request.urlopen(request))
+message = {"role": "user", "content": episode["task"]["question"]}
+reply = post("/v1/chat/completions", {"messages": [message], "max_tokens": 8})
+refused = 0
+if int(episode["seed"]) % 2:
+    for value in VALUES:
+        try:
+            post("/parts", {"name": "part", "value": value, "of": "episode"})
+        except urllib.error.HTTPError as error:
+            refused += error.code == 400
+print(json.dumps({"answer": reply["choices"][0]["message"]["content"], "metrics": {"refused": refused}}))
+"#;
+
+#[test]
+fn parts_that_are_too_large_for_an_advantage_are_refused_and_the_run_goes_on() {
+    if without_python("parts_that_are_too_large_for_an_advantage_are_refused_and_the_run_goes_on") {
+        return;
+    }
+    for (out, values, refused) in [
+        ("sum", "[1.5e308, 1.5e308, 1.5e308]", 3),
+        ("square", "[1e200]", 1),
+        ("together", "[6e8, 6e8]", 1),
+    ] {
+        let lab = lab();
+        lab.write("agent.py", &OVERFLOW.replace("VALUES", values));
+        let config = "seed = 1\nsteps = 2\n[orchestra]\nname = \"program/run\"\ncommand = [\"python3\", \"agent.py\"]\n\
+                      models = [\"solver\"]\n[environment]\nname = \"math\"\n[task]\ndata = \"builtin:arithmetic\"\n\
+                      tasks_per_step = 2\ngroup_size = 4\n[eval]\nbefore_and_after = false\n[sampling]\nmax_tokens = 8\n\
+                      [models.tiny]\npath = \"model\"\n";
+        lab.write("program.toml", config);
+        lab.run(&["train", "program.toml", "--out", out]).succeeded();
+        let run = Run(lab.path(out));
+        let episodes = [1, 2].into_iter().flat_map(|step| run.episodes(step));
+        let odd: Vec<_> = episodes.filter(|episode| episode.seed % 2 == 1).collect();
+        assert!(!odd.is_empty());
+        for episode in odd {
+            let score = episode.score().expect("every episode is scored");
+            assert_eq!(score.metrics["refused"], refused as f64, "{out}: {score:?}");
+        }
+    }
+}

@@ -361,6 +361,41 @@ fn the_verifier_and_the_debates_of_a_recipe_are_trained_in_one_command() {
 }
 
 #[test]
+fn the_verifier_of_a_recipe_is_trained_on_no_question_of_the_test_set() {
+    let fixture = Fixture::new();
+    let recipe = |name: &str| {
+        fixture.recipes.iter().find(|recipe| recipe.name == name).expect("there is this recipe")
+    };
+    let text = &recipe("maporl/gsm8k-verifier.toml").text;
+    let command = text.split("#   maverl ").find(|rest| rest.starts_with("collect ")).unwrap();
+    let command = command.split("\n#\n").next().unwrap().replace("\\\n#", " ");
+    let mut words: Vec<&str> = command.split_whitespace().collect();
+    let debates = words[1].strip_prefix("recipes/").unwrap();
+    let small = recipe(debates).small();
+    words.extend(small.iter().flat_map(|set| ["--set", set]));
+    // The stand-in may be right nowhere, and has few replies.
+    let label = words.iter().position(|word| *word == "--label").unwrap();
+    words.drain(label..label + 2);
+    words.retain(|word| *word != "--no-errors");
+    let samples = words.iter().position(|word| *word == "25").unwrap();
+    words[samples] = "1";
+    let ended = fixture.lab.run(&words).succeeded();
+    assert!(!ended.stderr.contains("the rows come from"), "{ended}");
+    let out = words[words.iter().position(|word| *word == "--out").unwrap() + 1];
+    let provenance = fs::read(fixture.lab.path(out).join("provenance.json")).unwrap();
+    let provenance: Value = serde_json::from_slice(&provenance).unwrap();
+    for source in provenance["sources"].as_array().unwrap() {
+        assert_eq!(source["stage"], "eval/validation");
+        let files = source["files"].as_object().unwrap();
+        let train = "data/gsm8k/main/train-00000-of-00001.parquet";
+        assert_eq!(files.keys().collect::<Vec<_>>(), [train]);
+    }
+    // The debates that it rewards are on other questions of that file.
+    let rewarded = recipe("maporl/gsm8k-2-agents-3-turns-verifier.toml");
+    assert_eq!(rewarded.get("task", "split").and_then(toml::Value::as_str), Some("train"));
+}
+
+#[test]
 fn the_table_of_recipes_has_each_of_them_and_no_other() {
     let table = fs::read_to_string(root().join("recipes/README.md")).unwrap();
     let rows = table.lines().filter_map(|line| line.strip_prefix("| [")?.split("](").nth(1));

@@ -170,6 +170,7 @@ fn means_the_same(
     let provenance = Provenance {
         version: "0".into(),
         data: Default::default(),
+        files: Default::default(),
         weights: Default::default(),
         device: "cpu".into(),
         threads: 1,

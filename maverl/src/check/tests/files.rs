@@ -255,7 +255,7 @@ fn the_environment_looks_at_its_options_and_at_the_tasks() {
     assert_eq!(
         warned,
         [
-            "1 of 1 tasks have no `answers`, the first is `1`: no reply to them can be right",
+            "1 of 1 tasks have no `answers`, the first is `1`: their episodes end unscored",
             "the questions are not those of `builtin:facts`, but `environment.corpus` is `builtin:facts`: name a file of \
              documents that answer them",
         ]
@@ -317,4 +317,90 @@ fn a_configuration_is_a_regular_file_of_bounded_size() {
     assert!(found("large.toml").contains("is too large"), "{}", found("large.toml"));
     symlink(lab.path("nowhere"), lab.path("broken.toml")).unwrap();
     assert!(found("broken.toml").contains("there is no file"), "{}", found("broken.toml"));
+}
+
+/// Returns a registry with an environment and a team that acts in none.
+fn answering(environment: Entry) -> Registry {
+    registry(&[Entry::agent::<Debater>(HERE), Entry::orchestra::<Debate>(HERE), environment])
+}
+
+#[test]
+fn held_out_tasks_that_cannot_be_judged_are_refused_with_their_file_and_row() {
+    let (lab, math) =
+        (Lab::new(), answering(Entry::environment::<crate::env::math::MathEnvironment>(HERE)));
+    let data = |more: &str| format!("[task]\ndata = \"builtin:arithmetic\"\n[eval]\n{more}\n");
+    let good = "{\"question\": \"1+1?\", \"answer\": \"2\"}\n";
+    let mut found = Vec::new();
+    for bad in [
+        "{\"question\": \"2+2?\"}",
+        "{\"question\": \"2+2?\", \"answer\": \" \"}",
+        "{\"question\": \"2+2?\", \"answers\": [\"\"]}",
+        "{\"question\": \"2+2?\", \"gold\": \"4\"}",
+    ] {
+        lab.write("held.jsonl", &format!("{good}\n{bad}\n{good}"));
+        found.extend(lab.problems(&math, &data("data = \"held.jsonl\"")));
+        // Evaluations during training alone.
+        let during = "data = \"held.jsonl\"\nbefore_and_after = false\nevery = 5";
+        found.extend(lab.problems(&math, &data(during)));
+        // Nothing is evaluated.
+        let none = "data = \"held.jsonl\"\nbefore_and_after = false";
+        assert_eq!(lab.problems(&math, &data(none)), [""; 0]);
+        // The row is not among the first ones.
+        assert_eq!(lab.problems(&math, &data("data = \"held.jsonl\"\ntasks = 1")), [""; 0]);
+    }
+    let wanted = "environment `math`: held.jsonl:3: the task `3` of `held` has no answer to judge by; give its row an `answer`";
+    assert_eq!(found, vec![wanted; 8]);
+    let shown = problems(&lab.sources(&data("data = \"held.jsonl\"")), &math);
+    assert!(shown.contains("run.toml:4:8"), "{shown}");
+    // A held-out split of the training data.
+    lab.write(
+        "q.jsonl",
+        &(rows(&[("a", "train")]) + "{\"question\": \"b\", \"split\": \"test\"}\n"),
+    );
+    let found = lab.problems(&math, "[task]\ndata = \"q.jsonl\"\n");
+    let wanted = "environment `math`: q.jsonl:2: the task `2` of `q` has no answer";
+    assert!(found.len() == 1 && found[0].starts_with(wanted), "{found:?}");
+    let nli = answering(Entry::environment::<crate::env::nli::NliEnvironment>(HERE));
+    lab.write("held.jsonl", "{\"question\": \"?\", \"answer\": \"perhaps\"}\n");
+    let toml = "[task]\ndata = \"builtin:nli\"\n[eval]\ndata = \"held.jsonl\"\n";
+    let found = lab.problems(&nli, toml);
+    let wanted = "environment `nli`: held.jsonl:1: the task `1` of `held` has no label";
+    assert!(found.len() == 1 && found[0].starts_with(wanted), "{found:?}");
+    // A warning of the environment has its place, once for both evaluations.
+    lab.write("held.jsonl", "{\"question\": \"?\", \"answer\": \"\\\\frac{1\"}\n");
+    let warned = lab.warnings(&math, &data("data = \"held.jsonl\"\nevery = 5"));
+    let of_file = |warning: &&String| warning.starts_with("held.jsonl:1: the task `1` of `held`");
+    assert_eq!(warned.iter().filter(of_file).count(), 1, "{warned:?}");
+}
+
+#[test]
+fn the_training_data_by_another_name_are_no_held_out_tasks() {
+    let lab = Lab::new();
+    lab.write("q.jsonl", &rows(&[("a", "train"), ("b", "test")]));
+    let warned = |eval: &str| {
+        let toml = format!("[task]\ntasks_per_step = 1\ndata = \"q.jsonl\"\n[eval]\n{eval}\n");
+        lab.warnings(&search(), &toml)
+    };
+    for data in ["./q.jsonl", "model/../q.jsonl"] {
+        let warned = warned(&format!("data = \"{data}\""));
+        let wanted = format!(
+            "`eval.data` is \"{data}\", the file of the training data, \"q.jsonl\", by another name"
+        );
+        assert!(warned.len() == 1 && warned[0].starts_with(&wanted), "{warned:?}");
+    }
+    assert!(warned("data = \"q.jsonl\"").is_empty() && warned("").is_empty());
+    let same = warned("data = \"q.jsonl\"\ntest_split = \"train\"");
+    assert!(same[0].starts_with("`eval.test_split` is \"train\", which is trained on"), "{same:?}");
+}
+
+#[test]
+fn the_survey_counts_every_task_of_a_file_for_evaluation() {
+    let lab = Lab::new();
+    let held: String =
+        (0..30).map(|i| format!("{{\"question\": \"{i}\", \"answer\": \"x\"}}\n")).collect();
+    lab.write("held.jsonl", &held);
+    let toml = "[eval]\ndata = \"held.jsonl\"\nevery = 5\n";
+    let plan = super::super::check(&lab.sources(toml), &search(), Purpose::Train).unwrap();
+    let splits = super::super::survey(&plan).unwrap().splits;
+    assert_eq!(splits[1..], [("test".to_owned(), 30), ("validation".to_owned(), 30)]);
 }

@@ -82,6 +82,7 @@ impl Environment for MathEnvironment {
     }
 
     async fn score(&self, session: &Session, answer: Option<&str>) -> Result<Score, EnvError> {
+        answered(std::slice::from_ref(&session.task))?;
         let answer = answer.and_then(|reply| self.answer(reply));
         let verdict = answer.map(|answer| verdict(answer, &session.task));
         let share = |holds: bool| json!(if holds { 1.0 } else { 0.0 });

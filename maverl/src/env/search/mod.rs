@@ -190,9 +190,14 @@ impl Environment for SearchEnvironment {
     }
 
     async fn score(&self, session: &Session, answer: Option<&str>) -> Result<Score, EnvError> {
+        let Task { id, source, .. } = &session.task;
+        let references = texts(&session.task, "answers");
+        if references.is_empty() {
+            let message = format!("the task `{id}` of `{source}` has no `answers` to judge by");
+            return Err(EnvError::new(message));
+        }
         // An empty answer is wrong, even if a reference normalizes to the empty text.
-        let references =
-            if answer.is_some() { texts(&session.task, "answers") } else { Vec::new() };
+        let references = if answer.is_some() { references } else { Vec::new() };
         let answer = answer.unwrap_or_default();
         let solved = references.iter().any(|reference| exact_match(answer, reference));
         let best = references.iter().map(|reference| f1(answer, reference)).fold(0.0, f64::max);

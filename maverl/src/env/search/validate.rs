@@ -13,7 +13,7 @@ pub(super) fn warnings(search: &SearchEnvironment, tasks: &[Task]) -> Vec<String
         let (n, all) = (without.len(), tasks.len());
         let id = &first.id;
         warnings.push(format!(
-            "{n} of {all} tasks have no `answers`, the first is `{id}`: no reply to them can be right"
+            "{n} of {all} tasks have no `answers`, the first is `{id}`: their episodes end unscored"
         ));
     }
     // In a mixture, a source begins with the name of the component.

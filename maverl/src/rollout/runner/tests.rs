@@ -233,8 +233,56 @@ async fn a_panic_anywhere_is_unscored_and_keeps_the_turns_so_far() {
 #[tokio::test]
 async fn a_score_that_is_not_finite_is_a_fault() {
     let episode = play(&runner(asks(&["<w>nan</w>"]), parrot())).await;
-    let message = "the environment's score is NaN; it must be finite";
-    assert_eq!(*fault(&episode), Fault::new(FaultKind::Environment, message));
+    assert_eq!(fault(&episode).kind, FaultKind::Environment);
+    let message = &fault(&episode).message;
+    let wanted = "the environment's score is NaN; a reward is a number from -1e9 to 1e9";
+    assert!(message.starts_with(wanted), "{message}");
+}
+
+/// Plays an episode with parts of the reward of these values, in the order of their names `a`, `b`, ...
+async fn with_parts(values: &[f64], weight: f64) -> Episode {
+    let mut runner = runner(asks(&["<w>a</w>"]), parrot());
+    let reward = |name: char, value: f64| {
+        let rewards = Rewards::none().turn(0, value);
+        let source = ValueSource::Scorer(Arc::new(Fixed(Ok(Scored { rewards, skipped: None }))));
+        WeightedReward { name: name.to_string(), weight, source }
+    };
+    runner.rewards = ('a'..).zip(values).map(|(name, value)| reward(name, *value)).collect();
+    play(&runner).await
+}
+
+#[tokio::test]
+async fn rewards_whose_sum_or_square_is_no_number_make_their_episode_unscored_and_name_the_part() {
+    let limit = "a reward is a number from -1e9 to 1e9";
+    for (values, weight, wanted) in [
+        (&[1.5e308, 1.5e308, 1.5e308][..], 1.0, "reward `a` is 1.5e308; "),
+        (&[0.5, 1e200], 1.0, "reward `b` is 1e200; "),
+        (&[-1e200], 1.0, "reward `a` is -1e200; "),
+        (&[1e160], 1.0, "reward `a` is 1e160; "),
+        (&[1.000_001e9], 1.0, "reward `a` is 1000001000.0; "),
+        (&[f64::INFINITY], 1.0, "reward `a` is inf; "),
+        (&[f64::NEG_INFINITY], 1.0, "reward `a` is -inf; "),
+        (&[f64::NAN], 1.0, "reward `a` is NaN; "),
+        (&[f64::MAX], 2.0, "reward `a` is inf; "),
+        (&[10.0], 1e9, "reward `a` is 10000000000.0; "),
+        (
+            &[6e8, 6e8],
+            1.0,
+            "reward `b` is 600000000.0, after which those of the episode add up to 1200000000.0; ",
+        ),
+        // Parts that cancel each other are of other turns after credit.
+        (&[9e8, -9e8], 1.0, "reward `b` is -900000000.0, after which"),
+    ] {
+        let episode = with_parts(values, weight).await;
+        let Fault { kind, message } = fault(&episode);
+        assert_eq!(*kind, FaultKind::Environment);
+        assert!(message.starts_with(wanted) && message.contains(limit), "{values:?}: {message}");
+        assert!(episode.rewards.is_empty());
+    }
+    for values in [&[1e9 - 1.0][..], &[-1e9 + 1.0], &[5e-324, -5e-324], &[4e8, -4e8]] {
+        let episode = with_parts(values, 1.0).await;
+        assert_eq!(episode.rewards.len(), values.len(), "{values:?}");
+    }
 }
 
 fn with(reward: fn(&Episode) -> Rewards) -> EpisodeRunner {
@@ -271,7 +319,7 @@ async fn a_server_of_rewards_that_fails_makes_the_episode_unscored_and_never_zer
     assert_eq!(episode.score().unwrap().metrics["skipped/remote"], 3);
     let endless = Rewards::none().turn(0, f64::NAN);
     let episode = scored(Ok(Scored { rewards: endless, skipped: None })).await;
-    assert!(fault(&episode).message.starts_with("reward `remote` is NaN"));
+    assert!(fault(&episode).message.starts_with("reward `remote` is NaN;"));
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ use serde_json::{Map, Value};
 
 use crate::serve::Refusal;
 use crate::serve::openai::Fields;
+use crate::task::Score;
 
 /// Maximum number of parts of an episode's reward, and of its metrics.
 pub(super) const MOST_NAMES: usize = 256;
@@ -32,7 +33,7 @@ impl Finish {
             Some(value @ (Value::Number(_) | Value::Bool(_))) => Some(value.to_string()),
             Some(other) => return Err(fields.wrong("answer", &other, "a text or null")),
         };
-        let reward = fields.number("reward", f64::MIN, f64::MAX)?;
+        let reward = fields.number("reward", -Score::LIMIT, Score::LIMIT)?;
         let solved = match fields.take("solved") {
             None => None,
             Some(Value::Bool(solved)) => Some(solved),
@@ -124,7 +125,7 @@ impl Part {
             let what = format!("is {name:?}; {NAMES}; {kept} are names of the run");
             return Err(fields.error("name", &what));
         }
-        let Some(value) = fields.number("value", f64::MIN, f64::MAX)? else {
+        let Some(value) = fields.number("value", -Score::LIMIT, Score::LIMIT)? else {
             return Err(fields.error("value", "is missing; write a number"));
         };
         let of = fields.take("of").unwrap_or_else(|| "episode".into());

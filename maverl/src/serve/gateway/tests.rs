@@ -365,6 +365,22 @@ async fn a_program_acts_and_gives_parts_of_the_reward() {
     played.chat("b", json!([user("hi")])).await;
     let told = played.send("", None, "").await.json();
     assert_eq!((&told["turns"], &told["task"]["id"]), (&json!(2), &json!("p")));
+    // The parts of an episode are bounded, alone and together.
+    for (value, wanted) in [
+        (json!(1.5e308), "`value` is 1.5e308; write a number from -1000000000 to 1000000000"),
+        (json!(-1e200), "`value` is -1e200; write a number from"),
+        (json!(1_000_000_001), "`value` is 1000000001; write a number from"),
+        (
+            json!(999_999_999),
+            "with which the absolute values of the episode's parts add up to 1000000000.75; they may to 1e9",
+        ),
+        (json!(-999_999_999), "is -999999999.0, with which"),
+    ] {
+        let part = json!({"name": "style", "value": value, "of": "episode"});
+        let refused = played.post("/parts", part).await;
+        let message = refused.json()["error"]["message"].as_str().unwrap_or_default().to_owned();
+        assert!(refused.status == 400 && message.contains(wanted), "{value}: {message}");
+    }
     let episode = played.finish("yes").await;
     assert_eq!(episode.turn_reward(0), Some(1.0 + 0.5 - 1.0));
     assert_eq!(episode.turn_reward(1), Some(1.0 + 0.5 + 0.25));

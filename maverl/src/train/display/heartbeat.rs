@@ -103,9 +103,15 @@ impl Shared {
 fn write(path: &Path, beat: &Beat) -> std::io::Result<()> {
     let temporary = temporary(path);
     let dir = path.parent().unwrap_or(Path::new("."));
-    let file = options(dir).create(true).truncate(true).open(&temporary)?;
-    serde_json::to_writer(file, beat)?;
-    std::fs::rename(temporary, path)
+    let write = || {
+        let file = options(dir).create(true).truncate(true).open(&temporary)?;
+        serde_json::to_writer(file, beat)?;
+        std::fs::rename(&temporary, path)
+    };
+    write().inspect_err(|_| {
+        // A remaining temporary file only takes space. The first error is the one to report.
+        let _ = std::fs::remove_file(&temporary);
+    })
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -192,5 +198,16 @@ mod tests {
             entries(dir.path()).unwrap().iter().map(|path| name(path)).collect::<Vec<_>>(),
             [PROGRESS]
         );
+    }
+
+    #[test]
+    fn a_write_that_fails_leaves_no_file_of_its_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(PROGRESS);
+        // No file can replace a directory that has one.
+        std::fs::create_dir(&path).unwrap();
+        std::fs::write(path.join("x"), "").unwrap();
+        write(&path, &Beat::default()).unwrap_err();
+        assert_eq!(entries(dir.path()).unwrap(), [path]);
     }
 }

@@ -8,6 +8,7 @@ use crate::orchestra::Recipient;
 use crate::serve::Refusal;
 use crate::serve::gateway::call::seat;
 use crate::serve::gateway::report::{Failure, Finish, MOST_NAMES, Part, PartOf};
+use crate::task::Score;
 use crate::trajectory::{Fault, FaultKind, TurnPath};
 
 /// End of a program that a metric counts.
@@ -25,6 +26,14 @@ impl Course<'_> {
         if self.parts.len() >= MOST_NAMES {
             let message = format!("the episode has {MOST_NAMES} parts of its reward already");
             return Err(Refusal::malformed(message).with_code("episode_limit"));
+        }
+        let sum: f64 = self.parts.iter().chain([&part]).map(|part| part.value.abs()).sum();
+        if sum > Score::LIMIT {
+            let message = format!(
+                "is {:?}, with which the absolute values of the episode's parts add up to {sum:?}; they may to 1e9",
+                part.value
+            );
+            return Err(Refusal::invalid("value", message));
         }
         match &part.of {
             PartOf::Episode => {}
