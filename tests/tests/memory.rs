@@ -103,9 +103,9 @@ fn alone(test: &str, case: usize) {
 fn one_case() {
     let Ok(case) = std::env::var(CASE) else { return };
     let case: usize = case.parse().unwrap();
-    let (shape, tokens, set) = [&MEDIUM[..], &HALF_BILLION].concat()[case];
+    let (name, tokens, set) = [&MEDIUM[..], &HALF_BILLION].concat()[case];
     let dir = tempfile::tempdir().unwrap();
-    let shape = *SHAPES.iter().find(|known| known.name == shape).unwrap();
+    let shape = *SHAPES.iter().find(|known| known.name == name).unwrap();
     blank_model(dir.path(), shape, StoredDtype::Bf16, 1).unwrap();
     let plan = plan(dir.path(), tokens, set);
     let planned = plan.summary().workers.remove(0);
@@ -119,10 +119,10 @@ fn one_case() {
     tokio::runtime::Builder::new_current_thread()
         .build()
         .unwrap()
-        .block_on(policy.update(batch(tokens, size.vocab_size as u32)))
+        .block_on(policy.update(batch(tokens, shape.size.vocab_size as u32)))
         .unwrap();
     let taken = MOST.load(SeqCst) - base;
-    report(shape, tokens, set, &planned, [started, taken, resident()]);
+    report(name, tokens, set, &planned, [started, taken, resident()]);
 }
 
 /// Steps after which memory is compared, and the bytes that a step may leave: entries of lists that a run writes again.

@@ -262,12 +262,14 @@ pub(super) fn doubts(config: &Config, tasks: &[Task]) -> Vec<String> {
 
 /// Warnings about messages before the questions that no agent of the team has an input field for.
 pub(super) fn unseen(tasks: &[Task], inputs: &[&str]) -> Vec<String> {
-    let parts: [(&str, &str, fn(&Task) -> bool); 2] = [
+    /// Input field, what it is, and whether a task has it.
+    type Part = (&'static str, &'static str, fn(&Task) -> bool);
+    let parts: [Part; 2] = [
         ("system", "a system message", |task| !task.system().is_empty()),
         ("history", "messages", |task| !task.history().is_empty()),
     ];
     let unseen = parts.into_iter().filter(|(field, ..)| !inputs.contains(field));
-    let count = |(field, what, has): (&str, &str, fn(&Task) -> bool)| {
+    let count = |(field, what, has): Part| {
         let n = tasks.iter().filter(|task| has(task)).count();
         (n > 0).then(|| {
             format!(

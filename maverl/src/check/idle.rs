@@ -78,11 +78,11 @@ fn reason(key: &Key, tables: &[Value]) -> Option<String> {
 
 /// Returns the reason why a key of `loss` has no effect on pairs of sampled replies: only what changes a reward has one.
 fn no_pair_term(key: &str, loss: &LossPlan) -> Option<String> {
-    let rewards = match (key, loss.kl_in) {
-        ("invalid_reply_penalty" | "overlong_buffer" | "overlong_penalty", _) => true,
-        ("kl_coef" | "kl" | "kl_in", KlIn::Reward) => true,
-        _ => false,
-    };
+    let rewards = matches!(
+        (key, loss.kl_in),
+        ("invalid_reply_penalty" | "overlong_buffer" | "overlong_penalty", _)
+            | ("kl_coef" | "kl" | "kl_in", KlIn::Reward)
+    );
     (!rewards).then(|| "the loss of pairs has no such term".to_owned())
 }
 

@@ -262,7 +262,10 @@ impl TrainError {
             | Self::Kernel { .. }
             | Self::KernelDiffers { .. }
             | Self::NotFinite { .. } => ErrorKind::Team,
-            Self::Data(_) | Self::Demonstration { .. } | Self::Verifier { .. } => ErrorKind::Data,
+            Self::Data(_)
+            | Self::Tasks { .. }
+            | Self::Demonstration { .. }
+            | Self::Verifier { .. } => ErrorKind::Data,
             Self::Unscored { .. } | Self::NoneScored { .. } => ErrorKind::Unscored,
             Self::NoSamples { .. } | Self::Flat { .. } => ErrorKind::NoSignal,
             Self::NoEpisode { .. } | Self::StepsBehind { .. } => ErrorKind::Request,

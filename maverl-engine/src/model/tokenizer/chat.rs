@@ -129,12 +129,6 @@ impl ChatMessage {
         self
     }
 
-    /// Returns the keys that are not null.
-    fn present(&self) -> Map<String, Value> {
-        let present = self.0.iter().filter(|(_, value)| !value.is_null());
-        present.map(|(key, value)| (key.clone(), value.clone())).collect()
-    }
-
     /// Returns the role.
     pub fn role(&self) -> &str {
         self.0.get("role").and_then(Value::as_str).unwrap_or_default()

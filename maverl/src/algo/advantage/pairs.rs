@@ -104,7 +104,9 @@ mod tests {
 
     #[test]
     fn a_group_gives_its_best_and_its_worst_reply() {
-        let cases: [(&[f64], &[(usize, usize)]); 12] = [
+        /// Rewards of a group, and its pairs.
+        type Case = (&'static [f64], &'static [(usize, usize)]);
+        let cases: [Case; 12] = [
             (&[0.0, 1.0], &[(1, 0)]),
             (&[1.0, 0.0], &[(0, 1)]),
             (&[0.3, 0.9, -0.2, 0.5], &[(1, 2)]),

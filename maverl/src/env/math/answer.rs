@@ -192,7 +192,7 @@ fn announced(reply: &str) -> Option<&str> {
         .iter()
         .filter_map(|mark| lower.rfind(mark).map(|at| at + mark.len()));
     let end_of = |line: &str| line.as_ptr() as usize - reply.as_ptr() as usize + line.len();
-    let heading = reply.lines().filter(|line| is_heading(line)).last().map(end_of);
+    let heading = reply.lines().rfind(|line| is_heading(line)).map(end_of);
     let rest = before_tokens(&reply[ends.chain(heading).max()?..]);
     let line = rest.lines().next()?;
     let rest = match announces_nothing(line) {
