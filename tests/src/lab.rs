@@ -216,6 +216,15 @@ impl Ended {
         self
     }
 
+    /// Panics unless standard output has every part, wherever its lines are wrapped.
+    pub fn prints(self, parts: &[&str]) -> Self {
+        let printed = self.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+        for part in parts {
+            assert!(printed.contains(part), "{part:?} is missing in\n{self}");
+        }
+        self
+    }
+
     /// Returns standard error in one line.
     pub fn unwrapped(&self) -> String {
         self.stderr.split_whitespace().collect::<Vec<_>>().join(" ")

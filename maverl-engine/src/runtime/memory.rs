@@ -31,7 +31,7 @@ pub(super) fn keep_freed() {
 static GIVING: Mutex<usize> = Mutex::new(0);
 
 /// Runs a large piece of work, such as the encoding of a text of megabytes, whose memory is given back to the system. Otherwise
-/// [`keep_freed`] keeps it.
+/// `keep_freed` keeps it.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 #[allow(unsafe_code)] // a C function
 pub fn giving_back<T>(work: impl FnOnce() -> T) -> T {

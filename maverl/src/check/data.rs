@@ -6,7 +6,7 @@ use super::Purpose;
 use super::counts;
 use super::diagnostic::{Problems, path, suggestion, within};
 use crate::config::{AlgorithmPlan, Config, Named, OverlongText, Preset, TaskConfig, TrainOn};
-use crate::data::{self, DataError, Lesson, Placed, PreferencePair};
+use crate::data::{self, DataError, Placed, PreferencePair, RowTexts};
 use crate::settings::Settings;
 use crate::task::Task;
 
@@ -20,7 +20,7 @@ pub(super) struct Loaded {
     /// Number of tasks, or of rows of demonstrations.
     pub(super) rows: usize,
     /// Texts of the rows of supervised training, and of a verifier's held-out ones.
-    pub(super) lessons: [Vec<Lesson>; 2],
+    pub(super) all_texts: [Vec<RowTexts>; 2],
     /// Tasks of evaluations.
     pub(super) held_out: Vec<HeldOut>,
 }
@@ -43,8 +43,8 @@ impl HeldOut {
 }
 
 impl Loaded {
-    fn lessons(lessons: Vec<Lesson>) -> Self {
-        Self { rows: lessons.len(), lessons: [lessons, Vec::new()], ..Self::default() }
+    fn all_texts(all_texts: Vec<RowTexts>) -> Self {
+        Self { rows: all_texts.len(), all_texts: [all_texts, Vec::new()], ..Self::default() }
     }
 
     /// Returns a message of an environment with the place of the task that it names.
@@ -66,7 +66,7 @@ pub(super) fn tasks(
         return Loaded::default();
     }
     let mut loaded = training_data(config, base, problems);
-    loaded.lessons[1] = held_out_lessons(config, base, problems);
+    loaded.all_texts[1] = held_out_texts(config, base, problems);
     loaded.held_out = held_out(config, base, problems);
     loaded
 }
@@ -116,7 +116,9 @@ fn training_data(config: &Config, base: &Path, problems: &mut Problems<'_>) -> L
         return Loaded::default();
     }
     let read = match config.algorithm.name {
-        preset if preset.is_supervised() => lessons(config, base, problems).map(Loaded::lessons),
+        preset if preset.is_supervised() => {
+            all_texts(config, base, problems).map(Loaded::all_texts)
+        }
         _ => data::placed(&config.task, split, base).map(|placed| {
             let rows = placed.len();
             let (tasks, lines) = placed.into_iter().map(|one| (one.task, one.line)).unzip();
@@ -134,36 +136,38 @@ fn training_data(config: &Config, base: &Path, problems: &mut Problems<'_>) -> L
 }
 
 /// Reads the texts of supervised training.
-fn lessons(
+fn all_texts(
     config: &Config,
     base: &Path,
     problems: &mut Problems<'_>,
-) -> Result<Vec<Lesson>, DataError> {
+) -> Result<Vec<RowTexts>, DataError> {
     let (task, file) = (&config.task, base.join(&config.task.data));
     let learn = TrainOn::resolve(&config.algorithm.train_on, TrainOn::default());
-    let lessons: Vec<Lesson> = match config.algorithm.name {
+    let all_texts: Vec<RowTexts> = match config.algorithm.name {
         Preset::Verifier => {
             let head = AlgorithmPlan::from(&config.algorithm).verifier.head;
-            data::labeled(&file, task)?.iter().map(|row| row.lesson(head)).collect()
+            data::labeled(&file, task)?.iter().map(|row| row.row_texts(head)).collect()
         }
-        Preset::Dpo => data::preferences(&file, task)?.iter().map(PreferencePair::lesson).collect(),
+        Preset::Dpo => {
+            data::preferences(&file, task)?.iter().map(PreferencePair::row_texts).collect()
+        }
         Preset::Spin => {
             let rows = data::self_play(&file, task)?;
-            rows.iter().map(|row| row.lesson(TrainOn::Assistant)).collect()
+            rows.iter().map(|row| row.row_texts(TrainOn::Assistant)).collect()
         }
-        _ => data::demonstrations(&file, task)?.iter().map(|row| row.lesson(learn)).collect(),
+        _ => data::demonstrations(&file, task)?.iter().map(|row| row.row_texts(learn)).collect(),
     };
-    if lessons.iter().all(|lesson| lesson.texts.is_empty()) {
+    if all_texts.iter().all(|row_texts| row_texts.texts.is_empty()) {
         let message =
             format!("`task.data` is {:?}, in which no user answers a reply", config.task.data);
         let help = "`train_on = \"observations\"` learns what follows a reply: conversations of several turns";
         problems.value(&path(["algorithm", "train_on"]), message, help.to_owned());
     }
-    Ok(lessons)
+    Ok(all_texts)
 }
 
 /// Reads the texts of a verifier's held-out rows.
-fn held_out_lessons(config: &Config, base: &Path, problems: &mut Problems<'_>) -> Vec<Lesson> {
+fn held_out_texts(config: &Config, base: &Path, problems: &mut Problems<'_>) -> Vec<RowTexts> {
     let at = path(["eval", "data"]);
     let (Preset::Verifier, Some(data)) = (config.algorithm.name, &config.eval.data) else {
         return Vec::new();
@@ -173,7 +177,7 @@ fn held_out_lessons(config: &Config, base: &Path, problems: &mut Problems<'_>) -
     }
     let head = AlgorithmPlan::from(&config.algorithm).verifier.head;
     match data::labeled_held_out(&base.join(data), &config.task) {
-        Ok(rows) => rows.iter().map(|row| row.lesson(head)).collect(),
+        Ok(rows) => rows.iter().map(|row| row.row_texts(head)).collect(),
         Err(error) => {
             problems.value(&at, error.to_string(), None);
             Vec::new()

@@ -42,6 +42,15 @@ impl Need {
         Self { sure: update.max(rollout), activations, kv, rollout }
     }
 
+    /// Returns how a plan takes less.
+    fn remedy(self) -> &'static str {
+        if self.activations > self.sure / 2 {
+            "lower `runtime.micro_batch_tokens`, or write `gradient_checkpointing = true` for the model"
+        } else {
+            "train adapters (`lora`) or a smaller model, or put agents on one worker group"
+        }
+    }
+
     /// Returns the peak memory.
     fn most(self) -> u64 {
         self.sure.max(self.rollout.saturating_add(self.kv))
@@ -79,16 +88,8 @@ pub(super) fn check(
         if elsewhere {
             return Some(message);
         }
-        let smaller =
-            "train adapters (`lora`) or a smaller model, or put agents on one worker group";
-        let help = match need.activations > need.sure / 2 {
-            true => {
-                "lower `runtime.micro_batch_tokens`, or write `gradient_checkpointing = true` for the model"
-            }
-            false => smaller,
-        };
-        let at = path(["models", &largest.model]);
-        problems.key(&at, message, format!("{help}; `maverl check` shows what takes how much"));
+        let help = format!("{}; `maverl check` shows what takes how much", need.remedy());
+        problems.key(&path(["models", &largest.model]), message, help);
         return None;
     }
     let groups = workers.len() as u64;

@@ -6,7 +6,7 @@ use super::data::Loaded;
 use super::diagnostic::{Problems, path};
 use super::models::{Models, Opened};
 use crate::config::{Config, OverlongText};
-use crate::data::{Lesson, Misfit, misfits};
+use crate::data::{Misfit, RowTexts, misfits};
 use crate::plan::{PolicyPlan, WorkerPlan};
 
 /// Number of rows that a message names.
@@ -30,9 +30,9 @@ pub(super) fn check(
             continue;
         };
         let context = shape.max_position_embeddings;
-        for (lessons, key) in loaded.lessons.iter().zip(["task", "eval"]) {
-            let found = misfits(lessons, tokenizer, context);
-            let named = Named { lessons, model: name, context };
+        for (all_texts, key) in loaded.all_texts.iter().zip(["task", "eval"]) {
+            let found = misfits(all_texts, tokenizer, context);
+            let named = Named { all_texts, model: name, context };
             if let Some(message) = named.refused(&found) {
                 problems.value(&path([key, "data"]), message, None);
             }
@@ -54,7 +54,7 @@ pub(super) fn check(
 
 /// Rows of a file, and the model that they are for.
 struct Named<'r> {
-    lessons: &'r [Lesson],
+    all_texts: &'r [RowTexts],
     model: &'r str,
     context: usize,
 }
@@ -63,7 +63,7 @@ impl Named<'_> {
     /// Describes the rows that the model's template refuses.
     fn refused(&self, found: &[(usize, Misfit)]) -> Option<String> {
         let reasons = found.iter().filter_map(|(i, misfit)| match misfit {
-            Misfit::Refused(error) => Some(format!("{}: {error}", self.lessons[*i].location)),
+            Misfit::Refused(error) => Some(format!("{}: {error}", self.all_texts[*i].location)),
             Misfit::Overlong(_) => None,
         });
         self.listed(&reasons.collect::<Vec<_>>(), "cannot be rendered for", "\n")
@@ -73,19 +73,19 @@ impl Named<'_> {
     fn overlong(&self, found: &[(usize, Misfit)]) -> Option<(String, bool)> {
         let rows = found.iter().filter_map(|(i, misfit)| match misfit {
             Misfit::Overlong(tokens) => {
-                Some(format!("{} ({tokens} tokens)", self.lessons[*i].location))
+                Some(format!("{} ({tokens} tokens)", self.all_texts[*i].location))
             }
             Misfit::Refused(_) => None,
         });
         let rows: Vec<String> = rows.collect();
         let what = format!("are longer than the context of {} of", self.context);
         let message = self.listed(&rows, &what, ", ")?;
-        Some((message, rows.len() == self.lessons.len()))
+        Some((message, rows.len() == self.all_texts.len()))
     }
 
     /// Formats the number of rows with the first of them.
     fn listed(&self, rows: &[String], what: &str, separator: &str) -> Option<String> {
-        let (n, all) = (rows.len(), self.lessons.len());
+        let (n, all) = (rows.len(), self.all_texts.len());
         if n == 0 {
             return None;
         }

@@ -36,8 +36,8 @@ impl<'t> ConversationRow<'t> {
         }
         let all = [read, &VARIABLES, &NOTES].concat();
         Err(format!(
-            "a row has `{}`, which is not read; it has `{}`. A variable of the chat template goes into \
-             `chat_template_kwargs`; for a file with other columns write `task.ignore = {:?}`",
+            "a row has `{}`, which is not read; it may have `{}`. `task.keys` names columns that the file calls otherwise, \
+             `task.ignore = {:?}` leaves these out, and a variable of the chat template goes into `chat_template_kwargs`",
             unknown.join("`, `"),
             all.join("`, `"),
             unknown

@@ -77,13 +77,18 @@ pub(super) fn named(
     Ok(())
 }
 
-/// Removes a value by its key, or by a path of keys.
+/// Removes a value by its key, or by a path of keys, and objects that are empty without it.
 fn taken(object: &mut Map<String, Value>, key: &str) -> Option<Value> {
     if let Some(value) = object.remove(key) {
         return Some(value);
     }
     let (first, rest) = key.split_once('.')?;
-    taken(object.get_mut(first)?.as_object_mut()?, rest)
+    let inner = object.get_mut(first)?.as_object_mut()?;
+    let value = taken(inner, rest)?;
+    if inner.is_empty() {
+        object.remove(first);
+    }
+    Some(value)
 }
 
 /// Reads one row as a task, without its file; `number` is its id if the row has none.

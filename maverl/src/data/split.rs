@@ -61,14 +61,15 @@ pub(super) fn choose(
         (true, Some(lowest), Some(most)) => {
             Err(DataError::TooHard { place: place.clone(), most, lowest })
         }
-        (true, ..) => {
-            let found: Vec<String> =
-                sizes.iter().map(|(name, n)| format!("`{name}`: {n}")).collect();
-            let found = if found.is_empty() { "none at all".to_owned() } else { found.join(", ") };
-            let (place, split) = (place.clone(), split.to_owned());
-            Err(DataError::NoTasks { place, split, found })
-        }
+        (true, ..) => Err(no_tasks(place, split, &sizes)),
     }
+}
+
+/// Returns the error of a split without tasks, with the number of tasks of the others.
+fn no_tasks(place: &str, split: &str, sizes: &BTreeMap<String, usize>) -> DataError {
+    let found: Vec<String> = sizes.iter().map(|(name, n)| format!("`{name}`: {n}")).collect();
+    let found = if found.is_empty() { "none at all".to_owned() } else { found.join(", ") };
+    DataError::NoTasks { place: place.to_owned(), split: split.to_owned(), found }
 }
 
 /// Returns the split of a task whose file has no splits.

@@ -476,6 +476,8 @@ fn demonstrations_have_the_columns_of_known_data_sets_or_those_that_task_keys_na
     let row = r#"{"question": "1 + 1?", "answers": ["2"]}"#;
     let dir = file("d.jsonl", row);
     let error = shown(&dir, &named(&[], &[])).unwrap_err();
+    assert!(error.contains("`task.keys` names columns that the file calls otherwise"), "{error}");
+    let error = shown(&dir, &named(&[], &["answers"])).unwrap_err();
     assert!(
         error.contains("`task.keys = { prompt = \"..\", completion = \"..\" }` names them"),
         "{error}"
@@ -495,10 +497,7 @@ fn pairs_have_the_columns_that_task_keys_names() {
     let texts = [&pair.chosen, &pair.rejected, &pair.prompt.messages[0]].map(|it| it.text());
     assert_eq!(texts, ["2", "3", "1 + 1?"]);
     let error = read(&[]).unwrap_err().to_string();
-    assert!(
-        error.contains("`task.keys = { chosen = \"..\", rejected = \"..\" }` names them"),
-        "{error}"
-    );
+    assert!(error.contains("`task.keys` names columns that the file calls otherwise"), "{error}");
 }
 
 /// Returns the number of tasks of a split of a file that is named for evaluation, beside training data of another name.

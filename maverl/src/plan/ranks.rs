@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::summary::{NUMBER, bytes};
-use super::{Plan, PlanSummary, WorkerSummary};
+use super::{Plan, PlanSummary, StepSummary, WorkerSummary};
 use crate::table::{Table, paragraphs};
 
 /// Bytes of a number that products read and nobody trains, on a GPU.
@@ -95,6 +95,18 @@ pub struct RanksSummary {
     pub warnings: Vec<String>,
 }
 
+/// Returns the bytes that a rank sends in a step for sums of gradients. Gradients are as large as one of the two moments. Ranks that
+/// shard the moments send weights in place of the sums.
+fn sum_bytes(step: &StepSummary, all_moments: u64, critic_moments: u64, ranks: u64) -> u64 {
+    let once = |moments: u64| {
+        let others = u128::from(ranks.saturating_sub(1));
+        (u128::from(moments / 2) * 2 * others / u128::from(ranks.max(1))) as u64
+    };
+    once(all_moments.saturating_sub(critic_moments))
+        .saturating_mul(step.optimizer_steps)
+        .saturating_add(once(critic_moments).saturating_mul(step.critic_steps.unwrap_or(0)))
+}
+
 impl RanksSummary {
     /// Computes the numbers of a plan on ranks. `bandwidth` is in bytes per second; that of the device's network unless
     /// given.
@@ -126,17 +138,8 @@ impl RanksSummary {
         let tokens_per_rank = tokens_of(tasks_per_rank);
         let others = ranks.saturating_sub(1);
         let episode_bytes = tokens_per_rank.saturating_mul(TOKEN).saturating_mul(others);
-        // Gradients are as large as one of the two moments. Ranks that shard the moments send weights in place of the sums.
-        let once = |moments: u64| {
-            let sent = u128::from(moments / 2) * 2 * u128::from(others) / u128::from(ranks.max(1));
-            sent as u64
-        };
-        let step = &summary.step;
         let critics: u64 = plan.policies.iter().map(|policy| policy.critic_parameters).sum();
-        let of_critics = critics * 2 * NUMBER;
-        let sum_bytes = once(all_moments.saturating_sub(of_critics))
-            .saturating_mul(step.optimizer_steps)
-            .saturating_add(once(of_critics).saturating_mul(step.critic_steps.unwrap_or(0)));
+        let sum_bytes = sum_bytes(&summary.step, all_moments, critics * 2 * NUMBER, ranks);
         let bandwidth = bandwidth.or(device.map(|device| device.network)).unwrap_or(1.25 * GB);
         let largest = numbers(|worker| worker.parameters).max().unwrap_or(0);
         let width = if device.is_some() { HALF } else { NUMBER };

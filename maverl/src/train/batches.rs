@@ -162,14 +162,8 @@ pub(super) fn advantages(
         estimators,
     };
     let record = record(plan, episodes, samples, &estimated);
-    Advantages {
-        tokens,
-        targets: predicted.targets(&returns),
-        metrics,
-        flat: equal,
-        record,
-        ..Advantages::default()
-    }
+    let (targets, flat) = (predicted.targets(&returns), equal);
+    Advantages { tokens, targets, metrics, flat, record, ..Advantages::default() }
 }
 
 /// Returns the advantages of samples from those that a mixer computed. The mixer has trained the critics.
@@ -242,7 +236,8 @@ fn limited(plan: &Plan, before: &[Vec<f64>], tokens: &mut [Vec<f64>], least: f64
     if plan.algorithm.whiten { limit_whitened(before, tokens, least) } else { None }
 }
 
-/// Builds the batches of a step. Policies have none while their critics warm up, and if the step is flat.
+/// Builds the batches of a step. Policies have none while their critics warm up, and if the step is flat. In a flat step, critics
+/// on the trunks of policies have none either, as their updates move the policies.
 pub(super) fn batches(
     at: &StepPlan<'_>,
     episodes: &[Episode],
@@ -260,9 +255,11 @@ pub(super) fn batches(
         }
         false => algo::batches(plan, episodes, samples, &advantages.tokens, step),
     };
-    let critics = match advantages.targets.is_empty() {
-        true => Vec::new(),
-        false => value_batches(plan, samples, &predicted.texts, &advantages.targets, step),
+    let moves_flat_policies = advantages.flat && plan.shares_trunk();
+    let critics = if advantages.targets.is_empty() || moves_flat_policies {
+        Vec::new()
+    } else {
+        value_batches(plan, samples, &predicted.texts, &advantages.targets, step)
     };
     Batches { policies, critics }
 }

@@ -53,17 +53,17 @@ impl Dataset {
         Ok(match plan.algorithm.preset {
             Preset::Sft => {
                 let rows = data::demonstrations(&file, &plan.task)?;
-                Self::Demonstrations(fitting(plan, policies, rows, |row| row.lesson(learn))?)
+                Self::Demonstrations(fitting(plan, policies, rows, |row| row.row_texts(learn))?)
             }
             Preset::Spin => {
                 let rows = data::self_play(&file, &plan.task)?;
-                let lesson = |row: &Demonstration| row.lesson(TrainOn::Assistant);
-                Self::Demonstrations(fitting(plan, policies, rows, lesson)?)
+                let row_texts = |row: &Demonstration| row.row_texts(TrainOn::Assistant);
+                Self::Demonstrations(fitting(plan, policies, rows, row_texts)?)
             }
             Preset::Verifier => Self::Labeled(VerifierData::read(plan, policies)?),
             Preset::Dpo => {
                 let rows = data::preferences(&file, &plan.task)?;
-                Self::Preferences(fitting(plan, policies, rows, PreferencePair::lesson)?)
+                Self::Preferences(fitting(plan, policies, rows, PreferencePair::row_texts)?)
             }
             _ => Self::Tasks(data::load(&plan.task, &plan.task.split, &plan.base)?),
         })

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::config::OverlongText;
-use crate::data::{self, Lesson, Misfit};
+use crate::data::{self, Misfit, RowTexts};
 use crate::plan::Plan;
 use crate::runtime::Policy;
 use crate::train::error::{DemonstrationError, TrainError};
@@ -13,20 +13,20 @@ pub(super) fn fitting<R>(
     plan: &Plan,
     policies: &[Policy],
     mut rows: Vec<R>,
-    lesson: impl Fn(&R) -> Lesson,
+    row_texts: impl Fn(&R) -> RowTexts,
 ) -> Result<Vec<R>, TrainError> {
     if plan.task.overlong != OverlongText::Drop {
         return Ok(rows);
     }
-    let lessons: Vec<Lesson> = rows.iter().map(lesson).collect();
+    let all_texts: Vec<RowTexts> = rows.iter().map(row_texts).collect();
     let mut overlong = BTreeSet::new();
     let trained = plan.policies.iter().zip(policies).filter(|(planned, _)| planned.trained);
     for (_, policy) in trained {
-        for (i, misfit) in data::misfits(&lessons, policy.tokenizer(), policy.context()) {
+        for (i, misfit) in data::misfits(&all_texts, policy.tokenizer(), policy.context()) {
             match misfit {
                 Misfit::Overlong(_) => drop(overlong.insert(i)),
                 Misfit::Refused(source) => {
-                    let location = lessons[i].location.clone();
+                    let location = all_texts[i].location.clone();
                     return Err(TrainError::Demonstration { location, source: source.into() });
                 }
             }

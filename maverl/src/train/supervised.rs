@@ -207,7 +207,7 @@ fn demonstration_rows(
     algorithm: &AlgorithmPlan,
 ) -> Result<Vec<Row>, DemonstrationError> {
     let mut rows = Vec::new();
-    for text in shown.lesson(algorithm.train_on).texts {
+    for text in shown.row_texts(algorithm.train_on).texts {
         let (mut row, is_reply) = match &text {
             Text::Observation(chat) => (line.row(&line.tokenizer.observation(chat)?)?, false),
             Text::Reply(chat) | Text::Judged(chat) => (line.reply(chat)?, true),

@@ -52,7 +52,7 @@ impl VerifierData {
     pub(super) fn read(plan: &Plan, policies: &[Policy]) -> Result<Self, TrainError> {
         let fit = |rows| {
             fitting(plan, policies, rows, |row: &LabeledReply| {
-                row.lesson(plan.algorithm.verifier.head)
+                row.row_texts(plan.algorithm.verifier.head)
             })
         };
         let held_out = |path: &str| data::labeled_held_out(&plan.base.join(path), &plan.task);

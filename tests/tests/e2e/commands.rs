@@ -335,7 +335,7 @@ fn a_file_for_evaluation_is_evaluated_whole_and_a_task_without_a_reference_is_re
         lab.run(&[&[command, "run.toml"][..], &set, more].concat())
     };
     let held = ["eval.data=\"held.jsonl\"", "eval.tasks=100"];
-    run("check", &held, &[]).succeeded().says(&["test 30"]);
+    run("check", &held, &[]).succeeded().prints(&["test 30"]);
     let report: Value =
         serde_json::from_str(&run("eval", &held, &["--json"]).succeeded().stdout).unwrap();
     assert_eq!(report["overall"]["tasks"], 30, "{report}");

@@ -163,7 +163,7 @@ fn a_row_that_is_longer_than_the_context_is_an_error_left_out_or_cut() {
         checked(&lab, &[]).failed().says(&[&counted, &place, "task.overlong"]);
         for (value, what) in [("drop", "they are left out"), ("truncate", "they are cut")] {
             let set = format!("task.overlong=\"{value}\"");
-            checked(&lab, &[&set]).succeeded().says(&[&counted, what]);
+            checked(&lab, &[&set]).succeeded().prints(&[&counted, what]);
             let row = trained(&lab, &format!("{algorithm}-{value}"), &[&set]);
             let loss = ["policy/m/loss", "policy/m/pg_loss", "verifier/loss"]
                 .iter()
@@ -217,7 +217,7 @@ fn messages_before_a_question_that_no_agent_gets_are_a_warning() {
         "eval.every=0",
     ];
     let args = [&["check", "run.toml"][..], &set].concat();
-    lab.run(&args).succeeded().says(&[
+    lab.run(&args).succeeded().prints(&[
         "1 of 2 tasks have a system message before the question",
         "1 of 2 tasks have messages before the question",
         "input field `history`",

@@ -109,17 +109,24 @@ fn a_reply_of_vdn_is_compared_with_values_from_before_it_as_its_record_shows() {
         let own = (sample.values[0], sample.reward, sample.unwhitened.unwrap());
         turns.entry(sample.episode).or_default().push(own);
     }
-    assert!(turns.len() > 4 && turns.values().all(|turns| turns.len() == 2), "{turns:?}");
+    // An episode ends with a first reply that cannot be read.
+    assert!(
+        turns.len() > 4 && turns.values().filter(|own| own.len() == 2).count() > 2,
+        "{turns:?}"
+    );
     let mut moved = 0.0_f64;
     for (episode, own) in &turns {
-        let reward = (own[0].1 + own[1].1) / 2.0;
-        let others = turns.iter().filter(|(other, _)| *other != episode).map(|(_, of)| of[1].0);
-        let expected = others.sum::<f64>() / (turns.len() - 1) as f64;
+        let reward = own.iter().map(|turn| turn.1).sum::<f64>() / own.len() as f64;
+        let others = turns.iter().filter(|(other, _)| *other != episode);
+        let others: Vec<f64> = others.filter_map(|(_, own)| Some(own.get(1)?.0)).collect();
+        let expected = others.iter().sum::<f64>() / others.len() as f64;
         let first = reward - own[0].0 - expected;
-        let second = reward - own[0].0 - own[1].0;
         assert!((own[0].2 - first).abs() < 1e-9, "{episode}: {} is not {first}", own[0].2);
-        assert!((own[1].2 - second).abs() < 1e-9, "{episode}: {} is not {second}", own[1].2);
-        moved = moved.max((own[1].0 - expected).abs());
+        if let Some(&(value, _, advantage)) = own.get(1) {
+            let second = reward - own[0].0 - value;
+            assert!((advantage - second).abs() < 1e-9, "{episode}: {advantage} is not {second}");
+            moved = moved.max((value - expected).abs());
+        }
     }
     assert!(moved > 1e-4, "the values of the second agent differ: {moved}");
 }

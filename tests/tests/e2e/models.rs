@@ -130,7 +130,9 @@ fn generate_streams_the_text_it_reports() {
     let made = |more: &[&str]| {
         let json = json_of(&lab, &[&GENERATE[..], more, &["--json"]].concat());
         let text = lab.run(&[&GENERATE[..], more].concat()).succeeded().stdout;
-        assert_eq!(text, format!("{}\n", json["text"].as_str().unwrap()));
+        // Hidden characters are shown by their numbers.
+        let shown = maverl::output::visible(json["text"].as_str().unwrap()).into_owned();
+        assert_eq!(text, format!("{shown}\n"));
         json
     };
     let first = made(&["--seed", "1", "--max-tokens", "50"]);

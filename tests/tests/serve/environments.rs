@@ -28,7 +28,7 @@ const ENVIRONMENTS: [(&str, &str); 5] = [
     ("tools", "builtin:tools"),
 ];
 /// Number of tasks of each environment.
-const TASKS: usize = 2;
+const TASKS: usize = 4;
 
 /// Replies in the forms of the teams that ship, right and wrong ones.
 const REPLIES: [&str; 12] = [
@@ -62,9 +62,12 @@ fn reply(seat: &Seat, messages: &[Message]) -> String {
             "<search>who wrote it</search>",
             "<search></search>",
         ]),
-        "solo/actor" => {
-            pick(&["<act>capital of Peru</act>", "<act>12</act>", "<answer>4</answer>"])
-        }
+        "solo/actor" => pick(&[
+            "<act>capital of Peru</act>",
+            "<act>12</act>",
+            "<act>4</act>",
+            "<answer>4</answer>",
+        ]),
         "tools/caller" => pick(&[
             "<tool_call>\n{\"name\": \"calculator\", \"arguments\": {\"expression\": \"2 + 3\"}}\n</tool_call>",
             "<tool_call>\n{\"name\": \"no_tool\", \"arguments\": {}}\n</tool_call>",

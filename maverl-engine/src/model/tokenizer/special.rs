@@ -69,7 +69,7 @@ impl From<String> for Rendered {
 pub(super) struct Specials {
     tokens: Vec<(u32, AddedToken)>,
     search: AhoCorasick,
-    /// Tokenizers for texts with marks: one for each choice of marks.
+    /// Tokenizers for texts with marks, at most [`TOKENIZERS`].
     plain: Mutex<Vec<Arc<Plain>>>,
 }
 
@@ -142,7 +142,7 @@ impl Specials {
     }
 
     /// Returns a tokenizer for which special tokens are text and marks are special tokens. Building it takes as long as
-    /// loading one, so all of them are kept.
+    /// loading one, so the last ones stay in memory.
     fn plain(
         &self,
         tokenizer: &tokenizers::Tokenizer,
@@ -165,6 +165,9 @@ impl Specials {
         };
         let ids = self.tokens.iter().enumerate().filter_map(id).collect();
         let plain = Arc::new(Plain { marks, tokenizer, ids });
+        if kept.len() == TOKENIZERS {
+            kept.remove(0);
+        }
         kept.push(Arc::clone(&plain));
         Ok(plain)
     }
@@ -220,20 +223,17 @@ impl Specials {
         rendered
     }
 
-    /// Chooses one mark per special token; none of them occurs in the text. There are [`CHOICES`] of them.
+    /// Chooses one mark per special token; none of them occurs in the text.
     fn marks(&self, text: &str) -> Result<Marks, TokenizerError> {
         let taken: BTreeSet<u32> =
             text.chars().map(u32::from).filter(|code| PRIVATE_USE.contains(code)).collect();
         let length = u32::try_from(self.tokens.len().max(1)).unwrap_or(u32::MAX);
         let starts = (PRIVATE_USE.start..PRIVATE_USE.end.saturating_sub(length))
-            .step_by(usize::try_from(length).unwrap_or(usize::MAX))
-            .take(CHOICES);
+            .step_by(usize::try_from(length).unwrap_or(usize::MAX));
         let mut free = starts.filter(|&start| taken.range(start..start + length).next().is_none());
         free.next().map(Marks).ok_or_else(|| {
             TokenizerError::Text(
-                "a text with special tokens uses private-use characters of supplementary planes, of which some must be \
-                 free"
-                    .to_owned(),
+                "a text uses all private-use characters, of which some must be free".to_owned(),
             )
         })
     }
@@ -247,8 +247,8 @@ struct Plain {
     ids: BTreeMap<u32, u32>,
 }
 
-/// Number of choices of marks. Each has a tokenizer of its own in memory, so texts cannot ask for any number of them.
-const CHOICES: usize = 2;
+/// Number of tokenizers for texts with marks that stay in memory. Nearly all texts have the same marks.
+const TOKENIZERS: usize = 2;
 
 /// Unicode's supplementary private-use areas.
 const PRIVATE_USE: Range<u32> = 0xF_0000..0x11_0000;

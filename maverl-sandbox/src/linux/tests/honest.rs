@@ -258,7 +258,7 @@ fn long_numbers_are_written_and_read_in_every_version() {
     for sandbox in sandboxes() {
         assert_eq!(
             printed(&sandbox, source),
-            "5001 5 9543 4301
+            "5001 1 9543 4301
 ",
             "{:?}",
             sandbox.python.name

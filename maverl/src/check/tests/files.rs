@@ -258,6 +258,7 @@ fn the_environment_looks_at_its_options_and_at_the_tasks() {
             "1 of 1 tasks have no `answers`, the first is `1`: their episodes end unscored",
             "the questions are not those of `builtin:facts`, but `environment.corpus` is `builtin:facts`: name a file of \
              documents that answer them",
+            "1 of 1 tasks have no `answers`, the first is `2`: their episodes end unscored",
         ]
     );
 }

@@ -367,8 +367,8 @@ async fn a_program_acts_and_gives_parts_of_the_reward() {
     assert_eq!((&told["turns"], &told["task"]["id"]), (&json!(2), &json!("p")));
     // The parts of an episode are bounded, alone and together.
     for (value, wanted) in [
-        (json!(1.5e308), "`value` is 1.5e308; write a number from -1000000000 to 1000000000"),
-        (json!(-1e200), "`value` is -1e200; write a number from"),
+        (json!(1.5e308), "`value` is 1.5e+308; write a number from -1000000000 to 1000000000"),
+        (json!(-1e200), "`value` is -1e+200; write a number from"),
         (json!(1_000_000_001), "`value` is 1000000001; write a number from"),
         (
             json!(999_999_999),

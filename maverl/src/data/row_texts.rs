@@ -22,7 +22,7 @@ pub enum Text {
 
 /// The texts of a row.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Lesson {
+pub struct RowTexts {
     /// File and line of the row.
     pub location: String,
     /// Its texts.
@@ -31,7 +31,7 @@ pub struct Lesson {
 
 impl Demonstration {
     /// Returns the texts that are trained on: replies first.
-    pub fn lesson(&self, train_on: TrainOn) -> Lesson {
+    pub fn row_texts(&self, train_on: TrainOn) -> RowTexts {
         let to = |i: usize| self.chat.up_to(i + 1);
         let mut texts = Vec::new();
         if train_on != TrainOn::Observations {
@@ -40,26 +40,26 @@ impl Demonstration {
         if train_on != TrainOn::Assistant {
             texts.extend(self.observations().into_iter().map(|i| Text::Observation(to(i))));
         }
-        Lesson { location: self.location.clone(), texts }
+        RowTexts { location: self.location.clone(), texts }
     }
 }
 
 impl PreferencePair {
     /// Returns the conversation with each reply, the better one first.
-    pub fn lesson(&self) -> Lesson {
+    pub fn row_texts(&self) -> RowTexts {
         let texts = self.conversations().map(Text::Reply).to_vec();
-        Lesson { location: self.location.clone(), texts }
+        RowTexts { location: self.location.clone(), texts }
     }
 }
 
 impl LabeledReply {
     /// Returns the text that a head judges.
-    pub fn lesson(&self, head: VerifierHead) -> Lesson {
+    pub fn row_texts(&self, head: VerifierHead) -> RowTexts {
         let text = match head {
             VerifierHead::Linear => Text::Judged(self.conversation()),
             VerifierHead::Likelihood => Text::Reply(self.conversation()),
         };
-        Lesson { location: self.location.clone(), texts: vec![text] }
+        RowTexts { location: self.location.clone(), texts: vec![text] }
     }
 }
 
@@ -73,12 +73,16 @@ pub enum Misfit {
 }
 
 /// Returns the rows that a model cannot be trained on as they are, by their indices.
-pub fn misfits(lessons: &[Lesson], tokenizer: &Tokenizer, context: usize) -> Vec<(usize, Misfit)> {
-    let of = |(i, lesson): (usize, &Lesson)| Some((i, lesson.misfit(tokenizer, context)?));
-    lessons.par_iter().enumerate().filter_map(of).collect()
+pub fn misfits(
+    all_texts: &[RowTexts],
+    tokenizer: &Tokenizer,
+    context: usize,
+) -> Vec<(usize, Misfit)> {
+    let of = |(i, row_texts): (usize, &RowTexts)| Some((i, row_texts.misfit(tokenizer, context)?));
+    all_texts.par_iter().enumerate().filter_map(of).collect()
 }
 
-impl Lesson {
+impl RowTexts {
     fn misfit(&self, tokenizer: &Tokenizer, context: usize) -> Option<Misfit> {
         let lengths = self.texts.iter().map(|text| text.excess(tokenizer, context));
         match lengths.collect::<Result<Vec<_>, _>>() {
