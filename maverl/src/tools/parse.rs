@@ -50,6 +50,7 @@ pub fn read(reply: &str) -> Vec<Result<Call, CallError>> {
 /// A tag of a call, with what follows up to the next one.
 pub(crate) struct Tagged<'a> {
     /// All of it.
+    #[cfg_attr(not(feature = "serve"), allow(dead_code, reason = "read by servers"))]
     pub(crate) text: &'a str,
     /// Its calls, at least one: a model may write several into one tag.
     pub(crate) calls: Vec<Result<Call, CallError>>,
