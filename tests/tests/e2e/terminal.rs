@@ -1,4 +1,4 @@
-//! What commands print about data, models, servers and configurations of others obeys no terminal.
+//! Hidden characters of data, models, servers and configurations of others, which no command prints as they are.
 
 use std::fs;
 
