@@ -17,7 +17,7 @@ test:
     cargo test --workspace
 
 # The second tier, on an idle machine: every test of the first, guards of speed and measurements alone, kernels with the
-# compiler's checks of each operation, and unit tests on AVX2 (at most 90 minutes on two cores).
+# compiler's checks of each operation, and unit tests on AVX2.
 full: fmt lint doc full-tests full-kernels (full-path "avx2") full-guards
 
 # Every test, with what `MAVERL_FULL` adds.
