@@ -12,15 +12,15 @@ lint:
     cargo clippy --workspace --all-targets -- -D warnings
     cargo clippy -p maverl-cli -- -D warnings
 
-# Every test, doc tests included.
+# Every test of the first tier, doc tests included.
 test:
     cargo test --workspace
 
-# The second tier, on an idle machine: every test of the first, guards of speed and measurements alone, kernels with the
-# compiler's checks of each operation, and unit tests on AVX2.
+# The second tier, on an idle machine: every test with all of its cases, long tests, guards of speed and measurements alone,
+# kernels with the compiler's checks of each operation, and unit tests on AVX2.
 full: fmt lint doc full-tests full-kernels (full-path "avx2") full-guards
 
-# Every test, with what `MAVERL_FULL` adds.
+# Every test of the first tier with all of its cases.
 full-tests:
     MAVERL_FULL=1 cargo test --workspace
 
@@ -35,7 +35,7 @@ checked := "--config profile.dev.package.maverl-kernels.debug-assertions=true --
 full-path PATH:
     MAVERL_SIMD={{ PATH }} cargo test --workspace --lib --test golden --test paths
 
-# Guards of speed and measurements, one at a time. Without those of MPI, the pictures of the book, and training for 25 minutes.
+# Long tests, guards of speed and measurements, one at a time. Without those of MPI, the pictures of the book, and training for 25 minutes.
 full-guards:
     cargo test --workspace --tests -- --ignored --test-threads 1 --nocapture --skip pictures_of_a_run --skip the_verifier_of_the_example_knows
 
@@ -81,6 +81,10 @@ environments *ARGS:
 # `just claims --write docs/src/claims.md` writes the page's tables and drawings.
 claims *ARGS:
     cargo run --release --example claims -- {{ARGS}}
+
+# Prints numbers about the structure of this checkout, or of another: `just house DIR`.
+house DIR=".":
+    @python3 tests/python/house.py {{ DIR }}
 
 # Makes the pictures of the book from the runs in a directory, in both themes (needs chromium-headless-shell):
 # `just screenshots runs/seeds`.

@@ -333,3 +333,8 @@ pub fn wait_until(what: &str, mut so: impl FnMut() -> bool) {
         std::thread::sleep(Duration::from_millis(2));
     }
 }
+
+/// Returns the stride through the cases of a test: `n` in the first tier, 1 in the second (`MAVERL_FULL`).
+pub fn stride(n: usize) -> usize {
+    if std::env::var_os("MAVERL_FULL").is_some() { 1 } else { n }
+}

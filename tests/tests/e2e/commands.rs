@@ -120,7 +120,7 @@ fn eval_reports_every_k_with_intervals() {
     let args = ["eval", "run.toml", "--set", "eval.samples=4", "--split", "validation"];
     let table = lab.run(&args).succeeded().stdout;
     assert!(table.contains("avg@4 (95 %)") && table.contains("pass@4"), "{table}");
-    let json = lab.run(&[&args[..], &["--json"]].concat()).succeeded().stdout;
+    let json = lab.run(&[&BENCH[..], &["--json"]].concat()).succeeded().stdout;
     let report: EvalReport = serde_json::from_str(&json).unwrap();
     assert_eq!((report.split.as_str(), report.samples), ("validation", 4));
     assert_eq!((report.overall.tasks, report.overall.episodes), (4, 16));
@@ -140,7 +140,7 @@ fn a_trained_team_is_compared_with_what_its_tokens_could_have_bought() {
     for part in ["4 tasks of `test`", "trained team ahead by (95", "majority vote"] {
         assert!(table.contains(part), "{part} is missing in\n{table}");
     }
-    let json = lab.run(&[&args[..], &["--json"]].concat()).succeeded().stdout;
+    let json = lab.run(&[&BENCH[..], &["--json"]].concat()).succeeded().stdout;
     let Comparison { tasks, left_out, sides, .. } = serde_json::from_str(&json).unwrap();
     assert_eq!((tasks, left_out), (4, 0));
     let names: Vec<&str> = sides.iter().map(|side| side.name.as_str()).collect();
@@ -267,11 +267,12 @@ fn runs_without_a_name_are_numbered() {
     assert!(lab.path("runs/run-2/summary.json").exists());
 }
 
+const BENCH: [&str; 6] = ["bench", "rollout", "--size", "S", "--repeats", "1"];
+
 #[test]
-fn bench_gives_figures_for_people_and_for_machines() {
+fn bench_gives_figures_for_machines() {
     let lab = lab();
-    let args = ["bench", "rollout", "--size", "S", "--repeats", "1"];
-    let json = lab.run(&[&args[..], &["--json"]].concat()).succeeded().stdout;
+    let json = lab.run(&[&BENCH[..], &["--json"]].concat()).succeeded().stdout;
     let report: Value = serde_json::from_str(&json).unwrap();
     assert_eq!((&report["part"], &report["size"]), (&"rollout".into(), &"S".into()));
     let figure = &report["figures"][0];
@@ -286,8 +287,13 @@ fn bench_gives_figures_for_people_and_for_machines() {
     assert!(
         figure["gflops"].as_f64().unwrap() > 0.0 && report["matmul_gflops"].as_f64().unwrap() > 0.0
     );
-    // Two parts, each in a separate process.
-    let table = lab.run(&[&args[..], &["sft"]].concat()).succeeded().stdout;
+}
+
+/// Measures two parts, each in a separate process.
+#[test]
+#[ignore = "second tier: takes ten seconds"]
+fn bench_gives_figures_for_people() {
+    let table = lab().run(&[&BENCH[..], &["sft"]].concat()).succeeded().stdout;
     for part in ["size S, f32", "rollout", "sft", "new tokens/s", "% "] {
         assert!(table.contains(part), "{part} is missing in\n{table}");
     }

@@ -112,6 +112,7 @@ fn the_machine_is_described_without_a_run() {
 }
 
 #[test]
+#[ignore = "second tier: takes half a minute"]
 fn a_check_of_a_device_prints_a_line_for_each_result() {
     let lab = lab();
     let missing = lab.run(&["gpu", "check", "--device", "cuda:99"]);

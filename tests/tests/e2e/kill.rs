@@ -3,7 +3,7 @@
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use maverl_tests::lab::{Ended, Lab, Run, train_args};
+use maverl_tests::lab::{Ended, Lab, Run, stride, train_args};
 
 use crate::lab;
 
@@ -30,7 +30,10 @@ fn uniform(state: &mut u64) -> f64 {
 
 /// Returns the number of kills; overridden by `MAVERL_FUZZ_CASES`.
 fn kills_wanted() -> usize {
-    std::env::var("MAVERL_FUZZ_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(20)
+    std::env::var("MAVERL_FUZZ_CASES")
+        .ok()
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(if stride(2) == 1 { 20 } else { 6 })
 }
 
 /// Starts a run, or resumes it if it exists.

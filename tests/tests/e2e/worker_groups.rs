@@ -75,6 +75,7 @@ fn same_opener(one: &Run, other: &Run) {
 }
 
 #[test]
+#[ignore = "second tier: takes half a minute"]
 fn each_worker_group_is_trained_as_in_a_run_whose_groups_are_all_on_its_device() {
     if let Some(reason) = DeviceChoice::Emulated.unavailable() {
         return eprintln!("skipped: {reason}");
@@ -101,6 +102,7 @@ fn each_worker_group_is_trained_as_in_a_run_whose_groups_are_all_on_its_device()
 }
 
 #[test]
+#[ignore = "second tier: takes half a minute"]
 fn a_run_on_two_devices_repeats_and_resumes_to_the_bit_and_names_both() {
     if let Some(reason) = DeviceChoice::Emulated.unavailable() {
         return eprintln!("skipped: {reason}");

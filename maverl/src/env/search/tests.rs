@@ -252,6 +252,7 @@ fn recall_rows(name: &str, shared: &Path) -> Vec<(Ranking, [f64; 3])> {
 
 /// Prints a Markdown table.
 #[test]
+#[ignore = "second tier: takes half a minute, and needs MAVERL_TEST_DATA"]
 fn recall_on_real_questions_grows_with_what_is_shown() {
     let Some(shared) = std::env::var_os("MAVERL_TEST_DATA").map(PathBuf::from) else {
         println!("skipped: MAVERL_TEST_DATA is not set");

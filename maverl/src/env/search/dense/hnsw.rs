@@ -207,7 +207,17 @@ mod tests {
 
     #[test]
     fn nearly_all_of_the_nearest_are_found() {
-        for vectors in [random(3000, 32, 3), clustered(3000, 32)] {
+        nearly_all_are_found_among(800);
+    }
+
+    #[test]
+    #[ignore = "second tier: takes ten seconds"]
+    fn nearly_all_of_the_nearest_are_found_among_thousands() {
+        nearly_all_are_found_among(3000);
+    }
+
+    fn nearly_all_are_found_among(n: usize) {
+        for vectors in [random(n, 32, 3), clustered(n, 32)] {
             let queries = random(100, 32, 4);
             let exact = Exact::new(&vectors, 32).search(&queries, 10);
             let graph = Hnsw::new(vectors, 32).search(&queries, 10);
@@ -216,7 +226,7 @@ mod tests {
             };
             let common = exact.iter().zip(&graph).map(|(a, b)| (&places(a) & &places(b)).len());
             let recall = common.sum::<usize>() as f64 / 1000.0;
-            println!("HNSW finds {recall:.3} of the 10 nearest of 3000 vectors");
+            println!("HNSW finds {recall:.3} of the 10 nearest of {n} vectors");
             assert!(recall > 0.95, "{recall}");
             assert!(graph.iter().all(|ranked| ranked.len() == 10));
             assert!(graph.iter().all(|ranked| ranked.is_sorted_by(|a, b| a > b)));
