@@ -174,3 +174,50 @@ fn every_dependency_of_the_workspace_has_its_reason_beside_it() {
     let bare = others.filter(|line| !line.contains(" # "));
     assert_eq!(bare.collect::<Vec<_>>(), [""; 0], "no reason");
 }
+
+#[test]
+fn every_recipe_that_a_page_names_exists() {
+    let justfile = fs::read_to_string(root().join("justfile")).unwrap();
+    let heads = justfile.lines().filter(|line| line.contains(':') && !line.starts_with([' ', '#']));
+    let recipes: BTreeSet<&str> = heads.filter_map(|line| line.split([' ', ':']).next()).collect();
+    let mut problems = Vec::new();
+    for page in ["ARCHITECTURE.md", "CONTRIBUTING.md", "README.md"].map(|page| root().join(page)) {
+        let text = fs::read_to_string(&page).unwrap();
+        for (i, line) in text.lines().enumerate() {
+            let named =
+                line.split("`just ").skip(1).filter_map(|rest| rest.split([' ', '`']).next());
+            let missing = named.filter(|name| !recipes.contains(name));
+            problems.extend(missing.map(|name| format!("{}: no recipe `{name}`", place(&page, i))));
+        }
+    }
+    none(&problems);
+}
+
+/// Returns the names of invariants in a text, such as K-1 and RT-2.
+fn invariants(text: &str) -> BTreeSet<String> {
+    let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'));
+    let families = ["AL", "K", "MO", "RO", "RT"];
+    let named = words.filter(|word| {
+        word.split_once('-').is_some_and(|(family, number)| {
+            families.contains(&family) && number.parse::<u8>().is_ok()
+        })
+    });
+    named.map(str::to_owned).collect()
+}
+
+#[test]
+fn every_invariant_that_the_code_names_is_defined_on_the_page() {
+    let page = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let defined = page.split("**Architecture invariant (").skip(1);
+    let defined: BTreeSet<&str> = defined.filter_map(|rest| rest.split(')').next()).collect();
+    let mut problems = Vec::new();
+    for path in CRATES.iter().flat_map(|name| rust_files(&root().join(name))) {
+        for (i, line) in fs::read_to_string(&path).unwrap().lines().enumerate() {
+            for name in invariants(line).iter().filter(|name| !defined.contains(name.as_str())) {
+                problems.push(format!("{}: `{name}` is not defined", place(&path, i)));
+            }
+        }
+    }
+    none(&problems);
+    assert_eq!(invariants("by K-1 and (RT-2), not FK-1, K-x").len(), 2);
+}
