@@ -2,15 +2,6 @@
 //!
 //! An operation is a unit of work that a GPU does in one launch or a fixed few; [`Cpu`] composes it of the kernels of
 //! `maverl-kernels`. The device is a type parameter, so that a call costs nothing.
-//!
-//! | trait | operations | used by |
-//! |---|---|---|
-//! | [`Memory`] | parameters, gradients and moments; sums of squares, AdamW | `Params`, `Gradients`, `Optimizer` |
-//! | [`Ops`] | forward and backward pass of each part of a decoder | `Decoder`, `Tape`, `Linear` |
-//! | [`Backend`] | copies of models to and from the device, caches, selection of rows, sampling | the engine, the trainer, critics |
-//!
-//! In the thread of a worker group, a barrier reaches its policy through `dyn Operations`: one dynamic call per
-//! barrier. Tests of `model/tests/contract.rs` run on every device.
 
 mod arguments;
 mod backend;

@@ -4,14 +4,6 @@
 //! - **RT-2** Every completion carries the number of updates of its policy.
 //! - **RT-3** A worker's panic resolves every pending call to [`RuntimeError::Gone`].
 //! - **K-1** A completion never depends on the other requests in a batch, to the bit.
-//!
-//! A *worker group* is one thread that owns one base model. A *policy* is either the weights of the base, or one
-//! adapter on it while the base is frozen. It has an optimizer and a version. In its thread, a policy is a
-//! [`Model`](crate::model::Model): a decoder, and its trainable parameters in one array. Gradients and moments have the
-//! same layout, so a step of AdamW is one operation. Other threads hold a [`Policy`], which is a handle. All worker
-//! groups compute on one rayon pool.
-//!
-//! - **MO-1** Every trained weight gets a gradient; a trained weight without one is an error of the update.
 
 mod batch;
 mod columns;
