@@ -1,6 +1,8 @@
 //! Command line of maverl: the commands beside `train`, which is in `maverl` for programs that only train.
 //!
 //! `maverl::main!` calls [`main`].
+//!
+//! A command is a variant of `Command`, a file, and examples in `maverl/src/cli/examples.rs`.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

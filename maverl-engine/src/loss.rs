@@ -8,6 +8,11 @@
 //! whole batch, so micro-batches of any size add up to the same gradient. The losses of a row do not depend on other
 //! rows: [`policy_gradient`] takes the log-probs of one row `[T]` and returns `∂L/∂logp [T]` and `∂L/∂entropy [T]`, the
 //! inputs of the backward pass.
+//!
+//! - **AL-1** Nothing here does I/O or reads a clock or a random number.
+//!
+//! A new surrogate is a function in `surrogate.rs`, a variant of `BuiltinSurrogate` in `options.rs`, and an export
+//! here. A new unit of the ratio is a variant of `Ratio`, which `policy.rs` reads.
 
 mod aggregate;
 mod classify;

@@ -11,6 +11,27 @@
 //! Threads are those of the current rayon pool; within [`alone`] only the calling thread is used. Vector instructions
 //! are chosen at run time ([`simd`]). The bits are those of fused multiply-adds, so processors without them give
 //! correct results, but slowly.
+//!
+//! # Files
+//!
+//! | module | contents |
+//! |---|---|
+//! | `matmul` | products: `matmul/engine` divides a product among threads and caches, `matmul/kernel` is the inner loop of all paths, `matmul/layout` packs matrices, `matmul/{x86,neon,amx}` have what single paths add |
+//! | `attention` | `attention/forward` and `attention/backward` are tasks, `attention/vector` and `attention/weighted` the inner loops, `attention/rows` and `attention/blocks` the memory of keys and values |
+//! | `norm`, `rope`, `mlp`, `embedding`, `bias`, `logprob` | the other operations of a model, each with its backward pass |
+//! | `sample`, `adamw` | a sampled token and its log-prob; a step of the optimizer |
+//! | `advantage` | estimators in f64, and the trait `Estimate` of those that a GPU computes too |
+//! | `cuda` (feature) | kernels in CUDA C++ (`cuda/*.cu`), their launches (`cuda/model`, `cuda/kernels`), and machines that run them: a GPU (`cuda/driver`), the CPU (`cuda/emulated`), one without memory (`cuda/counted`) |
+//! | `emulate` | CUDA C++ compiled by a C++ compiler; each thread of CUDA is a fiber |
+//! | `lanes`, `par`, `simd` | sums over sixteen lanes in one order; division of work among threads; the *path*, which is the set of vector instructions in use |
+//!
+//! Operations of a model, but products, implement `lanes::Kernel`: code over sixteen lanes that is compiled for each
+//! path, so that nothing depends on the compiler's vectorizer. Products use `matmul::vectors::Vectors`. Estimators are
+//! scalar code in f64.
+//!
+//! Each operation is compared with a reference in f64, and with itself in another batch, in another order and on
+//! another number of threads. All paths must give the bits of each other (`tests/paths.rs`) and recorded ones
+//! (`tests/golden.rs`), but for products in `bf16` (see [`matmul`]).
 #![deny(missing_docs)]
 
 mod lanes;

@@ -8,6 +8,9 @@
 //! the loss of whole sequences is computed as soon as their log-probs are known, while their logits are still in
 //! memory. Only a sequence longer than a chunk has its logits recomputed. Sums over the vocabulary are `f32` in sixteen
 //! lanes for 256 elements and `f64` beyond, which keeps them within 1e-6 of `f64` for any vocabulary.
+//!
+//! A chunk has at most 512 rows. For vocabularies above 4096 it has 2²¹ divided by the size of the vocabulary, but at
+//! least 128.
 
 mod row;
 

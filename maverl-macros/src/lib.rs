@@ -3,6 +3,8 @@
 //!
 //! They add code and never rewrite it: the item stays as written, followed by impls and one registration. An item with
 //! errors gets one message per error, at the smallest token, with the remedy.
+//!
+//! Generated paths begin with `::maverl`. A crate that renames this dependency gives the new name as `crate = path`.
 
 mod agent;
 mod args;

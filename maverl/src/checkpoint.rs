@@ -14,6 +14,10 @@
 //!
 //! A checkpoint is written as `.tmp-step-000010`, synced file by file, and renamed. A checkpoint with a wrong checksum
 //! is an error that names the file; an older checkpoint is used only on request.
+//!
+//! One is written before the first step, after every `checkpoint.every`-th step, after a step with a new best
+//! validation, after the last step, and after the step at which a run is stopped (`train/run.rs`). `prune` decides
+//! which are kept. A new file is written and read in `train/learner.rs`, and is in the list above.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

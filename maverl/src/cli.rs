@@ -1,4 +1,7 @@
 //! `maverl train`, and what the other commands, which are in the crate `maverl-cli`, share with it.
+//!
+//! They are in this crate because an example is a program that only trains: the first command of the README compiles no
+//! other command.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

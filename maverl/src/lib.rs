@@ -36,7 +36,7 @@
 //! | [`fn@check`], [`Sources`], [`Plan`] | validation of a configuration; where it comes from; what it means |
 //! | [`model`], [`loss`], [`runtime`] | transformers; losses of tokens; the threads that own models, generate and update |
 //! | [`rollout`] | episodes without a model, for tests of orchestras |
-//! | [`mod@train`], [`fn@train()`], [`fn@eval()`] | the course of a run |
+//! | [`mod@train`], [`fn@train()`], [`fn@eval()`] | a run: its steps, evaluations and files |
 //! | [`run_dir`], [`mod@eval`] | the files of a run; results of evaluations and comparisons |
 //! | [`ballot`], [`rng`] | votes for answers; random numbers that are equal on every machine |
 //! | [`testing`] | assertions for tests of estimators and surrogates |

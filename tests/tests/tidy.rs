@@ -1,6 +1,11 @@
 //! Rules of the code as data: dependencies between modules, lengths of files, forbidden words.
 #![allow(clippy::unwrap_used)]
 
+#[path = "tidy/data_path.rs"]
+mod data_path;
+#[path = "tidy/pages.rs"]
+mod pages;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -932,56 +937,6 @@ fn every_feature_of_maverl_is_one_of_the_stock_binary() {
     };
     for dir in ["maverl-cli", "binary"] {
         assert_eq!(features(dir), features("maverl"), "{dir}");
-    }
-}
-
-#[test]
-fn every_dependency_of_the_workspace_is_in_the_table_of_dependencies() {
-    let page = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
-    let table = page.split("\n## Dependencies\n").nth(1).unwrap();
-    let cells = table.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
-    let listed: BTreeSet<&str> =
-        cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect();
-    let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
-    let manifest: toml::Table = manifest.parse().unwrap();
-    let own: BTreeSet<&str> = CRATES.iter().copied().collect();
-    let used = manifest["workspace"]["dependencies"].as_table().unwrap();
-    let used: BTreeSet<&str> =
-        used.keys().map(String::as_str).filter(|name| !own.contains(name)).collect();
-    assert_eq!(listed, used);
-}
-
-#[test]
-fn the_data_path_leads_through_the_files_and_functions_of_its_tables() {
-    let page = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
-    let section = page.split("\n## Data path\n").nth(1).unwrap().split("\n## ").next().unwrap();
-    let tables = section.split("\n|---|---|---|---|\n").skip(1).map(|table| {
-        let rows = table.lines().take_while(|line| line.starts_with("| "));
-        rows.map(|row| {
-            let cells: Vec<&str> = row.split('`').collect();
-            let number: usize = cells[0].trim_matches(['|', ' ']).parse().unwrap();
-            let text = fs::read_to_string(root().join(cells[1]));
-            let text = text.unwrap_or_else(|error| panic!("{}: {error}", cells[1]));
-            (number, cells[1], cells[3], text)
-        })
-    });
-    let tables: Vec<Vec<(usize, &str, &str, String)>> = tables.map(Iterator::collect).collect();
-    for path in &tables[1..] {
-        let whole: Vec<_> = tables[0].iter().chain(path).collect();
-        let mut files: Vec<&str> = Vec::new();
-        for (at, (number, file, function, text)) in whole.iter().enumerate() {
-            assert!(text.contains(&format!("fn {function}")), "{file} has no `fn {function}`");
-            let mut before = whole[..at].iter().flat_map(|(.., text)| text.lines());
-            let named = at == 0 || before.any(|line| has_word(uncommented(line), function));
-            assert!(named, "no file before {file} names `{function}`");
-            // A second row of a file, which a step calls twice, has the number of the first.
-            if files.get(number - 1).is_none_or(|found| found != file) {
-                files.push(file);
-                assert_eq!(*number, files.len(), "the number of {file}");
-            }
-        }
-        // The sentence above each table.
-        assert!(section.contains(&format!("{} in all", files.len())));
     }
 }
 

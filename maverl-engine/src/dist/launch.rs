@@ -1,4 +1,4 @@
-//! Variables in which launchers tell a process its rank.
+//! Environment variables with which launchers give a process its rank.
 
 use super::RankError;
 

@@ -3,6 +3,9 @@
 //! - Every sum is added in the order of ranks, so equal ranks give equal bits, on all of them.
 //! - Every rank calls the same operations of a channel in the same order. Channels are independent of each other.
 //! - The loss of a rank ends every pending and every later operation on all others, with its name.
+//!
+//! A [`Channel`] offers collective operations, such as a sum, to one worker group. A run of one process has none. A
+//! ring all-reduce would give the elements of an array sums of different orders.
 
 mod channel;
 mod error;

@@ -1,4 +1,8 @@
 //! `config.json` of a Hugging Face model directory.
+//!
+//! A difference between families is a field of [`HfConfig`]. `families.rs` reads it, `foreign.rs` has the keys that no
+//! family reads and that would change the numbers, `HfConfig::tensors` the names and shapes that follow, and
+//! `decoder.rs` what is computed.
 
 mod families;
 mod foreign;

@@ -1,4 +1,8 @@
 //! Linear maps of a decoder, with the correction of an adapter (LoRA: Hu et al., 2021, arXiv:2106.09685).
+//!
+//! A map with an adapter is one operation in which the weight of the base is a constant, so no gradient of it is
+//! computed. On a CPU, each weight has a packed copy for products of few rows during rollout, which the next barrier
+//! drops. Dropout is a function of counters: seed, optimizer step, row, position, map, column.
 
 use std::sync::{Arc, PoisonError, RwLock};
 

@@ -1,4 +1,7 @@
 //! Quantities of each completion token of an update.
+//!
+//! A new quantity is a column here and its recording in `runtime/trainer.rs`. In `maverl`, `train/record.rs` names it
+//! in the record of a step, and `view/web/page_tokens.js` draws it.
 
 use super::{Batch, Objective, Row};
 use crate::loss::RowTokens;

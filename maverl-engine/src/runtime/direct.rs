@@ -1,4 +1,7 @@
 //! A model without a worker group: one completion, or the log-probs of given rows, on the calling thread.
+//!
+//! It has the engine and the operations of a worker group, so `maverl score` gives the log-probs that a run recorded,
+//! to the bit.
 
 use maverl_kernels::attention::Packing;
 use std::sync::Arc;

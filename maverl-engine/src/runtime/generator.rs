@@ -1,4 +1,4 @@
-//! Generators in the place of a worker group, such as inference servers, and the weights that they are given.
+//! Generators instead of a worker group, such as inference servers, and the weights that they get.
 
 use std::path::Path;
 use std::pin::Pin;

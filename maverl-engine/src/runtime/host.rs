@@ -1,4 +1,6 @@
 //! Models that only generate: a base and adapters on it, without optimizers, critics or a plan.
+//!
+//! It has the queue of a worker group, so barriers, cancellation and RT-3 are the same.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};

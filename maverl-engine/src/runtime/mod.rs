@@ -183,7 +183,7 @@ fn distinct(workers: &[WorkerSpec]) -> Result<(), RuntimeError> {
     }
 }
 
-/// Starts the threads of the kernels: rayon's global pool, which autograd uses too. An existing pool, as with a second
+/// Starts the threads of the kernels: rayon's global pool. An existing pool, as with a second
 /// runtime in one process, is kept: results do not depend on its size.
 fn pool(threads: usize) -> Result<(), RuntimeError> {
     match rayon::ThreadPoolBuilder::new().num_threads(threads).build_global() {

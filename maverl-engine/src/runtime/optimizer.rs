@@ -1,4 +1,8 @@
 //! AdamW on the parameters of one model, in place, with its state.
+//!
+//! With `dist.shard_optimizer` (ZeRO-1), a rank has the moments of one range of the parameters. It updates these, and
+//! all ranks gather the weights. The squares of the norm are summed range by range also without it, so that both have
+//! the same bits.
 
 mod shards;
 

@@ -2,6 +2,9 @@
 //!
 //! A row is computed by one rank, and K-1 gives it the bits that every rank would compute. Sums are added in the order of
 //! ranks, so that all have the same bits, which differ by rounding from those of another number of ranks.
+//!
+//! Norm, clipping and the check for finite numbers use the sums, so every rank applies the same optimizer step. In each
+//! update, ranks compare hashes of the batch and of the weights.
 
 use std::ops::Range;
 #[cfg(feature = "cuda")]

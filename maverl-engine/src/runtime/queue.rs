@@ -1,4 +1,9 @@
 //! The queue of a thread that owns models: generations, which are batched, and barriers.
+//!
+//! Every operation but a generation is a barrier: an update, a save, a load, log-probs, values, hashes of weights. A
+//! semaphore bounds the generations. A barrier is about one policy, and waits for the requests of all policies of the
+//! thread. Before it, the prefix tree of its policy is dropped, because the operation may change the weights. If no
+//! other policy has cached blocks then, the memory of the cache is freed.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;

@@ -1,5 +1,9 @@
 //! Training of one policy: packed micro-batches, accumulated gradients, AdamW. Moments and gradients exist only for
 //! trainable weights; a base under an adapter costs neither.
+//!
+//! Losses are normalized by the tokens and rows of the whole minibatch, so the size of micro-batches changes the
+//! gradient by rounding alone. An update ends before its optimizer step if the loss or the gradient is not finite, or
+//! if a trained weight has no gradient (MO-1).
 
 mod before;
 mod checkpoint;

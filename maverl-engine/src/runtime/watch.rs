@@ -1,4 +1,7 @@
 //! Steps of a request while it runs: its begin, its tokens as they are sampled, and the log-probs of its prompt.
+//!
+//! The sampled tokens are the same with and without it. For log-probs of a prompt, the prompt is computed in full,
+//! without cached blocks.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,9 @@
 //! A worker group: one thread that owns one base model and the policies on it.
+//!
+//! A *policy* is either the weights of the base, or one adapter on it while the base is frozen. It has an optimizer and
+//! a version. In the thread, it is a model: a decoder, and its trainable parameters in one array. Gradients and moments
+//! have the same layout, so a step of AdamW is one operation. Other threads hold a handle, [`Policy`](super::Policy).
+//! All worker groups compute on one rayon pool.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};

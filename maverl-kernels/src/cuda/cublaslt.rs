@@ -12,6 +12,9 @@
 //! |---|---|---|---|---|
 //! | gradient of the input | `dy [m, k] · w [k, n]` | `[n, m]`, leading `n` | `w`, `[n, k]`, leading `n` | `dy`, `[k, m]`, leading `k` |
 //! | gradient of the weight | `dyᵀ · x`, `dy [k, m]`, `x [k, n]` | `[n, m]`, leading `n` | `x`, `[n, k]`, leading `n` | `dy`, `[m, k]` transposed, leading `m` |
+//!
+//! The functions that are called are a table of this crate (`cublaslt/functions.rs`). Those of `cudarc` panic where one
+//! is missing, and tests replace the table by a library in C++.
 #![allow(unsafe_code)] // for the library's C interface; the status of every call is checked
 
 mod functions;

@@ -1,4 +1,8 @@
 //! The sandbox on Linux.
+//!
+//! `birth` is the code between `clone` and `exec`, `root`, `landlock`, `filter` and `threads` restrict it, `watch`
+//! follows it, `cover` describes what is active. `python` finds the interpreter and its files. The programs in
+//! `hostile/` try to escape.
 
 mod birth;
 mod cover;

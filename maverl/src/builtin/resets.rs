@@ -1,4 +1,4 @@
-//! Tasks of environments that begin an episode from a seed and say themselves what is to be done, such as games.
+//! Tasks of environments that begin an episode from a seed and describe the task themselves, such as games.
 
 use serde_json::{Map, Value};
 

@@ -1,4 +1,4 @@
-//! Keys of the algorithm that have another value than they would have unset, and no effect beside the others.
+//! Keys of the algorithm that are set and have no effect, because of the values of other keys.
 //!
 //! The declaration of a key states the values of other keys of its table that disable it (`idle_when`, `idle_unless`). Only
 //! `reference.every` is checked by code: whether there is a reference depends on the preset, on another table, and on the

@@ -1,4 +1,7 @@
 //! Comparison of a plan's memory with that of the machine.
+//!
+//! The bytes of a worker group are in `plan/summary.rs`, those of activations in `plan/activations.rs`, and the memory
+//! of the machine in `machine.rs`. Those of a GPU are not estimated but counted (`device.rs`).
 
 use super::Purpose;
 use super::diagnostic::{Problems, path};

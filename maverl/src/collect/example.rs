@@ -1,4 +1,4 @@
-//! Turns of episodes, each with what its rows tell of it.
+//! Turns of episodes, each with the values of its rows.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

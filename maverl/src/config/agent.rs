@@ -1,4 +1,10 @@
 //! `[agents."team/role"]` and `[sampling]`: the keys of agents and seats.
+//!
+//! A key of `[sampling]` is also an option of a request (`runtime/request.rs` of the engine), which `plan/engine.rs`
+//! sets and a slot of the engine uses. If it changes probabilities, `check/policy.rs` rejects it for agents that are
+//! trained on sampled replies. Servers and commands that sample have it too: `serve/openai/options.rs`,
+//! `serve/gateway/call.rs`, `rollout/servers`, `maverl generate`. A key of an agent has a line in `over`, and a field
+//! of `SeatPlan`, or of `PolicyPlan` if its level is policy.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -16,19 +22,19 @@ use crate::settings::Settings;
 #[derive(Debug, Clone, PartialEq, Serialize, Settings)]
 #[settings(partial = "SamplingConfig", level = "agent")]
 pub struct Sampling {
-    /// Divisor of the logits; 0 is greedy; trained agents may have 0 only with the presets sft, dpo and verifier.
+    /// Divisor of the logits; 0 is greedy; training on sampled replies needs a value above 0.
     #[setting(default = 1.0, range = 0.0..)]
     pub temperature: f32,
-    /// Number of most likely tokens that are kept; 0 keeps all; trained agents may set it only with the presets sft, dpo and verifier.
+    /// Number of most likely tokens that are kept; 0 keeps all; training on sampled replies needs 0.
     #[setting(default = 0)]
     pub top_k: u32,
-    /// Nucleus sampling: smallest set of most likely tokens with this total probability; 1 keeps all; trained agents may set it only with the presets sft, dpo and verifier.
+    /// Nucleus sampling: smallest set of most likely tokens with this total probability; 1 keeps all; training on sampled replies needs 1.
     #[setting(default = 1.0, range = above(0.0)..=1.0)]
     pub top_p: f32,
-    /// Minimum probability of a token, relative to that of the most likely token; 0 keeps all; trained agents may set it only with the presets sft, dpo and verifier.
+    /// Minimum probability of a token, relative to that of the most likely token; 0 keeps all; training on sampled replies needs 0.
     #[setting(default = 0.0, range = 0.0..=1.0)]
     pub min_p: f32,
-    /// Penalty on tokens that the prompt or the reply already contains: their positive logits are divided by it, negative ones multiplied; 1 disables it; trained agents may set it only with the presets sft, dpo and verifier.
+    /// Penalty on tokens that the prompt or the reply already contains: their positive logits are divided by it, negative ones multiplied; 1 disables it; training on sampled replies needs 1.
     #[setting(default = 1.0, range = above(0.0)..)]
     pub repetition_penalty: f32,
     /// Maximum number of tokens of a reply.

@@ -171,9 +171,8 @@ impl UpdateOrder {
 #[serde(default, deny_unknown_fields)]
 #[settings(level = "team")]
 pub struct SequencePlan {
-    /// Factor of an episode's advantages (HAPPO): a product with a term for each of its replies whose policy was already
-    /// updated in this step, the importance ratio of the reply (`exact`) or the geometric mean of its tokens' ratios
-    /// (`length`).
+    /// Factor of an episode's advantages (HAPPO), over its replies of policies that this step has already updated: the
+    /// product of their importance ratios (`exact`), or of the geometric means over tokens (`length`).
     pub factor: HappoFactor,
     /// Largest distance of the factor from 1; without it, the factor is not clipped.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,4 +1,7 @@
 //! Critics and mixers: values, and advantages from values.
+//!
+//! A key is also a field of the engine's `CriticSpec`. Who shares a critic is [`CriticScope`] and `host` in
+//! `plan/critic.rs`.
 
 use std::num::NonZeroUsize;
 

@@ -1,4 +1,7 @@
 //! Devices of models: `runtime.device`, and `[worker_groups.NAME]`.
+//!
+//! A key of `[worker_groups.NAME]` is also a field of `WorkerPlan`, whose value `check/worker.rs` sets, and of the
+//! engine's `WorkerSpec`.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Who speaks for agents without being a model of the run.
+//! `[endpoints.NAME]`: servers and files of replies that answer for agents instead of a model of the run.
 
 use std::num::NonZeroUsize;
 

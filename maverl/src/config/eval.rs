@@ -1,4 +1,4 @@
-//! Evaluations: their tasks, and when they take place.
+//! Evaluations: their tasks, and the steps at which they run.
 
 use std::num::{NonZeroU32, NonZeroUsize};
 

@@ -1,4 +1,8 @@
 //! Coefficients of the loss.
+//!
+//! A key that the loss of the engine reads is also a field of `LossOptions`, and `plan/engine.rs` converts it. A
+//! built-in surrogate is a kind here, a table in `tables.rs`, and a variant of `BuiltinSurrogate`. A penalty has its
+//! arithmetic in `rollout/runner.rs`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! The configuration: typed, layered, and unable to lie. Every key is used or rejected.
+//! The configuration: typed and layered. Every key is used or rejected.
 //! Layers: defaults < file < `MAVERL_*` < `--set key=value`. `docs/src/config.md` is the commented reference.
 
 mod advantage;

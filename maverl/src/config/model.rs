@@ -1,4 +1,6 @@
 //! `[models.NAME]`: directory, precision, adapter, optimizer.
+//!
+//! A key of `optim` is also a field of the engine's `OptimOptions`. The formula of a schedule is in `algo/schedule.rs`.
 
 use std::borrow::Cow;
 use std::fmt;

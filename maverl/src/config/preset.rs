@@ -1,4 +1,7 @@
 //! Named choices of parts, each with the paper that made it.
+//!
+//! A new preset is a variant with its entries in `ALL`, `name`, `paper` and `summary`, and its keys in `advantage`,
+//! `aggregation`, `loss` and `parts`.
 
 use std::num::NonZeroUsize;
 

@@ -1,4 +1,4 @@
-//! Parts of the reward beside the environment's score: declared functions, servers, verifiers.
+//! `[rewards.NAME]`: parts of the reward in addition to the score: declared functions, servers, verifiers.
 
 use std::num::{NonZeroU32, NonZeroUsize};
 

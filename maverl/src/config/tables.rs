@@ -1,4 +1,4 @@
-//! Every table of declared settings: its place in a configuration, its keys, their levels.
+//! Every table of declared settings: its path in a configuration, its keys, their levels.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! CUDA C++ kernels beside estimators: what compilers are given.
+//! CUDA C++ kernels of estimators: the source that compilers get.
 
 use std::fmt::Write as _;
 

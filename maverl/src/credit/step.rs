@@ -1,4 +1,6 @@
 //! A step as estimators see it: plain data.
+//!
+//! A new value of `by` is a variant of [`GroupBy`] with its ids in `Rewarded::ids`, and its name in `train/record.rs`.
 
 use std::collections::BTreeMap;
 

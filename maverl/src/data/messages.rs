@@ -1,4 +1,6 @@
 //! Messages of rows: what chat templates read, marks of the replies that are trained on, and nothing else.
+//!
+//! A key that chat templates read is also a field of the engine's `ChatMessage`, and of `conversation.rs`.
 
 use serde_json::{Map, Value};
 

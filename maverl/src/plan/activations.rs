@@ -1,4 +1,4 @@
-//! Activation memory of an update: everything beside weights, moments and summed gradients.
+//! Activation memory of an update: everything but weights, moments and summed gradients.
 
 use maverl_kernels::matmul::{PackedWeight, Precision};
 

@@ -1,4 +1,4 @@
-//! Critics of a plan: the policies that they are beside.
+//! Critics of a plan, and the policies whose worker groups they are on.
 
 use super::{Plan, PolicyPlan};
 use crate::config::{AdvantagePlan, CriticScope, MixerPlan, Trunk};

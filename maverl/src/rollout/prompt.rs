@@ -1,4 +1,7 @@
 //! The next prompt of a conversation. Token in, token out: sampled tokens are never encoded again.
+//!
+//! If the chat template renders earlier turns in another way, the conversation is encoded again and the turn is marked
+//! `forked`; `rollout.history = "append"` keeps the ids.
 
 use serde_json::Value;
 

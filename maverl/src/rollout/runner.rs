@@ -1,4 +1,4 @@
-//! Shared state of the episodes, and the course of one episode.
+//! Shared state of the episodes, and the run of one episode from start to score.
 
 use std::any::Any;
 use std::collections::BTreeMap;

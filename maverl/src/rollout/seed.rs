@@ -1,4 +1,7 @@
 //! Seeds of episodes: functions of the episode, never of time.
+//!
+//! The seed of a request is a function of the run's seed, the stage (training, or evaluation of a split), the step, the
+//! task, the index of the episode among those of its task, and the path of the turn.
 
 use maverl_kernels::sample::derive_seed;
 

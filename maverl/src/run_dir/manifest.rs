@@ -1,4 +1,8 @@
 //! Checksums of a directory's files, and the version of its format.
+//!
+//! It is written before each checkpoint, with the files that are complete, and at the end, with all. Listed files are
+//! verified before a run resumes. Only a resume changes listed files, and it rewrites the manifest first, so that a
+//! kill at any point never makes an intact directory look damaged.
 
 use std::collections::BTreeMap;
 use std::fs;

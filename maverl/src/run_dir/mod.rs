@@ -26,6 +26,9 @@
 //! files are truncated to the state that the last checkpoint recorded; all others are replaced whole. At any time, the
 //! manifest holds the checksums of all files that will not change, and the newest checkpoint those of the start of the
 //! growing files.
+//!
+//! Files get the permissions of the directory, which its owner alone can read at first. A directory has no absolute
+//! path but those that the user wrote: `base` in its `config.toml` leads to where relative paths start.
 
 mod append;
 mod clock;

@@ -1,4 +1,8 @@
 //! Origin of a run: its configuration and data, and the settings that may change on resume.
+//!
+//! A resume may change keys of level *run* alone (`config/tables.rs`: `may_change`). All other keys, the training data,
+//! the starting weights and the held-out data of an unchanged `[eval]` must be equal; each difference is reported.
+//! Ranks are compared by code of their own (`train/ranks.rs`).
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! Likeliest tokens at each sampled token of an episode: what `maverl replay --top` writes.
+//! Most probable tokens at each sampled token of an episode: what `maverl replay --top` writes.
 
 use std::path::Path;
 

@@ -4,6 +4,10 @@
 //! - [`Guard`] checks keys, `Host` and `Origin`.
 //! - [`Metrics`] are Prometheus text at `/metrics`.
 //! - [`base()`] adds the routes that every server has.
+//!
+//! Memory has limits in bytes: of bodies (`body.rs`), of texts that are parsed and encoded at once (`model/reading.rs`),
+//! and of texts that cannot fit a context, which are refused before they are encoded. Each choice of a completion takes
+//! a permit of `model/queue.rs`.
 
 mod base;
 mod body;

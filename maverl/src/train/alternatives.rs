@@ -1,4 +1,4 @@
-//! Likeliest tokens at each sampled token of a recorded episode, by the weights that policies hold.
+//! Most probable tokens at each sampled token of a recorded episode, by the weights that policies hold.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Progress displays for people.
+//! Progress displays: a bar, lines, and a file.
 
 mod bar;
 mod heartbeat;

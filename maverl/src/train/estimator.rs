@@ -1,4 +1,4 @@
-//! Place where a run computes advantages; checks of an estimator: its kernel at the start of a run, its advantages in every
+//! Device on which a run computes advantages; checks of an estimator: its kernel at the start of a run, its advantages in every
 //! step.
 
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! Evaluations in the course of a run: before and after training, and validations between steps.
+//! Evaluations during a run: before and after training, and validations between steps.
 
 use std::time::Instant;
 

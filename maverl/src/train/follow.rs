@@ -1,4 +1,8 @@
-//! Rank 0 leads the course of a run, and the others follow: each step and each evaluation is one of all ranks.
+//! A run of several ranks: rank 0 leads, and the others follow. Each step and each evaluation is one of all ranks.
+//!
+//! Rank 0 runs `run.rs` over [`Led`], a [`Trainable`] that sends each operation to the other ranks before it runs it.
+//! They loop over what they receive, run the same operations, and write nothing. Operations of policies run one after
+//! the other (`ranks.rs`: `join_all`), because all ranks run collective operations in the same order.
 
 use std::path::{Path, PathBuf};
 

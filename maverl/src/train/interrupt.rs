@@ -1,4 +1,7 @@
 //! Stopping a run without losing completed work.
+//!
+//! The first SIGINT or SIGTERM finishes the step, writes checkpoint and summary, and exits with 130. The second ends
+//! the process at once.
 
 use std::fmt;
 use std::io;

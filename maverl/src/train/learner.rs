@@ -1,4 +1,5 @@
 //! The learner: policies with their critics and mixer, and the state of the algorithm. It knows no rollout.
+//! HAPPO multiplies advantages of a batch by a factor during the update (`update_in_turn`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,7 @@
 //! Mixing of the agents' values into one team value: advantages of the agents, and training of mixer and critics.
+//!
+//! Mixer and critics are trained while the advantages are computed, not in the update. The reward of a reply is
+//! compared with values from before the reply alone, since later prompts may contain it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

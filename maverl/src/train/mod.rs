@@ -3,13 +3,22 @@
 //! ```text
 //! Episodes ─► Samples ─► Advantages ─► Batches ─► Update      one step: `step.rs`, with `supervised.rs` beside it
 //!  players     learner    learner                 learner
-//! checkpoints, evaluations, metrics, resuming after a crash   the course of a run: `run.rs`
+//! checkpoints, evaluations, metrics, resuming after a crash   the loop of a run: `run.rs`
 //! a stored episode again, with the weights of its step        `replay.rs`
 //! ```
 //!
 //! `players.rs` runs episodes and knows no algorithm, `learner.rs` updates policies and knows no rollout, `step.rs`
 //! connects them. `training.rs` puts them together for a plan, and `run.rs` knows neither. No file here uses one that
 //! uses it.
+//!
+//! A file uses only files before it in this list:
+//!
+//! - what a step and a run are made of: `commands`, `progress`, `spans`, `live`, `state`, `record`, `samples`,
+//!   `alternatives`, `error`, `measure`, `summary`, `display`, `interrupt`, `rows`, `trainable`, `sink`, `unscored`;
+//! - a step of reinforcement learning: `estimator`, `ranks`, `servers`, `kl_penalty`, `critic`, `batches`, `mixer`,
+//!   `players`, `collect`, `learner`, `step`;
+//! - steps of other kinds: `fitting`, `supervised`, `verifier`;
+//! - a run: `dataset`, `training`, `evaluations`, `run`, `follow`, `replay`.
 
 mod alternatives;
 mod batches;

@@ -1,4 +1,7 @@
 //! The players of a team: they run the episodes of training and of evaluations, and know no algorithm.
+//!
+//! With several ranks, tasks are assigned to ranks in rotation, and all episodes of a task run on one rank. All ranks
+//! then receive all episodes.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;

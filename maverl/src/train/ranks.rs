@@ -1,4 +1,8 @@
 //! This process among the ranks that train together.
+//!
+//! Before the first step, ranks compare version, configuration, data and weights. A closed connection, no message for
+//! three quarters of `dist.timeout_s`, or an error of a rank ends all operations of all ranks with its name. The run
+//! directory is then as after a kill.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;

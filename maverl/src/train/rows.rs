@@ -1,4 +1,4 @@
-//! Rows that a run records beside its files: those of episodes, and warnings.
+//! Rows of `episodes.jsonl` and `warnings.jsonl`.
 
 use crate::run_dir::{EpisodeRow, Journal, Place, RunDirError};
 use crate::train::progress::Progress;

@@ -1,4 +1,4 @@
-//! The course of a run: evaluations, steps, checkpoints, and resuming after an interruption at any point.
+//! The loop of a run: evaluations, steps, checkpoints, and resuming after an interruption at any point.
 //!
 //! ```text
 //! checkpoint 0 ─► before ─► { rollouts ─► update ─► validation ─► row ─► checkpoint } × steps ─► after ─► summary

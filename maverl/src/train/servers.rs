@@ -1,5 +1,10 @@
 //! Inference servers of a run: they are given the weights of each version, and their log-probs are compared with the
 //! trainer's before the first episode.
+//!
+//! Weights are published before the first generation after an update. The comparison has two parts. Servers first get
+//! weights that differ from the policy's in every number: a part that a server never replaces would otherwise stay
+//! unseen, because servers start with the policy's weights. Then they get the policy's. All ranks compute the log-probs
+//! of the trainer; rank 0 alone talks to the servers.
 
 mod compare;
 

@@ -1,4 +1,4 @@
-//! State of an algorithm beside weights and moments. It is part of every checkpoint.
+//! State of an algorithm in addition to weights and moments. It is part of every checkpoint.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,6 @@
 //! Results of a run.
+//!
+//! A new field of `summary.json` has `#[serde(default)]`, and its value comes from `finish` in `run.rs`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Interface between the course of a run and the training that it repeats.
+//! Interface between the loop of a run and the steps that it repeats.
 
 use std::collections::BTreeMap;
 

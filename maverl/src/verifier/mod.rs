@@ -1,4 +1,4 @@
-//! Verifiers: how well logits tell right replies from wrong ones, their calibration, and shortcuts in the data.
+//! Statistics of verifiers: separation of right and wrong replies by logits, calibration, and shortcuts in the data.
 //!
 //! Pure functions of logits and rows. Training is in `train/verifier.rs`.
 

@@ -1,4 +1,6 @@
 //! Paths of the interface: from a path and a query to JSON.
+//!
+//! A new path is a branch of [`answer`], its type is in `tests/types.rs`, and `page.rs` packs it for `--static`.
 
 use serde_json::Value;
 

@@ -1,4 +1,7 @@
 //! Files of the pages, which the binary contains.
+//!
+//! Scripts and styles are sent without comments, indentation and empty lines, and are otherwise as in the repository.
+//! Comments have the types that `just types` checks. A new page is listed here and in `web/main.js`.
 
 use std::borrow::Cow;
 use std::io::Read as _;

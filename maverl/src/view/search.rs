@@ -2,6 +2,8 @@
 //!
 //! Each frame is decoded once. A pattern on the bytes of a line decides whether the line is parsed. Found episodes are
 //! sent in the order of the selection, as soon as all before them were read.
+//!
+//! There is no index of texts: it would have to be written, and the viewer writes nothing into a run.
 
 mod words;
 

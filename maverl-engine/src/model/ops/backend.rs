@@ -1,4 +1,8 @@
 //! Operations of a device around the passes of a model: models in its memory, caches, single rows, sampling.
+//!
+//! [`Memory`](super::Memory) has parameters, gradients and moments; [`Ops`](super::Ops) the passes of a decoder;
+//! [`Backend`] what the engine, the trainer and critics need besides. Their tests are those of
+//! `model/tests/contract.rs`, on every device.
 
 use std::borrow::Cow;
 use std::fmt::Debug;

@@ -1,6 +1,10 @@
 //! Operations on a machine of `maverl_kernels::cuda`: a GPU, or the same kernels as C++ on the CPU.
 //!
 //! Weights, activations, keys and values are bf16; the residual stream and sums are f32.
+//!
+//! A trained weight is an f32 in two halves: a bf16 number, which products read, and the other 16 bits. Checkpoints are
+//! read and written by way of a model in host memory. Losses and heads of critics are computed on the host: log-probs,
+//! or the hidden states of predictions, are copied there, and derivatives back.
 
 mod backend;
 mod between;

@@ -1,4 +1,4 @@
-//! Last messages of conversations as tokens of their own: replies that are trained on or scored, and what is said to the model.
+//! Last messages of conversations as tokens of their own: replies that are trained on or scored, and messages to the model.
 
 use super::{ChatInput, Rendered, Tokenizer};
 use crate::model::TokenizerError;

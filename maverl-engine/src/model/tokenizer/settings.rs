@@ -1,4 +1,4 @@
-//! Settings beside `tokenizer.json`: named special tokens, chat templates, and the ids that end a reply.
+//! Settings in files next to `tokenizer.json`: named special tokens, chat templates, and the ids that end a reply.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,4 +1,8 @@
 //! Allocation of key-value blocks: reference counts, a capacity, and shared prefixes.
+//!
+//! A block has the keys and values of sixteen tokens. When no block is free, blocks that only prefix trees reference
+//! are evicted, the least recently used first. If that is not enough, the youngest request is preempted. Neither
+//! changes a result: by K-1, the number of cached tokens has no effect.
 
 use std::sync::atomic::Ordering;
 

@@ -5,6 +5,11 @@
 //! changes a result (K-1).
 //!
 //! On a device, a pass is launched before the tokens of the last one are read: see [`ahead`].
+//!
+//! The thread repeats three steps: it admits waiting requests, computes the next tokens of the running ones, and
+//! answers complete ones. Each policy with requests has one forward pass. The passes compute one token of each decoding
+//! request, and at most `runtime.prefill_tokens` tokens of the prompts of all policies. A request whose caller is gone
+//! is dropped.
 
 mod ahead;
 mod cache;

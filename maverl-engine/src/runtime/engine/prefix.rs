@@ -1,4 +1,9 @@
 //! Prefix tree: a radix tree over token ids with one block per edge.
+//!
+//! Each policy has one. A request starts with the longest prefix of its prompt that is in the tree: whole blocks are
+//! shared, and the tokens that match of one more block are copied. A block enters the tree when it is full. So the
+//! prompt of a group and the history of a conversation are computed once. While a request computes a block, others that
+//! need it wait.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};

@@ -1,4 +1,4 @@
-//! Rewards of turns from those of later rounds, and from what agents made of each other.
+//! Rewards of turns from those of later rounds, and from the influence of agents on each other.
 
 use std::collections::BTreeMap;
 

@@ -9,6 +9,9 @@
 //! `tf` is the number of occurrences of the word in the document, `|d|` the document's length in words, `avgdl` the
 //! mean length, `N` the number of documents, and `n(w)` the number of documents with the word. A word that a query
 //! repeats counts once.
+//!
+//! The index is rebuilt in memory at each start, so that none is stale. It has exact lengths of documents; `tantivy`
+//! rounds those above 40 words.
 
 use std::collections::{BTreeMap, BTreeSet};
 

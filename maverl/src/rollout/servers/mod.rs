@@ -2,6 +2,10 @@
 //!
 //! Every answer is validated before it becomes a completion: a server that misbehaves costs a request, or the episode that
 //! asked, and never gives data that is not what was asked for.
+//!
+//! `sglang`, `vllm` and `vllm_whole` (full weights) are protocols: functions from a request to a body, and from a body
+//! to an answer. `answer` validates what all answers have, `control` sends weights, and `remote` chooses a server for
+//! each attempt.
 
 mod answer;
 mod control;

@@ -2,6 +2,11 @@
 //!
 //! Each episode has a process and a key. The program's requests are calls of the run's seats: they are sampled by the run's
 //! engine, and recorded as turns with exactly their token ids and log-probs.
+//!
+//! A request is passed to the async task of its episode, which generates the reply, records the turn and answers. So
+//! RO-1, RO-2 and the time limit hold as for an orchestra. An episode has a process of its own, or a long-lived one
+//! *claims* it (`workers`): the time limit then begins with the claim, and a process that is silent for
+//! `orchestra.lease_s` seconds loses the episode.
 
 mod answer;
 mod call;

@@ -1,4 +1,8 @@
 //! A session: an episode whose steps are executed once, however often they are sent.
+//!
+//! Each step has a number. A repeated last step gets its stored answer, the next one is executed, and others are
+//! refused. A step runs in an async task of its own, which holds the lock of the session, so that it continues if the
+//! connection is lost.
 
 use std::sync::Arc;
 

@@ -1,6 +1,9 @@
 //! Routes and sessions of OpenEnv, of `maverl serve environment`.
 //!
 //! A WebSocket at `/ws` is a session. Requests over HTTP describe the environment and its tasks.
+//!
+//! After the upgrade to a WebSocket, the listener no longer counts the connection, and its shutdown does not wait for
+//! it. The number of sessions therefore has a limit of its own.
 
 mod frames;
 mod session;

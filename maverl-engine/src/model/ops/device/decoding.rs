@@ -2,6 +2,10 @@
 //!
 //! A recording is independent of the sequences, and of where their keys and values lie. It has the addresses of weights,
 //! which change in place, so it also serves after updates.
+//!
+//! To record, the layers run with a copy of the decoder that launches nothing (`Decoder::cached`). No stream of the
+//! driver is captured, so worker groups on one stream do not disturb each other. A clone of a decoder has no
+//! recordings, because it may get other weights.
 #![allow(unsafe_code)] // for replays, which read weights by their addresses
 
 use std::collections::BTreeMap;
