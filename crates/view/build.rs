@@ -2,13 +2,11 @@
 
 fn main() -> std::io::Result<()> {
     println!("cargo::rerun-if-changed=build.rs");
-    #[cfg(feature = "view")]
-    pack("src/view/web")?;
+    pack("web")?;
     Ok(())
 }
 
 /// Writes the files of a directory to `$OUT_DIR/web.gz`: name, NUL, content, NUL.
-#[cfg(feature = "view")]
 fn pack(web: &str) -> std::io::Result<()> {
     use std::fs::{self, File};
     use std::io::Write as _;

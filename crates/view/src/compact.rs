@@ -1,10 +1,10 @@
-//! Sorting with little code: the sorts of the standard library are compiled for each type anew, to 6 kB. Sorts of many
-//! elements use them nevertheless.
+//! Sorts and collections with little code: the sorts of the standard library are compiled for each type anew, to 6 kB, and
+//! `collect` into a map has one. Sorts of many elements use them nevertheless.
 
 use std::cmp::Ordering;
 
 /// Sorts a list stably.
-pub(super) fn sort<T>(list: &mut [T], by: impl Fn(&T, &T) -> Ordering) {
+pub(crate) fn sort<T>(list: &mut [T], by: impl Fn(&T, &T) -> Ordering) {
     let mut places = places(list.len(), &|a, b| by(&list[a], &list[b]));
     for i in 0..list.len() {
         // Each swap brings one element to its place.
@@ -14,6 +14,13 @@ pub(super) fn sort<T>(list: &mut [T], by: impl Fn(&T, &T) -> Ordering) {
             places.swap(i, place);
         }
     }
+}
+
+/// Returns the map or set of all items.
+pub(crate) fn collected<C: Default + Extend<T>, T>(items: impl IntoIterator<Item = T>) -> C {
+    let mut found = C::default();
+    found.extend(items);
+    found
 }
 
 /// Returns the place of each of `n` elements after sorting.

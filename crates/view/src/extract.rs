@@ -4,6 +4,7 @@ mod columns;
 mod inspect;
 #[cfg(feature = "parquet")]
 mod parquet;
+pub(crate) mod show;
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -12,13 +13,13 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use self::columns::Columns;
-use super::run::Run;
-use super::spans;
-use super::trace::events;
-use crate::run_dir::{
+use crate::report::analyses::trace::events;
+use crate::report::reading::spans;
+use crate::report::rows::run::Run;
+use maverl::run_dir::{
     EpisodeRow, RunDir, RunDirError, SampleRecord, StepSamples, read_rollouts, read_samples,
 };
-use crate::trajectory::Episode;
+use maverl::trajectory::Episode;
 
 /// Part of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -150,7 +151,7 @@ fn write(rows: &[Map<String, Value>], format: Format, out: &Path) -> Result<usiz
         }
         #[cfg(not(feature = "parquet"))]
         Format::Parquet => {
-            let reason = lacks_feature!("parquet");
+            let reason = maverl::lacks_feature!("parquet");
             return Err(error(reason.to_owned()));
         }
     }
@@ -240,7 +241,7 @@ fn turn(
 ) -> Map<String, Value> {
     let turn = &episode.turns[i];
     let tokens = turn.tokens.as_ref();
-    let message = |message: &crate::trajectory::Message| {
+    let message = |message: &maverl::trajectory::Message| {
         format!("{}: {}", json!(message.role).as_str().unwrap_or_default(), message.content)
     };
     let prompt: Vec<String> = turn.prompt.iter().map(message).collect();

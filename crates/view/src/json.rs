@@ -7,12 +7,12 @@ use serde_json::{Map, Value};
 /// Makes an object of JSON: `object!({ "key": value, .. })`.
 macro_rules! object {
     ({ $($key:tt : $value:expr),* $(,)? }) => {
-        $crate::view::object::object(&[$(($key, &$value as &dyn $crate::view::object::Part)),*])
+        $crate::json::object(&[$(($key, &$value as &dyn $crate::json::Part)),*])
     };
 }
 
 /// Value of a field. Without the type of the value, an object is made by one function for all types.
-pub(super) trait Part {
+pub(crate) trait Part {
     /// Returns the value as JSON.
     fn json(&self) -> Value;
 }
@@ -25,13 +25,13 @@ impl<T: Serialize> Part for T {
 }
 
 /// Returns the JSON of a value; null if it has none, as a map whose keys are no text.
-pub(super) fn value<T: Serialize + ?Sized>(of: &T) -> Value {
+pub(crate) fn value<T: Serialize + ?Sized>(of: &T) -> Value {
     serde_json::to_value(of).unwrap_or_default()
 }
 
 /// Returns an object of keys and values.
 #[inline(never)]
-pub(super) fn object(parts: &[(&str, &dyn Part)]) -> Value {
+pub(crate) fn object(parts: &[(&str, &dyn Part)]) -> Value {
     let parts = parts.iter().map(|(key, value)| ((*key).to_owned(), value.json()));
     Value::Object(parts.collect::<Map<String, Value>>())
 }

@@ -6,19 +6,23 @@ use std::fs;
 use std::path::Path;
 use std::sync::LazyLock;
 
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 
-use super::*;
-use crate::config::{AlgorithmConfig, AlgorithmPlan, Config};
-use crate::metrics::Metrics;
-use crate::model::{ModelFiles, ModelSource, Tokenizer};
-use crate::run_dir::tests::{episode, origin, write_step};
-use crate::run_dir::{
-    EpisodeRow, EstimatorRecord, GroupRecord, Journal, Origin, RunDir, SampleRecord, SpanRecord,
-    SpanRow, StepSamples, TRAIN, TokenRecord, TurnTime, WorkerSample,
+use crate::pages::query::{Body, Request};
+use crate::pages::viewer::{NAME, id};
+use crate::*;
+use maverl::config::{AlgorithmConfig, AlgorithmPlan, Config};
+use maverl::metrics::Metrics;
+use maverl::model::{ModelFiles, ModelSource, Tokenizer};
+use maverl::run_dir::testing::{episode, origin, write_step};
+use maverl::run_dir::{
+    EpisodeRow, GroupRecord, Journal, Origin, RunDir, SampleRecord, SpanRecord, SpanRow,
+    StepSamples, TRAIN, TokenRecord, TurnTime, WorkerSample,
 };
-use crate::task::{Action, Score};
-use crate::trajectory::{
+use maverl::task::{Action, Score};
+use maverl::trajectory::{
     Act, Episode, Message, Outcome, RewardOf, RewardPart, Role, Seat, TurnPath,
 };
 
@@ -105,10 +109,10 @@ impl Written {
 
     /// Writes an evaluation with these episodes.
     pub(super) fn evaluated(&mut self, name: &str, step: u64, episodes: &[Episode]) {
-        use crate::eval::{EvalReport, EvalSpec};
+        use maverl::eval::{EvalReport, EvalSpec};
         let spec = EvalSpec { split: "test".into(), samples: 1, temperature: None, ask: None };
         let report = EvalReport::of(&spec, episodes).unwrap();
-        let both = crate::train::Evaluation { sampled: report.clone(), greedy: report };
+        let both = json!({ "sampled": report, "greedy": report });
         let places = self.dir.write_evaluation_episodes(name, episodes).unwrap();
         self.dir.write_evaluation(name, &both).unwrap();
         self.index(name, step, episodes, &places);
@@ -128,7 +132,7 @@ impl Written {
         let places = write_step(&mut self.dir, step, episodes);
         self.clock(step, episodes);
         self.index(TRAIN, step, episodes, &places);
-        let mut metrics = crate::metrics::rollout(episodes);
+        let mut metrics = maverl::metrics::rollout(episodes);
         metrics.set("policy/tiny/entropy", 1.0 / step as f64);
         metrics.set("group/zero_std_frac", 0.25);
         let timing: Metrics = [("time/rollout_s", 0.5 + step as f64)].into_iter().collect();
@@ -257,6 +261,11 @@ fn tokens(episodes: &[Episode], samples: &StepSamples) -> TokenRecord {
     TokenRecord::of((0..samples.samples.len()).map(values))
 }
 
+/// Returns a record from its JSON: records of other crates have no constructor, as they get new fields.
+fn of_json<T: serde::de::DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).unwrap()
+}
+
 /// Returns the samples of a step with the Dr. MAS estimator: by task and seat.
 fn samples(episodes: &[Episode]) -> StepSamples {
     let eps = 1e-6;
@@ -269,44 +278,38 @@ fn samples(episodes: &[Episode]) -> StepSamples {
             let mean = rewards.iter().sum::<f64>() / 4.0;
             let variance = rewards.iter().map(|r| (r - mean).powi(2)).sum::<f64>() / 3.0;
             let (id, deviation) = (groups.len(), variance.sqrt());
-            groups.push(GroupRecord {
-                id,
-                by: "task_seat".into(),
-                source: "facts".into(),
-                task: format!("train-{task}"),
-                seat: Some(episodes[its.start].turns[turn].seat.clone()),
-                size: 4,
-                mean,
-                deviation,
-                spread: deviation > 1e-9,
-            });
+            let group: GroupRecord = of_json(json!({
+                "id": id,
+                "by": "task_seat",
+                "source": "facts",
+                "task": format!("train-{task}"),
+                "seat": episodes[its.start].turns[turn].seat,
+                "size": 4,
+                "mean": mean,
+                "deviation": deviation,
+                "spread": deviation > 1e-9,
+            }));
+            groups.push(group);
             for (episode, reward) in its.zip(rewards) {
-                found.push(SampleRecord {
-                    episode,
-                    turn,
-                    group: Some(id),
-                    policy: "tiny".into(),
-                    reward,
-                    advantage: (reward - mean) / (deviation + eps),
-                    ..SampleRecord::default()
-                });
+                let sample: SampleRecord = of_json(json!({
+                    "episode": episode,
+                    "turn": turn,
+                    "group": id,
+                    "policy": "tiny",
+                    "reward": reward,
+                    "advantage": (reward - mean) / (deviation + eps),
+                }));
+                found.push(sample);
             }
         }
     }
     found.sort_by_key(|sample| (sample.episode, sample.turn));
-    StepSamples {
-        estimator: EstimatorRecord {
-            estimator: "group".into(),
-            baseline: "mean".into(),
-            normalize_std: Some(true),
-            eps: Some(eps),
-            singleton: "zero".into(),
-            ..EstimatorRecord::default()
-        },
-        groups,
-        deviation_groups: Vec::new(),
-        samples: found,
-    }
+    let mut samples = StepSamples::default();
+    samples.estimator = of_json(json!({
+        "estimator": "group", "baseline": "mean", "normalize_std": true, "eps": eps, "singleton": "zero",
+    }));
+    (samples.groups, samples.samples) = (groups, found);
+    samples
 }
 
 /// Writes a run of three steps with both evaluations.
@@ -516,7 +519,7 @@ fn what_does_not_exist_is_refused_and_no_path_leaves_the_run() {
         assert!((400..500).contains(&status), "{path}: {status} {value}");
         assert!(!value.to_string().contains("secret\""), "{path}");
     }
-    let before = crate::run_dir::Manifest::of(&home.path().join("a")).unwrap();
+    let before = maverl::run_dir::Manifest::of(&home.path().join("a")).unwrap();
     let mut seed = 7_u64;
     for _ in 0..10_000 {
         // A sequence of bytes from the alphabet of requests.
@@ -533,7 +536,7 @@ fn what_does_not_exist_is_refused_and_no_path_leaves_the_run() {
         assert!(status == 200 || (400..500).contains(&status), "{target}: {status}");
     }
     assert_eq!(
-        crate::run_dir::Manifest::of(&home.path().join("a")).unwrap(),
+        maverl::run_dir::Manifest::of(&home.path().join("a")).unwrap(),
         before,
         "nothing is written"
     );

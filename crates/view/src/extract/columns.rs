@@ -5,15 +5,15 @@ use std::io::{self, Write};
 
 use serde_json::{Map, Value};
 
-use crate::output::visible;
-use crate::view::order::sort;
+use crate::compact::sort;
+use maverl::output::visible;
 
 /// Columns of texts of models, which CSV leaves out.
 const TEXTS: [&str; 4] = ["answer", "prompt", "reply", "error"];
 
 /// Values of a column; `None` where a row has none.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Column {
+pub(crate) enum Column {
     Bool(Vec<Option<bool>>),
     Int(Vec<Option<i64>>),
     Float(Vec<Option<f64>>),
@@ -22,14 +22,14 @@ pub(super) enum Column {
 
 /// Columns by name: the keys of rows first, then all others by name.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Columns {
-    pub(super) rows: usize,
-    pub(super) columns: Vec<(String, Column)>,
+pub(crate) struct Columns {
+    pub(crate) rows: usize,
+    pub(crate) columns: Vec<(String, Column)>,
 }
 
 impl Columns {
     /// Returns the columns of rows, with or without the texts of models.
-    pub(super) fn of(rows: &[Map<String, Value>], texts: bool) -> Self {
+    pub(crate) fn of(rows: &[Map<String, Value>], texts: bool) -> Self {
         let mut names: Vec<&str> = Vec::new();
         let mut known: BTreeSet<&str> = BTreeSet::new();
         for name in rows.iter().flat_map(Map::keys) {
@@ -47,7 +47,7 @@ impl Columns {
     }
 
     /// Writes CSV (RFC 4180) with a line of names.
-    pub(super) fn csv(&self, out: &mut impl Write) -> io::Result<()> {
+    pub(crate) fn csv(&self, out: &mut impl Write) -> io::Result<()> {
         let names: Vec<String> = self.columns.iter().map(|(name, _)| quoted(name)).collect();
         writeln!(out, "{}", names.join(","))?;
         for row in 0..self.rows {

@@ -6,10 +6,10 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use super::ExtractError;
-use crate::eval::{EvalReport, EvalSpec};
-use crate::run_dir::disk::read_json;
-use crate::run_dir::{RunDir, read_rollouts};
-use crate::trajectory::{Act, Episode, Finish, Outcome, Turn};
+use maverl::eval::{EvalReport, EvalSpec};
+use maverl::run_dir::disk::read_json;
+use maverl::run_dir::{RunDir, read_rollouts};
+use maverl::trajectory::{Act, Episode, Finish, Outcome, Turn};
 
 /// Version of the format of the log.
 const VERSION: u32 = 2;
@@ -17,7 +17,7 @@ const VERSION: u32 = 2;
 const TARGETS: [&str; 4] = ["answers", "answer", "target", "label"];
 
 /// Returns the log of an evaluation and its number of samples. `name` is that of its file of episodes.
-pub(super) fn log(run: &RunDir, name: &str) -> Result<(Value, usize), ExtractError> {
+pub(crate) fn log(run: &RunDir, name: &str) -> Result<(Value, usize), ExtractError> {
     let path = run.evaluation_episodes(name);
     if !path.is_file() {
         return Err(ExtractError::Missing {
@@ -64,7 +64,7 @@ fn spec_of(
         episodes.iter().flat_map(|one| &one.turns).map(|turn| turn.policy.as_str()).collect();
     policies.sort_unstable();
     policies.dedup();
-    let run_name = crate::run_dir::disk::name(run.path());
+    let run_name = maverl::run_dir::disk::name(run.path());
     let id = |part: &str| {
         let hash = Sha256::digest(format!("{run_name}/{name}/{part}"));
         hash.iter().take(11).map(|byte| format!("{byte:02x}")).collect::<String>()

@@ -13,7 +13,7 @@ use parquet::schema::types::{Type, TypePtr};
 use super::columns::{Column, Columns};
 
 /// Writes columns as one row group, compressed with zstd.
-pub(super) fn write(table: &Columns, file: File) -> Result<(), ParquetError> {
+pub(crate) fn write(table: &Columns, file: File) -> Result<(), ParquetError> {
     let fields: Vec<TypePtr> = table
         .columns
         .iter()

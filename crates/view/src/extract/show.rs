@@ -7,14 +7,16 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::order::sort;
-use super::run::Run;
-use crate::output::visible;
-use crate::run_dir::{RunDir, RunDirError, SampleRecord, StepSamples, read_rollouts, read_samples};
-use crate::table::paragraphs;
-use crate::task::Action;
-use crate::train::{Recorded, TrainError};
-use crate::trajectory::{Act, Episode, Outcome, Turn};
+use crate::compact::sort;
+use crate::report::rows::run::Run;
+use maverl::output::visible;
+use maverl::run_dir::{
+    RunDir, RunDirError, SampleRecord, StepSamples, read_rollouts, read_samples,
+};
+use maverl::table::paragraphs;
+use maverl::task::Action;
+use maverl::train::{Recorded, TrainError};
+use maverl::trajectory::{Act, Episode, Outcome, Turn};
 
 /// Episodes to show.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -214,8 +216,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::run_dir::tests::{episode, origin, write_step};
-    use crate::trajectory::TurnPath;
+    use maverl::run_dir::testing::{episode, origin, write_step};
+    use maverl::trajectory::TurnPath;
 
     #[test]
     fn an_episode_is_shown_with_its_rewards_advantages_and_actions_in_order() {
@@ -233,16 +235,12 @@ mod tests {
         });
         let good = episode("train-1", 4, true, 1);
         write_step(&mut run, 12, &[good, one]);
-        let sample = |turn, advantage| SampleRecord {
-            episode: 1,
-            turn,
-            advantage,
-            ..SampleRecord::default()
-        };
-        let samples = StepSamples {
-            samples: vec![sample(0, -0.5), sample(1, -1.25)],
-            ..StepSamples::default()
-        };
+        let mut samples = StepSamples::default();
+        for (turn, advantage) in [(0, -0.5), (1, -1.25)] {
+            let mut sample = SampleRecord::default();
+            (sample.episode, sample.turn, sample.advantage) = (1, turn, advantage);
+            samples.samples.push(sample);
+        }
         run.write_samples(12, &samples).unwrap();
         let named =
             show(run.path(), &Shown::Named("12/train-1/3".into()), Detail::Turns, 80).unwrap();

@@ -2,21 +2,24 @@
 
 use serde_json::Value;
 
-use super::http::{Body, Query, Request, Response};
-use super::run::{Held, Run};
-use super::selection::Selection;
-use super::{Viewer, compare, episode, events, group, replies, search, spans, team, tokens};
-use crate::run_dir::{Place, read_episode, read_samples};
-use crate::trajectory::Episode;
+use crate::pages::events;
+use crate::pages::query::{Body, Query, Request, Response};
+use crate::pages::viewer::Viewer;
+use crate::report::analyses::{compare, episode, groups as group, replies, search, team, tokens};
+use crate::report::reading::spans;
+use crate::report::rows::run::{Held, Run};
+use crate::report::rows::selection::Selection;
+use maverl::run_dir::{Place, read_episode, read_samples};
+use maverl::trajectory::Episode;
 
 /// Maximum size of an answer in bytes.
-pub(super) const MOST: usize = 8 << 20;
+pub(crate) const MOST: usize = 8 << 20;
 
 /// Result of a request: a response, or a refusal with its reason.
-pub(super) type Answer = Result<Response, Response>;
+pub(crate) type Answer = Result<Response, Response>;
 
 /// Answers a path below `api/`.
-pub(super) fn answer(viewer: &Viewer, request: &Request<'_>, path: &str) -> Answer {
+pub(crate) fn answer(viewer: &Viewer, request: &Request<'_>, path: &str) -> Answer {
     let query = request.query()?;
     let parts: Vec<&str> = path.split('/').collect();
     let run = |name: &str| {
@@ -121,7 +124,7 @@ fn overview(run: &Run) -> Response {
 }
 
 /// Returns the seats of a run in the order of the plan; those of episodes if the run has no plan.
-pub(super) fn order(held: &Held, found: &[String]) -> Vec<String> {
+pub(crate) fn order(held: &Held, found: &[String]) -> Vec<String> {
     let plan = &held.facts.plan;
     let names = |list: &Value| -> Vec<String> {
         let seats = list.as_array().into_iter().flatten();
@@ -163,7 +166,7 @@ fn episodes(run: &Run, query: &Query) -> Answer {
 }
 
 /// Reads an episode with the index of its row and its row. The episode must be the one that the row names.
-pub(super) fn stored(
+pub(crate) fn stored(
     run: &Run,
     stage: &str,
     step: u64,
@@ -193,10 +196,10 @@ pub(super) fn stored(
 }
 
 /// Returns the samples of a step; `None` if the run has no record of them.
-pub(super) fn samples(
+pub(crate) fn samples(
     run: &Run,
     step: u64,
-) -> Result<Option<crate::run_dir::StepSamples>, Response> {
+) -> Result<Option<maverl::run_dir::StepSamples>, Response> {
     let path = run.samples(step);
     if !path.is_file() {
         return Ok(None);
@@ -206,7 +209,7 @@ pub(super) fn samples(
 }
 
 /// Returns a response of JSON within the limit of an answer.
-pub(super) fn bounded(value: &Value) -> Answer {
+pub(crate) fn bounded(value: &Value) -> Answer {
     let response = Response::json(value);
     match &response.body {
         Body::Whole(bytes) if bytes.len() > MOST => {

@@ -6,13 +6,13 @@ use std::sync::LazyLock;
 
 use flate2::read::GzDecoder;
 
-use super::http::{Body, Response};
-use crate::train::own;
+use crate::pages::query::{Body, Response};
+use maverl::train::own;
 
 const JS: &str = "text/javascript; charset=utf-8";
 
 /// Name and type of each file. A script comes after those that it imports.
-pub(super) const FILES: &[(&str, &str)] = &[
+pub(crate) const FILES: &[(&str, &str)] = &[
     ("", "text/html; charset=utf-8"),
     ("style.css", "text/css; charset=utf-8"),
     ("dom.js", JS),
@@ -38,10 +38,10 @@ pub(super) const FILES: &[(&str, &str)] = &[
 ];
 
 /// Module of a page without a server.
-pub(super) const STATIC: &str = "static.js";
+pub(crate) const STATIC: &str = "static.js";
 
 /// Returns a file by its name.
-pub(super) fn answer(name: &str) -> Response {
+pub(crate) fn answer(name: &str) -> Response {
     match FILES.iter().find(|(file, _)| *file == name) {
         Some((_, content_type)) => {
             Response::new(200, content_type, Body::Whole(text(name).into_bytes()))
@@ -52,7 +52,7 @@ pub(super) fn answer(name: &str) -> Response {
 
 /// Returns the text of a file as it is sent: without comments, which hold the types, without indentation, and styles without
 /// spaces that mean nothing. Commands in it have the name of this program.
-pub(super) fn text(name: &str) -> String {
+pub(crate) fn text(name: &str) -> String {
     let text = source(if name.is_empty() { "index.html" } else { name });
     match name.rsplit('.').next() {
         Some("js") => own(&short(&text)).into_owned(),
@@ -93,7 +93,7 @@ fn source(name: &str) -> Cow<'static, str> {
 /// Tests read the files themselves, so that a page can be changed without compiling.
 #[cfg(test)]
 fn source(name: &str) -> Cow<'static, str> {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/view/web");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/web");
     let read = std::fs::read_to_string(std::path::Path::new(path).join(name));
     read.map_or_else(|_| Cow::Borrowed(packed(name)), Cow::Owned)
 }

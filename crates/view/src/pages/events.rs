@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::json;
 
-use super::Viewer;
-use super::http::{Body, Response};
-use super::run::{INTERVAL, Run};
+use crate::pages::query::{Body, Response};
+use crate::pages::viewer::Viewer;
+use crate::report::rows::run::{INTERVAL, Run};
 
 /// Maximum number of clients that listen at once.
 const LISTENERS: usize = 64;
@@ -27,7 +27,7 @@ struct Events {
 }
 
 /// Returns the stream of events. `last` is the id of the last event that the client has seen.
-pub(super) fn answer(viewer: &Viewer, last: Option<&str>) -> Response {
+pub(crate) fn answer(viewer: &Viewer, last: Option<&str>) -> Response {
     if LISTENING.fetch_add(1, Ordering::SeqCst) >= LISTENERS {
         LISTENING.fetch_sub(1, Ordering::SeqCst);
         return Response::refusal(503, "too many pages listen; close some");

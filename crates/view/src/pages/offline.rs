@@ -19,14 +19,15 @@ use flate2::write::GzEncoder;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-use super::http::{Body, Request};
-use super::index::Index;
-use super::order::sort;
-use super::run::Run;
-use super::selection::Selection;
-use super::{Viewer, api, assets};
-use crate::map::collected;
-use crate::run_dir::TRAIN;
+use crate::compact::collected;
+use crate::compact::sort;
+use crate::pages::query::{Body, Request};
+use crate::pages::viewer::Viewer;
+use crate::pages::{api, assets};
+use crate::report::rows::index::Index;
+use crate::report::rows::run::Run;
+use crate::report::rows::selection::Selection;
+use maverl::run_dir::TRAIN;
 
 /// Maximum size of a page in bytes.
 const MOST: usize = 32 << 20;
@@ -129,7 +130,7 @@ impl Viewer {
     }
 
     /// Writes all runs into one page of at most `most` bytes, or into a directory.
-    pub(super) fn write_page_within(
+    pub(crate) fn write_page_within(
         &self,
         most: usize,
         choice: &PageChoice,

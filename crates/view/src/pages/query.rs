@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use crate::train::own;
+use maverl::train::own;
 
 /// Content security policy of every response. No inline script or style runs, and no string becomes markup.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; \
@@ -61,7 +61,7 @@ impl<'a> Request<'a> {
     }
 
     /// Returns the id of the last event that the client has seen.
-    pub(super) fn last_event(&self) -> Option<&'a str> {
+    pub(crate) fn last_event(&self) -> Option<&'a str> {
         self.header("last-event-id").ok().flatten()
     }
 
@@ -70,7 +70,7 @@ impl<'a> Request<'a> {
     /// - `Host` names this machine: other names are those of pages that were rebound to the loopback address.
     /// - `Origin`, if there, is that of the page itself.
     /// - Everything but the page itself is fetched by the page itself.
-    pub(super) fn admitted(&self, key: &str) -> Result<&'a str, Response> {
+    pub(crate) fn admitted(&self, key: &str) -> Result<&'a str, Response> {
         if !["GET", "HEAD"].contains(&self.method) {
             let mut refusal = Response::refusal(405, "only GET and HEAD are answered");
             refusal.headers.push(("allow", "GET, HEAD".to_owned()));
@@ -101,7 +101,7 @@ impl<'a> Request<'a> {
     }
 
     /// Returns the parameters of the query, decoded.
-    pub(super) fn query(&self) -> Result<Query, Response> {
+    pub(crate) fn query(&self) -> Result<Query, Response> {
         let text = self.target.split_once('?').map_or("", |(_, query)| query);
         let pair = |pair: &str| {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -148,24 +148,24 @@ fn decoded(text: &str) -> Option<String> {
 
 /// Parameters of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Query(Vec<(String, String)>);
+pub(crate) struct Query(Vec<(String, String)>);
 
 impl Query {
     /// Returns the value of a parameter that is not empty.
-    pub(super) fn text(&self, name: &str) -> Option<&str> {
+    pub(crate) fn text(&self, name: &str) -> Option<&str> {
         let found = self.0.iter().find(|(given, value)| given == name && !value.is_empty());
         found.map(|(_, value)| value.as_str())
     }
 
     /// Returns the value of a parameter; `Err` if it cannot be parsed.
-    pub(super) fn parse<T: std::str::FromStr>(&self, name: &str) -> Result<Option<T>, Response> {
+    pub(crate) fn parse<T: std::str::FromStr>(&self, name: &str) -> Result<Option<T>, Response> {
         let Some(text) = self.text(name) else { return Ok(None) };
         let refusal = |_| Response::refusal(400, &format!("`{name}` cannot be `{text}`"));
         text.parse().map(Some).map_err(refusal)
     }
 
     /// Returns the ends of a range written `A..B`, either of which may be missing, or one value for both.
-    pub(super) fn range<T>(&self, name: &str) -> Result<(Option<T>, Option<T>), Response>
+    pub(crate) fn range<T>(&self, name: &str) -> Result<(Option<T>, Option<T>), Response>
     where
         T: std::str::FromStr + Copy,
     {
@@ -184,7 +184,7 @@ impl Query {
 
 impl Response {
     /// Creates a response with the headers that all have.
-    pub(super) fn new(status: u16, content_type: &str, body: Body) -> Self {
+    pub(crate) fn new(status: u16, content_type: &str, body: Body) -> Self {
         let headers = vec![
             ("content-type", content_type.to_owned()),
             ("content-security-policy", POLICY.to_owned()),
@@ -198,7 +198,7 @@ impl Response {
     }
 
     /// Creates a response of JSON.
-    pub(super) fn json<T: Serialize>(value: &T) -> Self {
+    pub(crate) fn json<T: Serialize>(value: &T) -> Self {
         match serde_json::to_vec(value) {
             Ok(bytes) => Self::new(200, "application/json", Body::Whole(bytes)),
             Err(error) => Self::refusal(500, &error.to_string()),
@@ -206,27 +206,27 @@ impl Response {
     }
 
     /// Creates a response with the reason why there is nothing else.
-    pub(super) fn refusal(status: u16, reason: &str) -> Self {
+    pub(crate) fn refusal(status: u16, reason: &str) -> Self {
         let body = serde_json::json!({ "error": reason }).to_string();
         Self::new(status, "application/json", Body::Whole(body.into_bytes()))
     }
 
     /// Returns the reason of a refusal.
-    pub(super) fn reason(self) -> String {
+    pub(crate) fn reason(self) -> String {
         let Body::Whole(bytes) = self.body else { return String::new() };
         let value: serde_json::Value = serde_json::from_slice(&bytes).unwrap_or_default();
         value["error"].as_str().unwrap_or_default().to_owned()
     }
 
     /// Removes the body, as the answer to HEAD has none.
-    pub(super) fn without_body(mut self) -> Self {
+    pub(crate) fn without_body(mut self) -> Self {
         self.body = Body::Whole(Vec::new());
         self
     }
 }
 
 /// Returns 128 random bits in hexadecimal, from the operating system.
-pub(super) fn random_key() -> std::io::Result<String> {
+pub(crate) fn random_key() -> std::io::Result<String> {
     let mut bytes = [0; 16];
     let mut source = std::fs::File::open("/dev/urandom")?;
     std::io::Read::read_exact(&mut source, &mut bytes)?;

@@ -12,8 +12,9 @@ use futures::Stream;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
-use super::{Body, Request, Response, Viewer};
-use crate::serve::{Limits, Listener};
+use super::query::{Body, Request, Response};
+use super::viewer::Viewer;
+use maverl::serve::{Limits, Listener};
 
 /// Maximum number of concurrent connections; further ones wait to be accepted.
 const CONNECTIONS: usize = 256;

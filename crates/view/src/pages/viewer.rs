@@ -4,61 +4,18 @@
 //! [`Viewer::answer`] maps a request to a response without any HTTP library. Nothing is ever written into a run, and no
 //! path of a request is ever the path of a file: runs have names in a list, and stages of episodes are a fixed list.
 
-#[macro_use]
-mod object;
-
-mod answers;
-mod api;
-mod assets;
-mod change;
-mod compare;
-mod episode;
-mod events;
-mod extract;
-mod failing;
-mod fall;
-mod group;
-mod growing;
-mod hacked;
-mod http;
-mod index;
-mod kept;
-mod notices;
-mod order;
-mod page;
-mod parting;
-mod replies;
-mod run;
-mod scan;
-mod search;
-mod selection;
-mod series;
-mod serve;
-mod show;
-mod spans;
-mod team;
-#[cfg(test)]
-mod tests;
-mod tokens;
-mod trace;
-mod validations;
-mod weights;
-
-pub use extract::{ExtractError, Format, Part, extract};
-pub use http::{Body, Request, Response};
-pub use notices::notices_of;
-pub use page::{PageChoice, PageError, PageSummary};
-pub use show::{Detail, ShowError, Shown, show, show_json};
-
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
 
-use crate::run_dir::MANIFEST;
-use crate::run_dir::disk::entries;
-use run::Run;
+use super::query::{Request, Response, random_key};
+use super::{api, assets};
+use crate::report::rows::run::Run;
+use crate::report::rows::scan;
+use maverl::run_dir::MANIFEST;
+use maverl::run_dir::disk::entries;
 
 /// Maximum depth at which runs are searched below a directory: sweeps have their own directories.
 const DEPTH: usize = 3;
@@ -90,7 +47,7 @@ impl Viewer {
     ///
     /// If the operating system gives no random key.
     pub fn new(places: Vec<PathBuf>) -> std::io::Result<Self> {
-        Ok(Self { key: http::random_key()?, places, cache: None, runs: Mutex::default() })
+        Ok(Self { key: random_key()?, places, cache: None, runs: Mutex::default() })
     }
 
     /// Keeps the rows that are made for old runs below a directory.
@@ -105,7 +62,7 @@ impl Viewer {
     }
 
     /// Returns the runs, with those that appeared since the last call.
-    fn runs(&self) -> Vec<Arc<Run>> {
+    pub(crate) fn runs(&self) -> Vec<Arc<Run>> {
         let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
         if runs.searched.is_none_or(|at| at.elapsed() >= SEARCH) {
             for (place, found) in self.places.iter().flat_map(|place| self.found(place)) {
@@ -142,7 +99,7 @@ impl Viewer {
     }
 
     /// Returns a run by its name in addresses, or else by its number.
-    fn run(&self, name: &str) -> Option<Arc<Run>> {
+    pub(crate) fn run(&self, name: &str) -> Option<Arc<Run>> {
         let runs = self.runs();
         let named = runs.iter().find(|run| run.id == name);
         named.or_else(|| runs.get(name.parse::<usize>().ok()?)).cloned()
@@ -163,11 +120,11 @@ impl Viewer {
 }
 
 /// Maximum number of characters of the name of a run in addresses that are from its name in lists.
-const NAME: usize = 60;
+pub(crate) const NAME: usize = 60;
 
 /// Returns the name of a run in addresses, made of small letters, digits and `-`. A name that would not tell the run from
 /// others has a hash of its path.
-fn id(name: &str, path: &Path, taken: impl Fn(&str) -> bool) -> String {
+pub(crate) fn id(name: &str, path: &Path, taken: impl Fn(&str) -> bool) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
     let id: String = name.chars().take(NAME).map(plain).collect();
     let is_short = name.chars().count() <= NAME;
@@ -193,5 +150,3 @@ fn find(dir: &Path, depth: usize, found: &mut Vec<PathBuf>) {
         }
     }
 }
-
-pub use serve::serve;

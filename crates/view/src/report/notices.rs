@@ -5,19 +5,19 @@ use std::path::Path;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::fall::{Fall, median};
-use super::hacked::Hacked;
-use super::run::Run;
-use super::series::Series;
-use crate::eval::Interval;
+use crate::report::analyses::fall::{Fall, median};
+use crate::report::analyses::hacking::Hacked;
+use crate::report::rows::run::Run;
+use crate::report::rows::series::Series;
+use maverl::eval::Interval;
 
 /// Something to look at.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct Notice {
+pub(crate) struct Notice {
     /// `problem`, or `fine` for a check that found nothing.
     level: &'static str,
     /// Sentence with its number.
-    pub(super) text: String,
+    pub(crate) text: String,
     /// First step that it is about.
     step: Option<u64>,
     /// Page and filters to look at, as `episodes?flag=malformed`.
@@ -25,12 +25,12 @@ pub(super) struct Notice {
 }
 
 impl Notice {
-    pub(super) fn is_problem(&self) -> bool {
+    pub(crate) fn is_problem(&self) -> bool {
         self.level == "problem"
     }
 
     /// True for a check that found nothing.
-    pub(super) fn is_fine(&self) -> bool {
+    pub(crate) fn is_fine(&self) -> bool {
         self.level == "fine"
     }
 
@@ -44,7 +44,7 @@ impl Notice {
 }
 
 /// Returns the sentence of each notice on the run in a directory that needs attention, most important first, as the overview
-/// of [`Viewer`](super::Viewer) shows them.
+/// of [`Viewer`](crate::Viewer) shows them.
 pub fn notices_of(dir: &Path) -> Vec<String> {
     let run = Run::new(dir.to_owned(), String::new());
     let found = run.notices().into_iter().filter(Notice::is_problem);
@@ -53,15 +53,15 @@ pub fn notices_of(dir: &Path) -> Vec<String> {
 
 /// Evidence on a run that is not in its metrics.
 #[derive(Debug, Default)]
-pub(super) struct Evidence<'f> {
-    pub(super) warnings: &'f [Value],
-    pub(super) gain: Option<Interval>,
-    pub(super) fall: Option<Fall>,
-    pub(super) hacked: &'f [Hacked],
+pub(crate) struct Evidence<'f> {
+    pub(crate) warnings: &'f [Value],
+    pub(crate) gain: Option<Interval>,
+    pub(crate) fall: Option<Fall>,
+    pub(crate) hacked: &'f [Hacked],
 }
 
 /// Returns every notice on a run.
-pub(super) fn notices(series: &Series, evidence: &Evidence<'_>) -> Vec<Notice> {
+pub(crate) fn notices(series: &Series, evidence: &Evidence<'_>) -> Vec<Notice> {
     let mut found = Vec::new();
     found.extend(unscored(series));
     found.extend(seats(series));

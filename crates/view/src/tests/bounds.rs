@@ -159,7 +159,7 @@ fn malformed(key: &str, seed: &mut u64) -> Vec<u8> {
 fn malformed_requests_in_a_process_of_their_own() {
     let home = tempfile::tempdir().unwrap();
     drop(run(&home.path().join("a")));
-    let manifest = || crate::run_dir::Manifest::of(&home.path().join("a")).unwrap();
+    let manifest = || maverl::run_dir::Manifest::of(&home.path().join("a")).unwrap();
     let before = manifest();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let viewer = Arc::new(Viewer::new(vec![home.path().to_owned()]).unwrap());
@@ -194,7 +194,7 @@ fn malformed_requests_in_a_process_of_their_own() {
 
 #[test]
 fn ten_thousand_malformed_requests_over_tcp_take_no_memory_and_write_nothing() {
-    let name = "view::tests::bounds::malformed_requests_in_a_process_of_their_own";
+    let name = "tests::bounds::malformed_requests_in_a_process_of_their_own";
     let program = std::env::current_exe().unwrap();
     let output = std::process::Command::new(program)
         .args(["--exact", name, "--ignored", "--nocapture"])

@@ -3,7 +3,7 @@
 use super::pages::Visit;
 use super::visits::signed;
 use super::*;
-use crate::eval::paired;
+use maverl::eval::paired;
 
 /// Writes two runs; the second solves fewer tasks and has another entropy in step 2.
 fn two() -> tempfile::TempDir {
@@ -28,7 +28,7 @@ fn shares(run: &Path) -> BTreeMap<String, f64> {
 /// Returns the same of an evaluation.
 fn evaluated(run: &Path, name: &str) -> BTreeMap<String, f64> {
     let file = run.join(format!("evaluations/{name}.json"));
-    let report: Value = crate::run_dir::disk::read_json(&file).unwrap();
+    let report: Value = maverl::run_dir::disk::read_json(&file).unwrap();
     let tasks = report["sampled"]["tasks"].as_array().unwrap().iter();
     let share = |task: &Value| {
         let solved = task["solved"].as_f64().unwrap() / task["episodes"].as_f64().unwrap();

@@ -77,7 +77,7 @@ fn extracted_episodes_and_turns_have_all_rows_and_csv_has_no_texts() {
     let trace: Value = serde_json::from_str(&trace).unwrap();
     let events = trace["traceEvents"].as_array().unwrap();
     assert!(events.len() > 3 * 24 * 2);
-    let open = crate::view::trace::tests::replayed(events);
+    let open = crate::report::analyses::trace::tests::replayed(events);
     assert!(open.len() == 3 * 24 && open.values().all(Vec::is_empty), "{open:?}");
 }
 

@@ -2,7 +2,7 @@
 
 use super::pages::{Visit, home};
 use super::*;
-use crate::eval::{EvalReport, EvalSpec};
+use maverl::eval::{EvalReport, EvalSpec};
 
 #[test]
 fn the_plan_leads_from_seats_to_policies_and_worker_groups() {
@@ -69,7 +69,7 @@ fn evaluations_are_marked_on_the_chart_of_solved_tasks() {
     let text = fs::read_to_string(&metrics).unwrap();
     fs::write(&metrics, text + "{\"step\":2,\"eval/validation/exact_match\":0.375}\n").unwrap();
     let after = path.join("evaluations/after.json");
-    let mut value: Value = crate::run_dir::disk::read_json(&after).unwrap();
+    let mut value: Value = maverl::run_dir::disk::read_json(&after).unwrap();
     value["sampled"]["overall"]["pass"]["8"] = json!({ "mean": 0.875, "low": 0.7, "high": 1.0 });
     fs::write(&after, value.to_string()).unwrap();
     let Some(mut at) = Visit::new(home.path(), 1200, 800) else { return };

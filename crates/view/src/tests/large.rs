@@ -20,7 +20,7 @@ fn large(path: &Path) {
             .collect();
         let places = write_step(&mut written.dir, step, &episodes);
         written.index(TRAIN, step, &episodes, &places);
-        let metrics = crate::metrics::rollout(&episodes);
+        let metrics = maverl::metrics::rollout(&episodes);
         written.journal.append(step, &metrics, &Metrics::default(), 0.0).unwrap();
     }
 }

@@ -53,7 +53,7 @@ fn the_overview_shows_the_outcome_and_a_chart_its_values() {
     at.go("r/0");
     assert_eq!(at.browser.text("[data-outcome=after]"), "0.750");
     let report: Value =
-        crate::run_dir::disk::read_json(&home.path().join("a/evaluations/after.json")).unwrap();
+        maverl::run_dir::disk::read_json(&home.path().join("a/evaluations/after.json")).unwrap();
     let low = report["sampled"]["overall"]["avg"]["low"].as_f64().unwrap();
     let outcome = at.browser.text(".dotplot");
     assert!(
@@ -267,11 +267,11 @@ pub(super) struct Weighed {
 
 impl Weighed {
     pub(super) fn new(episodes: &[Episode], samples: &StepSamples, group: usize) -> Self {
-        let mut replies: Vec<(&crate::trajectory::Turn, f64, usize)> = Vec::new();
+        let mut replies: Vec<(&maverl::trajectory::Turn, f64, usize)> = Vec::new();
         let (mut sum, mut places) = (0.0, Vec::new());
         for sample in samples.of_group(group) {
             let turn = &episodes[sample.episode].turns[sample.turn];
-            let is_equal = |other: &crate::trajectory::Turn| {
+            let is_equal = |other: &maverl::trajectory::Turn| {
                 (&other.seat, &other.prompt, &other.reply)
                     == (&turn.seat, &turn.prompt, &turn.reply)
             };

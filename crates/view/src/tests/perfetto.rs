@@ -2,6 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpListener;
+use std::path::PathBuf;
 
 use super::browser::Browser;
 use super::exports::extracted;

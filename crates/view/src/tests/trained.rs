@@ -2,7 +2,7 @@
 
 use super::pages::Visit;
 use super::*;
-use crate::config::{AgentConfig, Preset};
+use maverl::config::{AgentConfig, Preset};
 
 /// Returns the titles of the charts of the open page.
 fn titles(at: &mut Visit) -> Vec<String> {
@@ -151,8 +151,7 @@ fn an_estimator_without_groups_says_so_and_has_no_baseline() {
     let mut written = Written::new(&home.path().join("a"));
     let episodes: Vec<Episode> = (0..8).map(|n| searched(1, n)).collect();
     let mut of_step = samples(&episodes);
-    of_step.estimator =
-        EstimatorRecord { estimator: "shop/own".to_owned(), ..EstimatorRecord::default() };
+    of_step.estimator = of_json(json!({ "estimator": "shop/own" }));
     of_step.groups = Vec::new();
     of_step.samples.iter_mut().for_each(|sample| sample.group = None);
     written.dir.write_samples(1, &of_step).unwrap();
@@ -181,8 +180,7 @@ fn the_replies_of_a_pair_are_named() {
     let mut written = Written::new(&home.path().join("a"));
     let episodes: Vec<Episode> = (0..8).map(|n| searched(1, n)).collect();
     let mut of_step = samples(&episodes);
-    of_step.estimator =
-        EstimatorRecord { estimator: "pair".to_owned(), ..EstimatorRecord::default() };
+    of_step.estimator = of_json(json!({ "estimator": "pair" }));
     for sample in &mut of_step.samples {
         sample.advantage = [1.0, 0.0, -1.0, 0.0][sample.episode % 4];
     }

@@ -131,7 +131,7 @@ fn the_types_of_the_scripts_are_those_of_the_answers() {
         )
         .unwrap();
     }
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/src/view/web/api.d.ts");
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/web/api.d.ts");
     if std::env::var_os("MAVERL_RECORD").is_some() {
         fs::write(file, &text).unwrap();
     }

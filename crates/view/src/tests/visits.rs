@@ -2,7 +2,7 @@
 
 use super::pages::{Visit, Weighed, home};
 use super::*;
-use crate::eval::paired;
+use maverl::eval::paired;
 
 /// Returns a number as the pages write it: a tie is rounded away from 0.
 pub(super) fn js(value: f64, digits: usize) -> String {
@@ -42,7 +42,7 @@ fn pages_of_an_old_run_say_what_it_lacks_and_nothing_breaks() {
     }
     for name in ["before", "after"] {
         let file = path.join(format!("evaluations/{name}.json"));
-        let mut report: Value = crate::run_dir::disk::read_json(&file).unwrap();
+        let mut report: Value = maverl::run_dir::disk::read_json(&file).unwrap();
         for part in ["sampled", "greedy"] {
             report[part].as_object_mut().unwrap().remove("tasks");
         }
@@ -274,7 +274,7 @@ fn the_numbers_of_the_tables_are_those_of_the_files() {
     // The gain: each task before and after.
     let path = home.path().join("a/evaluations");
     let shares = |name: &str| -> BTreeMap<String, f64> {
-        let report: Value = crate::run_dir::disk::read_json(&path.join(name)).unwrap();
+        let report: Value = maverl::run_dir::disk::read_json(&path.join(name)).unwrap();
         let tasks = report["sampled"]["tasks"].as_array().unwrap().iter();
         tasks
             .map(|of| {

@@ -4,7 +4,7 @@ use super::pages::Visit;
 use super::*;
 
 /// Directory of the reference models.
-const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures");
+const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures");
 /// Replies: words, and characters of several bytes, which these tokenizers split.
 const REPLIES: [&str; 2] = ["Lima is the capital of Peru", "¿Dónde? 東京 🙂 fin"];
 

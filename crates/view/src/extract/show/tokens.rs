@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::Detail;
-use crate::run_dir::SampleRecord;
-use crate::trajectory::{Episode, Turn};
-use crate::view::run::Run;
-use crate::view::tokens::sampled;
+use crate::report::analyses::tokens::sampled;
+use crate::report::rows::run::Run;
+use maverl::run_dir::SampleRecord;
+use maverl::trajectory::{Episode, Turn};
 
 /// Quantities of a token, as the pages name them, and their widths.
 const QUANTITIES: [(&str, usize); 6] = [
@@ -21,7 +21,7 @@ const QUANTITIES: [(&str, usize); 6] = [
 ];
 
 /// Returns a line for each sampled token of a turn: its id, what is recorded of it, and its text.
-pub(super) fn lines(
+pub(crate) fn lines(
     run: &Run,
     step: u64,
     place: (usize, usize),
@@ -54,7 +54,7 @@ pub(super) fn lines(
 }
 
 /// Returns an episode as JSON: all that its rollout has, with the reward and the advantage of each turn.
-pub(super) fn json(
+pub(crate) fn json(
     run: &Run,
     (step, n, episode): (u64, usize, &Episode),
     samples: Option<&std::collections::BTreeMap<usize, &SampleRecord>>,

@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-use crate::view::assets;
+use crate::pages::assets;
 
 /// Returns all modules as one script.
-pub(super) fn script() -> String {
+pub(crate) fn script() -> String {
     let mut script = String::new();
     for (name, ..) in assets::FILES.iter().filter(|(name, ..)| name.ends_with(".js")) {
         if *name == "main.js" {

@@ -9,14 +9,14 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use super::{bundle, packed};
-use crate::view::assets;
+use crate::pages::assets;
 
 /// Content security policy: scripts and styles of the directory. The only scripts that a script may add are blocks.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; base-uri 'none'; \
     form-action 'none'; require-trusted-types-for 'script'; trusted-types maverl";
 
 /// Writes the pages into a directory that is new or empty, and returns their size in bytes.
-pub(super) fn write(
+pub(crate) fn write(
     blocks: &BTreeMap<String, Map<String, Value>>,
     out: &Path,
 ) -> io::Result<usize> {

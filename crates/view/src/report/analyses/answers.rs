@@ -7,8 +7,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde_json::Value;
 
-use crate::agent::tag;
-use crate::map::collected;
+use crate::compact::collected;
+use maverl::agent::tag;
 
 /// Maximum number of tags of a reply, and of bytes of the name of one.
 const TAGS: usize = 8;
@@ -20,22 +20,22 @@ const JUDGED: usize = 5;
 
 /// Scored episode, as far as its answers go. Texts are kept as hashes.
 #[derive(Debug, Default, Clone)]
-pub(super) struct Spoken {
-    pub(super) task: u32,
-    pub(super) solved: bool,
-    pub(super) answer: Option<u64>,
-    pub(super) turns: Vec<Spoke>,
+pub(crate) struct Spoken {
+    pub(crate) task: u32,
+    pub(crate) solved: bool,
+    pub(crate) answer: Option<u64>,
+    pub(crate) turns: Vec<Spoke>,
 }
 
 /// Reply of a turn. A malformed one has no parts.
 #[derive(Debug, Default, Clone)]
-pub(super) struct Spoke {
-    pub(super) seat: String,
-    pub(super) parts: BTreeMap<String, u64>,
+pub(crate) struct Spoke {
+    pub(crate) seat: String,
+    pub(crate) parts: BTreeMap<String, u64>,
     /// Last line.
-    pub(super) line: u64,
+    pub(crate) line: u64,
     /// Sum of the reward parts of the turn alone, in millionths.
-    pub(super) paid: i64,
+    pub(crate) paid: i64,
 }
 
 /// Answer that a turn gives.
@@ -50,14 +50,14 @@ struct Given {
 }
 
 /// Returns the hash of a text without blanks at its ends.
-pub(super) fn hash(text: &str) -> u64 {
+pub(crate) fn hash(text: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     text.trim().hash(&mut hasher);
     hasher.finish()
 }
 
 /// Returns the parts of a reply by name: the whole, and the content of each tag that occurs once.
-pub(super) fn parts(reply: &str) -> BTreeMap<String, u64> {
+pub(crate) fn parts(reply: &str) -> BTreeMap<String, u64> {
     let is_name = |name: &&str| {
         let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
         !name.is_empty() && name.len() <= NAME && name.chars().all(is_part)
@@ -70,7 +70,7 @@ pub(super) fn parts(reply: &str) -> BTreeMap<String, u64> {
 }
 
 /// Answers of episodes.
-pub(super) struct Answers<'e> {
+pub(crate) struct Answers<'e> {
     episodes: &'e [Spoken],
     /// Name of the part of a reply that is its answer; `None` if no part always is.
     part: Option<&'e str>,
@@ -85,7 +85,7 @@ pub(super) struct Answers<'e> {
 
 impl<'e> Answers<'e> {
     /// Finds the answers of episodes.
-    pub(super) fn new(episodes: &'e [Spoken]) -> Self {
+    pub(crate) fn new(episodes: &'e [Spoken]) -> Self {
         let mut outcomes: BTreeMap<(u32, u64), Option<bool>> = BTreeMap::new();
         for one in episodes {
             let Some(answer) = one.answer else { continue };
@@ -160,7 +160,7 @@ impl<'e> Answers<'e> {
 
     /// Returns for each turn of an episode if the answer before it is right, as the outcomes of episodes tell; `None` if
     /// there is none, or it is not known.
-    pub(super) fn seen(&self, one: &Spoken) -> Vec<Option<bool>> {
+    pub(crate) fn seen(&self, one: &Spoken) -> Vec<Option<bool>> {
         self.shown(one).into_iter().map(|shown| shown?.right).collect()
     }
 
@@ -170,7 +170,7 @@ impl<'e> Answers<'e> {
     }
 
     /// Describes the answers that were replaced; null if there are none.
-    pub(super) fn replaced(&self) -> Value {
+    pub(crate) fn replaced(&self) -> Value {
         if self.part.is_none() {
             let again = |one: &Spoken| {
                 let seats: BTreeSet<&str> = collected(one.turns.iter().map(|turn| &*turn.seat));

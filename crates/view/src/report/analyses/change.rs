@@ -13,90 +13,90 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use self::sentence::{answered, cause, parts, told};
-use super::order::sort;
-use super::parting::{Cause, Kind};
-use crate::eval::student;
-use crate::map::collected;
+use crate::compact::collected;
+use crate::compact::sort;
+use crate::report::analyses::divergence::{Cause, Kind};
+use maverl::eval::student;
 
 /// An episode, as far as the change depends on it.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct One {
-    pub(super) n: u32,
-    pub(super) task: u32,
-    pub(super) source: String,
-    pub(super) score: f64,
-    pub(super) cause: Cause,
+pub(crate) struct One {
+    pub(crate) n: u32,
+    pub(crate) task: u32,
+    pub(crate) source: String,
+    pub(crate) score: f64,
+    pub(crate) cause: Cause,
     /// Number of the solved episode that it leaves.
-    pub(super) beside: Option<u32>,
+    pub(crate) beside: Option<u32>,
 }
 
 /// Number of episodes, and their mean score.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Serialize)]
-pub(super) struct Part {
-    pub(super) episodes: usize,
-    pub(super) score: f64,
+pub(crate) struct Part {
+    pub(crate) episodes: usize,
+    pub(crate) score: f64,
 }
 
 /// A source of tasks in both steps.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct Source {
-    pub(super) source: String,
-    pub(super) now: Part,
-    pub(super) before: Part,
+pub(crate) struct Source {
+    pub(crate) source: String,
+    pub(crate) now: Part,
+    pub(crate) before: Part,
     /// Number of its tasks now and before.
-    pub(super) tasks: [usize; 2],
+    pub(crate) tasks: [usize; 2],
     /// Part of the change that comes from its other share of the episodes.
-    pub(super) mix: f64,
+    pub(crate) mix: f64,
     /// Part of the change that comes from its other score.
-    pub(super) within: f64,
+    pub(crate) within: f64,
 }
 
 /// The episodes of a cause, of sources that both steps have.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct Term {
-    pub(super) cause: Cause,
-    pub(super) text: String,
+pub(crate) struct Term {
+    pub(crate) cause: Cause,
+    pub(crate) text: String,
     /// Number of episodes now and before.
-    pub(super) episodes: [usize; 2],
+    pub(crate) episodes: [usize; 2],
     /// Number of those before, with the shares that the sources have now.
-    pub(super) weighted: f64,
+    pub(crate) weighted: f64,
     /// Part of the change that comes from them.
-    pub(super) by: f64,
+    pub(crate) by: f64,
     /// An episode of this step, and the solved one that it leaves.
-    pub(super) example: Option<(u32, Option<u32>)>,
+    pub(crate) example: Option<(u32, Option<u32>)>,
 }
 
 /// The change of the mean score.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct Change {
-    pub(super) now: f64,
-    pub(super) before: f64,
-    pub(super) by: f64,
+pub(crate) struct Change {
+    pub(crate) now: f64,
+    pub(crate) before: f64,
+    pub(crate) by: f64,
     /// 95 % interval of the change with other tasks of the same kind; `None` for a step of one task.
-    pub(super) interval: Option<[f64; 2]>,
+    pub(crate) interval: Option<[f64; 2]>,
     /// Sum over the sources: other shares.
-    pub(super) mix: f64,
+    pub(crate) mix: f64,
     /// Sum over sources that the step before did not have.
-    pub(super) new: f64,
-    pub(super) sources: Vec<Source>,
+    pub(crate) new: f64,
+    pub(crate) sources: Vec<Source>,
     /// Terms of sources that both steps have, the largest first.
-    pub(super) terms: Vec<Term>,
+    pub(crate) terms: Vec<Term>,
     /// Clause with the cause; `None` within chance, or without a change to two decimals.
-    pub(super) cause: Option<String>,
+    pub(crate) cause: Option<String>,
     /// Sentence with the change and its cause.
-    pub(super) answer: String,
+    pub(crate) answer: String,
     /// Sentence with the parts of the change; empty without a cause.
-    pub(super) parts: String,
+    pub(crate) parts: String,
     /// Sentences on it, the largest part first.
-    pub(super) text: Vec<String>,
+    pub(crate) text: Vec<String>,
 }
 
 /// Task and score of an episode.
-pub(super) type Scored = (u32, f64);
+pub(crate) type Scored = (u32, f64);
 
 impl Change {
     /// True if other tasks of the same kinds are reason enough for the change.
-    pub(super) fn is_chance(&self) -> bool {
+    pub(crate) fn is_chance(&self) -> bool {
         self.interval.is_some_and(has_zero)
     }
 
@@ -111,7 +111,7 @@ impl Change {
     }
 
     /// Returns the largest term, unless another mix of tasks or new sources explain more than all terms.
-    pub(super) fn leading(&self) -> Option<&Term> {
+    pub(crate) fn leading(&self) -> Option<&Term> {
         let most =
             self.terms.iter().max_by(|a, b| self.along(a.by).total_cmp(&self.along(b.by)))?;
         let others = self.along(self.mix).max(self.along(self.new));
@@ -119,7 +119,7 @@ impl Change {
     }
 
     /// Adds evidence to the cause. `named` is the number of the step before.
-    pub(super) fn add_evidence(&mut self, evidence: &str, named: u32) {
+    pub(crate) fn add_evidence(&mut self, evidence: &str, named: u32) {
         if let Some(cause) = &mut self.cause {
             cause.push_str(evidence);
         }
@@ -128,7 +128,7 @@ impl Change {
 }
 
 /// Returns true if an interval has 0.
-pub(super) fn has_zero([low, high]: [f64; 2]) -> bool {
+pub(crate) fn has_zero([low, high]: [f64; 2]) -> bool {
     low <= 0.0 && high >= 0.0
 }
 
@@ -152,7 +152,7 @@ fn variance(of: &[Scored]) -> Option<(f64, f64)> {
 }
 
 /// Returns the 95 % interval of a change of the mean score by Welch's t; `None` for a step of one task.
-pub(super) fn interval(now: &[Scored], before: &[Scored], by: f64) -> Option<[f64; 2]> {
+pub(crate) fn interval(now: &[Scored], before: &[Scored], by: f64) -> Option<[f64; 2]> {
     let ((a, a_free), (b, b_free)) = (variance(now)?, variance(before)?);
     let both = a + b;
     if both <= 0.0 {
@@ -164,7 +164,7 @@ pub(super) fn interval(now: &[Scored], before: &[Scored], by: f64) -> Option<[f6
 }
 
 /// Returns the change from the episodes of a step to those of a later one; `None` if one has no episode.
-pub(super) fn change(now: &[One], before: &[One], named: u32) -> Option<Change> {
+pub(crate) fn change(now: &[One], before: &[One], named: u32) -> Option<Change> {
     if now.is_empty() || before.is_empty() {
         return None;
     }

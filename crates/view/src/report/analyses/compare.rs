@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::Viewer;
-use super::api::Answer;
-use super::http::{Query, Response};
-use super::order::sort;
-use super::run::{Facts, Run};
-use crate::eval::{over_runs, paired};
-use crate::map::collected;
+use crate::compact::collected;
+use crate::compact::sort;
+use crate::pages::api::Answer;
+use crate::pages::query::{Query, Response};
+use crate::pages::viewer::Viewer;
+use crate::report::rows::run::{Facts, Run};
+use maverl::eval::{over_runs, paired};
 
 /// Maximum number of compared runs.
 const MOST: usize = 12;
@@ -21,7 +21,7 @@ const TASKS: usize = 100;
 const LISTED: usize = 4;
 
 /// Compares runs, every two of them.
-pub(super) fn answer(viewer: &Viewer, query: &Query) -> Answer {
+pub(crate) fn answer(viewer: &Viewer, query: &Query) -> Answer {
     let wrong = |reason: &str| Response::refusal(400, reason);
     let given = query.text("runs").ok_or_else(|| wrong("`runs` is missing: names of runs"))?;
     let runs: Option<Vec<Arc<Run>>> = given.split(',').map(|r| viewer.run(r)).collect();
@@ -180,7 +180,7 @@ fn flatten(prefix: &str, value: &Value, found: &mut impl FnMut(String, Value)) {
 fn differs(one: &Value, other: &Value) -> Vec<String> {
     let held_out = |data: &Value| -> BTreeMap<String, Value> {
         let splits = data["data"].as_object().into_iter().flatten();
-        let splits = splits.filter(|(name, _)| name.starts_with(crate::run_dir::HELD_OUT));
+        let splits = splits.filter(|(name, _)| name.starts_with(maverl::run_dir::HELD_OUT));
         collected(splits.map(|(name, hash)| (name.clone(), hash.clone())))
     };
     let (one, other) = (held_out(one), held_out(other));

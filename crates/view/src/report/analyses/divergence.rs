@@ -7,11 +7,11 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::index::counts::Played;
-use super::order::sort;
-use super::run::Run;
-use crate::map::collected;
-use crate::run_dir::{TRAIN, Texts, scan_texts};
+use crate::compact::collected;
+use crate::compact::sort;
+use crate::report::rows::index::counts::Played;
+use crate::report::rows::run::Run;
+use maverl::run_dir::{TRAIN, Texts, scan_texts};
 
 /// Maximum number of episodes whose replies are compared.
 const EPISODES: usize = 640;
@@ -19,7 +19,7 @@ const EPISODES: usize = 640;
 /// Difference of an unsolved episode from the solved ones of its task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// The task is solved.
     Solved,
     /// A reply of the seat is malformed.
@@ -42,18 +42,18 @@ pub(super) enum Kind {
 
 /// Kind of the difference, and the seat that it is about.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub(super) struct Cause {
-    pub(super) kind: Kind,
-    pub(super) seat: Option<String>,
+pub(crate) struct Cause {
+    pub(crate) kind: Kind,
+    pub(crate) seat: Option<String>,
 }
 
 impl Cause {
-    pub(super) fn new(kind: Kind, seat: Option<&str>) -> Self {
+    pub(crate) fn new(kind: Kind, seat: Option<&str>) -> Self {
         Self { kind, seat: seat.map(str::to_owned) }
     }
 
     /// Describes where the score is lost, in a few words.
-    pub(super) fn short(&self) -> String {
+    pub(crate) fn short(&self) -> String {
         let seat = self.seat.as_deref().unwrap_or_default();
         match self.kind {
             Kind::Solved => "solved tasks of other scores".to_owned(),
@@ -68,7 +68,7 @@ impl Cause {
     }
 
     /// Describes the episodes with this cause.
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let seat = self.seat.as_deref().unwrap_or_default();
         match self.kind {
             Kind::Solved => "solved".to_owned(),
@@ -86,14 +86,14 @@ impl Cause {
 
 /// A turn, as far as turns are compared.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Said {
+pub(crate) struct Said {
     seat: String,
     prompt: u64,
     reply: u64,
 }
 
 impl Said {
-    pub(super) fn new(seat: String, prompt: &[String], reply: &str) -> Self {
+    pub(crate) fn new(seat: String, prompt: &[String], reply: &str) -> Self {
         let hash = |of: &dyn Fn(&mut DefaultHasher)| {
             let mut hasher = DefaultHasher::new();
             of(&mut hasher);
@@ -105,7 +105,7 @@ impl Said {
 }
 
 /// Reads the turns of episodes. `found` is called with the index of the episode and the texts of each turn.
-pub(super) fn read_turns(
+pub(crate) fn read_turns(
     run: &Run,
     episodes: &[(usize, &Played)],
     found: impl FnMut(usize, Texts),
@@ -115,7 +115,7 @@ pub(super) fn read_turns(
 
 /// Reads the lines of episodes that a filter lets through. `found` is called with the index of the episode and the texts
 /// of each line. Returns the number of episodes that cannot be read.
-pub(super) fn read_texts(
+pub(crate) fn read_texts(
     run: &Run,
     episodes: &[(usize, &Played)],
     filter: impl Fn(&[u8]) -> bool,
@@ -139,10 +139,10 @@ pub(super) fn read_texts(
 }
 
 /// Cause of an episode, and the index of the solved episode that it leaves, with the index of the turn at which it does.
-pub(super) type Parted = (Cause, Option<(usize, usize)>);
+pub(crate) type Parted = (Cause, Option<(usize, usize)>);
 
 /// Returns the cause of each episode, and where it leaves a solved one.
-pub(super) fn causes(run: &Run, played: &[Played]) -> Vec<Parted> {
+pub(crate) fn causes(run: &Run, played: &[Played]) -> Vec<Parted> {
     let mut tasks: BTreeMap<(u32, u32), Vec<usize>> = BTreeMap::new();
     for (i, one) in played.iter().enumerate() {
         tasks.entry((one.place.step, one.task)).or_default().push(i);
@@ -229,7 +229,7 @@ fn parting(one: &[Said], other: &[Said]) -> (usize, Cause) {
 
 /// Says which agent loses most of the tasks of some episodes, that none stands out, or that it cannot be told, with the
 /// numbers.
-pub(super) fn lost(causes: &[Cause]) -> Value {
+pub(crate) fn lost(causes: &[Cause]) -> Value {
     let mut counts: BTreeMap<&Cause, usize> = BTreeMap::new();
     causes.iter().for_each(|cause| *counts.entry(cause).or_default() += 1);
     let mut seats: BTreeMap<&str, usize> = BTreeMap::new();
@@ -293,7 +293,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::view::index::RowPlace;
+    use crate::report::rows::index::RowPlace;
 
     fn played(n: u32, solved: bool) -> Played {
         let place = RowPlace { stage: 0, step: 1, frame: 0, at: n, n };

@@ -2,12 +2,12 @@
 
 use serde_json::Value;
 
-use super::api::{self, Answer};
-use super::http::Response;
-use super::run::Run;
-use super::spans;
-use crate::run_dir::{SampleRecord, StepSamples, TRAIN, TurnTime};
-use crate::trajectory::{Act, Episode, Message, RewardOf, Turn};
+use crate::pages::api::{self, Answer};
+use crate::pages::query::Response;
+use crate::report::reading::spans;
+use crate::report::rows::run::Run;
+use maverl::run_dir::{SampleRecord, StepSamples, TRAIN, TurnTime};
+use maverl::trajectory::{Act, Episode, Message, RewardOf, Turn};
 
 /// Number of bytes of a text beyond which an answer contains its start only.
 const LONG: usize = 32 << 10;
@@ -17,7 +17,7 @@ const DISTINCT: usize = 12;
 const SEARCHED: usize = 300;
 
 /// Returns an episode with its row.
-pub(super) fn answer(run: &Run, at: usize, row: &Value, episode: &Episode) -> Answer {
+pub(crate) fn answer(run: &Run, at: usize, row: &Value, episode: &Episode) -> Answer {
     let (stage, step) = (row["stage"].as_str().unwrap_or_default(), row["step"].as_u64());
     let step = step.unwrap_or_default();
     let (samples, clock) = match stage {
@@ -59,7 +59,7 @@ pub(super) fn answer(run: &Run, at: usize, row: &Value, episode: &Episode) -> An
 }
 
 /// Returns one turn with its complete texts.
-pub(super) fn turn_answer(episode: &Episode, turn: usize) -> Answer {
+pub(crate) fn turn_answer(episode: &Episode, turn: usize) -> Answer {
     let turn = episode.turns.get(turn);
     let turn = turn.ok_or_else(|| Response::refusal(404, "there is no such turn"))?;
     api::bounded(&object!({ "prompt": turn.prompt, "reply": turn.reply, "tools": turn.tools }))
@@ -129,7 +129,7 @@ fn turn(
 }
 
 /// Returns a sample with the arithmetic of its advantage.
-pub(super) fn sample_json(all: &StepSamples, sample: &SampleRecord) -> Value {
+pub(crate) fn sample_json(all: &StepSamples, sample: &SampleRecord) -> Value {
     let arithmetic = all.arithmetic(sample).map(|found| {
         object!({
             "unit": found.unit,
@@ -167,7 +167,7 @@ fn reward(episode: &Episode, i: usize) -> Value {
         RewardOf::Seat(of) => of == seat,
         RewardOf::Turn(of) => *of == i,
     });
-    let part = |part: &crate::trajectory::RewardPart| {
+    let part = |part: &maverl::trajectory::RewardPart| {
         let of = match &part.of {
             RewardOf::Episode => "episode",
             RewardOf::Seat(_) => "seat",

@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::change::Change;
-use super::index::counts::Played;
-use super::order::sort;
-use super::parting::{Kind, Parted, read_turns};
-use super::replies::last_line;
-use super::run::Run;
-use crate::map::collected;
-use crate::run_dir::Texts;
+use crate::compact::collected;
+use crate::compact::sort;
+use crate::report::analyses::change::Change;
+use crate::report::analyses::divergence::{Kind, Parted, read_turns};
+use crate::report::analyses::replies::last_line;
+use crate::report::rows::index::counts::Played;
+use crate::report::rows::run::Run;
+use maverl::run_dir::Texts;
 
 /// Number of pairs of replies that are quoted.
 const QUOTED: usize = 2;
@@ -28,11 +28,11 @@ struct Reply {
 
 /// Description of the replies of a seat that lose episodes.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Failure {
+pub(crate) struct Failure {
     /// End of a clause on the lost episodes.
-    pub(super) evidence: String,
+    pub(crate) evidence: String,
     /// Sentences with quoted replies.
-    pub(super) text: String,
+    pub(crate) text: String,
 }
 
 impl Reply {
@@ -50,7 +50,7 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
 
 /// Describes what the seat replied that a fall of the score comes from: in the episodes that are lost there, and in the
 /// solved ones that they leave. `None` if the score did not fall beyond chance, or not by replies of a seat.
-pub(super) fn failure(
+pub(crate) fn failure(
     run: &Run,
     played: &[Played],
     parted: &[Parted],

@@ -2,14 +2,14 @@
 
 use serde_json::Value;
 
-use super::change::{Change, One, change, has_zero, interval};
-use super::failing;
-use super::index::Index;
-use super::index::counts::Played;
-use super::order::sort;
-use super::parting::{Parted, causes};
-use super::run::Run;
-use crate::run_dir::TRAIN;
+use crate::compact::sort;
+use crate::report::analyses::change::{Change, One, change, has_zero, interval};
+use crate::report::analyses::divergence::{Parted, causes};
+use crate::report::analyses::failed_replies;
+use crate::report::rows::index::Index;
+use crate::report::rows::index::counts::Played;
+use crate::report::rows::run::Run;
+use maverl::run_dir::TRAIN;
 
 /// Smallest fall that a notice is about.
 const LARGE: f64 = 0.1;
@@ -23,27 +23,27 @@ const TRIED: usize = 32;
 
 /// Fall of the mean score from a step to the next one.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Fall {
-    pub(super) step: u32,
+pub(crate) struct Fall {
+    pub(crate) step: u32,
     /// Step before.
-    pub(super) before: u32,
+    pub(crate) before: u32,
     /// Mean scores of the step before and of the step.
-    pub(super) scores: [f64; 2],
+    pub(crate) scores: [f64; 2],
     /// True if other tasks of the same kinds are no reason for it, by the interval of the page of the step.
-    pub(super) beyond_chance: bool,
+    pub(crate) beyond_chance: bool,
     /// True if it is larger than changes of earlier steps.
-    pub(super) unusual: bool,
+    pub(crate) unusual: bool,
 }
 
 impl Fall {
     /// Returns true if it needs attention: a large one beyond chance, in a run whose score changes less.
-    pub(super) fn is_problem(&self) -> bool {
+    pub(crate) fn is_problem(&self) -> bool {
         self.beyond_chance && self.unusual
     }
 }
 
 /// Returns the median of numbers; 0 without any.
-pub(super) fn median(mut numbers: Vec<f64>) -> f64 {
+pub(crate) fn median(mut numbers: Vec<f64>) -> f64 {
     sort(&mut numbers, f64::total_cmp);
     numbers.get(numbers.len() / 2).copied().unwrap_or(0.0)
 }
@@ -62,7 +62,7 @@ fn is_unusual(means: &[(u32, f64)], at: usize) -> bool {
 }
 
 /// Returns the largest fall beyond chance; without one, the largest of all. `None` if the score never fell.
-pub(super) fn largest(index: &Index) -> Option<Fall> {
+pub(crate) fn largest(index: &Index) -> Option<Fall> {
     let means = index.means(TRAIN);
     let by = |at: &usize| means[at - 1].1 - means[*at].1;
     let mut falls: Vec<usize> = (1..means.len()).filter(|at| by(at) > 0.0).collect();
@@ -84,7 +84,7 @@ pub(super) fn largest(index: &Index) -> Option<Fall> {
 }
 
 /// Describes the largest fall with its cause; null if the run has fewer than two steps.
-pub(super) fn told(run: &Run) -> Value {
+pub(crate) fn told(run: &Run) -> Value {
     let (steps, fall) = {
         let held = run.now();
         (held.index.steps(TRAIN).len(), largest(&held.index))
@@ -114,10 +114,10 @@ pub(super) fn told(run: &Run) -> Value {
 
 /// Returns the change of the score to a step from the one before with its cause, and sentences on replies that lost
 /// episodes; `None` if one of the steps has no scored episode.
-pub(super) fn explained(run: &Run, step: u32, before: u32) -> Option<(Change, Option<String>)> {
+pub(crate) fn explained(run: &Run, step: u32, before: u32) -> Option<(Change, Option<String>)> {
     let (played, parted, now) = ones(run, step);
     let mut change = change(&now, &ones(run, before).2, before)?;
-    let failure = failing::failure(run, &played, &parted, &change);
+    let failure = failed_replies::failure(run, &played, &parted, &change);
     if let Some(failure) = &failure {
         change.add_evidence(&failure.evidence, before);
     }
@@ -151,8 +151,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::run_dir::EpisodeRow;
-    use crate::run_dir::tests::episode;
+    use maverl::run_dir::EpisodeRow;
+    use maverl::run_dir::testing::episode;
 
     /// Returns an index of steps of 16 tasks, of which so many are solved.
     fn index(solved: &[u32]) -> Index {

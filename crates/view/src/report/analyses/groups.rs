@@ -6,16 +6,16 @@ use std::collections::btree_map::Entry;
 
 use serde_json::{Value, json};
 
-use super::api::{self, Answer};
-use super::episode::sample_json;
-use super::http::Response;
-use super::object::value;
-use super::order::sort;
-use super::parting::Said;
-use super::run::Run;
-use super::weights::{Replies, advantage};
-use crate::run_dir::disk::{entries, name, step_of};
-use crate::run_dir::{StepSamples, TRAIN};
+use crate::compact::sort;
+use crate::json::value;
+use crate::pages::api::{self, Answer};
+use crate::pages::query::Response;
+use crate::report::analyses::divergence::Said;
+use crate::report::analyses::episode::sample_json;
+use crate::report::analyses::weights::{Replies, advantage};
+use crate::report::rows::run::Run;
+use maverl::run_dir::disk::{entries, name, step_of};
+use maverl::run_dir::{StepSamples, TRAIN};
 
 /// Number of characters of a reply in a line.
 const REPLY: usize = 200;
@@ -155,7 +155,7 @@ fn unranked(lines: Vec<Ranked>) -> Vec<Value> {
 }
 
 /// Lists the groups of a step.
-pub(super) fn list(run: &Run, step: u64) -> Answer {
+pub(crate) fn list(run: &Run, step: u64) -> Answer {
     let all = recorded(run, step)?;
     let both = lines(run, step, &all);
     let mut agents = Largest::new();
@@ -182,7 +182,7 @@ fn newest(sizes: &[(u64, u64)], most: u64) -> Vec<u64> {
 
 /// Lists the groups and the tasks of all steps with the largest weights; of equal weights, those first that are the larger
 /// part of their step.
-pub(super) fn largest(run: &Run) -> Answer {
+pub(crate) fn largest(run: &Run) -> Answer {
     let files = entries(&run.path().join("samples")).unwrap_or_default();
     let of_step = |path: &std::path::PathBuf| name(path).ends_with(".jsonl.zst");
     let steps = files.iter().filter(|path| of_step(path)).filter_map(|path| step_of(path));
@@ -214,7 +214,7 @@ pub(super) fn largest(run: &Run) -> Answer {
 }
 
 /// Describes one group with its samples.
-pub(super) fn answer(run: &Run, step: u64, id: usize) -> Answer {
+pub(crate) fn answer(run: &Run, step: u64, id: usize) -> Answer {
     let all = recorded(run, step)?;
     let group = all.groups.get(id);
     let group = group.ok_or_else(|| Response::refusal(404, "the step has no such group"))?;
@@ -237,9 +237,9 @@ pub(super) fn answer(run: &Run, step: u64, id: usize) -> Answer {
         said.push(Said::new(turn.seat.to_string(), &prompt, &turn.reply));
         replies.add(said[said.len() - 1].clone(), advantage(sample));
         let parts = episode.rewards.iter().filter(|part| match &part.of {
-            crate::trajectory::RewardOf::Episode => true,
-            crate::trajectory::RewardOf::Seat(of) => *of == turn.seat,
-            crate::trajectory::RewardOf::Turn(of) => *of == sample.turn,
+            maverl::trajectory::RewardOf::Episode => true,
+            maverl::trajectory::RewardOf::Seat(of) => *of == turn.seat,
+            maverl::trajectory::RewardOf::Turn(of) => *of == sample.turn,
         });
         let parts = parts.map(|part| object!({ "name": part.name, "value": part.value }));
         lines.push(object!({

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::index::counts::{SeatSums, Team};
-use super::replies::{LINES, Said, Split, Turns};
+use crate::report::analyses::replies::{LINES, Said, Split, Turns};
+use crate::report::rows::index::counts::{SeatSums, Team};
 
 /// Mean of the reward parts of a turn from which on an agent counts as paid by them.
 const PAID: f64 = 0.05;
@@ -20,9 +20,9 @@ const APART: f64 = 0.1;
 
 /// Agent whose reward is hacked, and the first and the last step in which it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Hacked {
-    pub(super) seat: String,
-    pub(super) steps: [u32; 2],
+pub(crate) struct Hacked {
+    pub(crate) seat: String,
+    pub(crate) steps: [u32; 2],
 }
 
 /// Answer to the question whether the reward of an agent is hacked. The largest one of a team counts.
@@ -130,7 +130,7 @@ fn is_paid(means: [Option<f64>; 2]) -> bool {
 }
 
 /// Returns true if reward parts pay an agent.
-pub(super) fn pays(team: &Team) -> bool {
+pub(crate) fn pays(team: &Team) -> bool {
     team.seats.values().any(|sums| is_paid(by_outcome(sums)))
 }
 
@@ -217,7 +217,7 @@ fn unpaid(team: &Team) -> String {
 }
 
 /// Says whether a reward is hacked, with the replies and the reward parts that decide it, and returns the agents whose is.
-pub(super) fn told(team: &Team, replies: &BTreeMap<String, Said>) -> (Value, Vec<Hacked>) {
+pub(crate) fn told(team: &Team, replies: &BTreeMap<String, Said>) -> (Value, Vec<Hacked>) {
     let of_seat =
         |(seat, sums): (&String, &SeatSums)| (of_seat(seat, sums, replies.get(seat)), seat.clone());
     let found: Vec<((Verdict, String), String)> = team.seats.iter().map(of_seat).collect();

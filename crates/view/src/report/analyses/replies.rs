@@ -6,25 +6,25 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::answers::{Answers, Spoke, Spoken, hash, parts};
-use super::api::{self, Answer};
-use super::fall;
-use super::hacked::{self, Hacked};
-use super::index::counts::Played;
-use super::order::sort;
-use super::parting::{causes, lost, read_texts};
-use super::run::Run;
-use super::team::WINDOW;
-use crate::map::collected;
-use crate::run_dir::{TRAIN, Texts};
-use crate::trajectory::{RewardOf, RewardPart};
+use crate::compact::collected;
+use crate::compact::sort;
+use crate::pages::api::{self, Answer};
+use crate::report::analyses::answers::{Answers, Spoke, Spoken, hash, parts};
+use crate::report::analyses::divergence::{causes, lost, read_texts};
+use crate::report::analyses::fall;
+use crate::report::analyses::hacking::{self, Hacked};
+use crate::report::analyses::team::WINDOW;
+use crate::report::rows::index::counts::Played;
+use crate::report::rows::run::Run;
+use maverl::run_dir::{TRAIN, Texts};
+use maverl::trajectory::{RewardOf, RewardPart};
 
 /// Maximum number of episodes that are read at either end of a run.
 const EPISODES: usize = 640;
 /// Maximum number of lines of a seat that are told apart.
 const DISTINCT: usize = 4096;
 /// Number of lines of a seat in the answer.
-pub(super) const LINES: usize = 5;
+pub(crate) const LINES: usize = 5;
 /// Share of the turns that these lines must have.
 const FEW: f64 = 0.7;
 /// Number of turns after right answers, and of those after wrong ones, from which on turns are split by them.
@@ -34,9 +34,9 @@ const LENGTH: usize = 80;
 
 /// Number of turns in episodes that solved their task, and in others; or after right answers, and after wrong ones.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Serialize)]
-pub(super) struct Turns {
-    pub(super) solved: u64,
-    pub(super) unsolved: u64,
+pub(crate) struct Turns {
+    pub(crate) solved: u64,
+    pub(crate) unsolved: u64,
 }
 
 impl Turns {
@@ -44,17 +44,17 @@ impl Turns {
         *if solved { &mut self.solved } else { &mut self.unsolved } += 1;
     }
 
-    pub(super) fn all(self) -> u64 {
+    pub(crate) fn all(self) -> u64 {
         self.solved + self.unsolved
     }
 }
 
 /// Turns of a seat, split in two.
 #[derive(Debug, Default)]
-pub(super) struct Split {
-    pub(super) turns: Turns,
+pub(crate) struct Split {
+    pub(crate) turns: Turns,
     /// Sums of the reward parts of solved and of unsolved turns.
-    pub(super) parts: [f64; 2],
+    pub(crate) parts: [f64; 2],
     lines: BTreeMap<String, Turns>,
 }
 
@@ -70,13 +70,13 @@ impl Split {
     }
 
     /// Returns true if the most frequent lines have most of the turns. Replies that mostly differ are not compared.
-    pub(super) fn has_few_lines(&self) -> bool {
+    pub(crate) fn has_few_lines(&self) -> bool {
         let few: u64 = self.ranked().iter().take(LINES).map(|(_, turns)| turns.all()).sum();
         few > 0 && few as f64 >= FEW * self.turns.all() as f64
     }
 
     /// Returns the last lines, the most frequent ones first.
-    pub(super) fn ranked(&self) -> Vec<(&str, &Turns)> {
+    pub(crate) fn ranked(&self) -> Vec<(&str, &Turns)> {
         let mut lines: Vec<(&str, &Turns)> =
             self.lines.iter().map(|(line, turns)| (line.as_str(), turns)).collect();
         sort(&mut lines, |(a, x), (b, y)| y.all().cmp(&x.all()).then(a.cmp(b)));
@@ -86,15 +86,15 @@ impl Split {
 
 /// Replies of a seat.
 #[derive(Debug, Default)]
-pub(super) struct Said {
+pub(crate) struct Said {
     /// By the outcome of the episode.
-    pub(super) outcome: Split,
+    pub(crate) outcome: Split,
     /// By the answer before the turn, where it is known to be right or wrong.
     seen: Split,
 }
 
 impl Said {
-    pub(super) fn add(&mut self, reply: &str, solved: bool, seen: Option<bool>, parts: f64) {
+    pub(crate) fn add(&mut self, reply: &str, solved: bool, seen: Option<bool>, parts: f64) {
         let line = last_line(reply);
         self.outcome.add(&line, solved, parts);
         if let Some(right) = seen {
@@ -103,14 +103,14 @@ impl Said {
     }
 
     /// Returns the turns by the answer that the seat saw, if enough right and wrong ones are known.
-    pub(super) fn seen(&self) -> Option<&Split> {
+    pub(crate) fn seen(&self) -> Option<&Split> {
         let Turns { solved, unsolved } = self.seen.turns;
         (solved.min(unsolved) >= SEEN).then_some(&self.seen)
     }
 }
 
 /// Returns the last line of a reply that is not blank; its end, if it is long.
-pub(super) fn last_line(reply: &str) -> String {
+pub(crate) fn last_line(reply: &str) -> String {
     let line = reply.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
     let skipped = line.chars().count().saturating_sub(LENGTH);
     let end: String = line.chars().skip(skipped).collect();
@@ -191,18 +191,18 @@ fn sum(rewards: &[RewardPart], seat: &str, turn: usize) -> f64 {
 
 /// Statements on the replies of the last steps of a run.
 #[derive(Debug, Clone)]
-pub(super) struct Found {
+pub(crate) struct Found {
     answer: Value,
-    pub(super) hacked: Vec<Hacked>,
+    pub(crate) hacked: Vec<Hacked>,
 }
 
 /// Returns the most frequent last lines of each seat in the last steps, with their numbers in the first ones.
-pub(super) fn answer(run: &Run) -> Answer {
+pub(crate) fn answer(run: &Run) -> Answer {
     api::bounded(&run.replies().answer)
 }
 
 /// Reads the replies of the last and the first steps.
-pub(super) fn found(run: &Run) -> Found {
+pub(crate) fn found(run: &Run) -> Found {
     let steps = run.now().index.steps(TRAIN);
     let (Some(first), Some(last)) = (steps.first(), steps.last()) else {
         let answer = object!({
@@ -223,7 +223,7 @@ pub(super) fn found(run: &Run) -> Found {
         |(seat, said): (&String, &Said)| (seat.clone(), of_seat(said, before.seats.get(seat)));
     let seats: BTreeMap<String, Value> = collected(now.seats.iter().map(seat));
     let sums = run.now().index.team(TRAIN, late);
-    let (reward, hacked) = hacked::told(&sums, &now.seats);
+    let (reward, hacked) = hacking::told(&sums, &now.seats);
     let unreadable = before.unreadable + now.unreadable;
     let fall = fall::told(run);
     let answer = object!({

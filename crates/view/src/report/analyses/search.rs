@@ -15,12 +15,12 @@ use std::time::Duration;
 use serde_json::Value;
 
 use self::words::{Hit, Words};
-use super::api::Answer;
-use super::http::{Body, Query, Response};
-use super::index::RowPlace;
-use super::run::Run;
-use super::selection::Selection;
-use crate::run_dir::scan_texts;
+use crate::pages::api::Answer;
+use crate::pages::query::{Body, Query, Response};
+use crate::report::rows::index::RowPlace;
+use crate::report::rows::run::Run;
+use crate::report::rows::selection::Selection;
+use maverl::run_dir::scan_texts;
 
 /// Maximum number of searches at once.
 const SEARCHES: usize = 4;
@@ -75,7 +75,7 @@ struct Search {
 }
 
 /// Returns the stream of found episodes, as lines of JSON; the last line says how many were read.
-pub(super) fn answer(run: &Arc<Run>, query: &Query) -> Answer {
+pub(crate) fn answer(run: &Arc<Run>, query: &Query) -> Answer {
     let Some(words) = query.text("q") else {
         return Err(Response::refusal(400, "`q` is missing: the words to look for"));
     };

@@ -6,19 +6,19 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::api::{self, Answer};
-use super::change::Change;
-use super::fall;
-use super::http::Response;
-use super::index::Index;
-use super::index::counts::{Attempts, TaskSums, Team};
-use super::order::sort;
-use super::run::Run;
-use super::spans;
-use crate::run_dir::{SpanRecord, SpanRow, TRAIN, TurnTime};
+use crate::compact::sort;
+use crate::pages::api::{self, Answer};
+use crate::pages::query::Response;
+use crate::report::analyses::change::Change;
+use crate::report::analyses::fall;
+use crate::report::reading::spans;
+use crate::report::rows::index::Index;
+use crate::report::rows::index::counts::{Attempts, TaskSums, Team};
+use crate::report::rows::run::Run;
+use maverl::run_dir::{SpanRecord, SpanRow, TRAIN, TurnTime};
 
 /// Number of steps whose sums are shown, at either end of a run.
-pub(super) const WINDOW: usize = 5;
+pub(crate) const WINDOW: usize = 5;
 /// Number of steps before a step whose mean score is shown.
 const BEFORE: usize = 10;
 /// Maximum number of tasks of an answer.
@@ -83,7 +83,7 @@ impl Occupancy {
 }
 
 /// Returns the first and the last of the last steps of a run.
-pub(super) fn late(index: &Index) -> Option<[u32; 2]> {
+pub(crate) fn late(index: &Index) -> Option<[u32; 2]> {
     let steps = index.steps(TRAIN);
     Some([steps[steps.len().saturating_sub(WINDOW)..].first().copied()?, *steps.last()?])
 }
@@ -106,7 +106,7 @@ fn parts(run: &Run, steps: &[u32]) -> Vec<(String, f64)> {
 }
 
 /// Returns the sums of the seats over the first and the last steps, with the times of the last ones.
-pub(super) fn answer(run: &Run) -> Answer {
+pub(crate) fn answer(run: &Run) -> Answer {
     let (early, late, steps) = {
         let held = run.now();
         let steps = held.index.steps(TRAIN);
@@ -131,7 +131,7 @@ pub(super) fn answer(run: &Run) -> Answer {
 }
 
 /// Compares a step with the step before it.
-pub(super) fn step(run: &Run, step: u64) -> Answer {
+pub(crate) fn step(run: &Run, step: u64) -> Answer {
     let missing = || Response::refusal(404, "the run has no episodes of this step");
     let step = u32::try_from(step).map_err(|_| missing())?;
     let held = run.now();
@@ -202,7 +202,7 @@ fn known(tasks: &[TaskSums]) -> Option<(usize, f64, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trajectory::Seat;
+    use maverl::trajectory::Seat;
 
     #[test]
     fn a_seat_is_alone_while_no_other_has_a_request() {

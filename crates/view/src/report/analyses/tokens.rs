@@ -5,15 +5,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Value, json};
 
-use super::api::{self, Answer};
-use super::http::Response;
-use super::run::Run;
-use crate::config::{Config, LossPlan, Ratio, SurrogatePlan};
-use crate::model::{Piece, Tokenizer};
-use crate::run_dir::{
+use crate::pages::api::{self, Answer};
+use crate::pages::query::Response;
+use crate::report::rows::run::Run;
+use maverl::config::{Config, LossPlan, Ratio, SurrogatePlan};
+use maverl::model::{Piece, Tokenizer};
+use maverl::run_dir::{
     SampleRecord, TRAIN, TopTurn, read_tokenizer, read_tokens, read_top, tokenizer,
 };
-use crate::trajectory::{Episode, Seat, Tokens, Turn};
+use maverl::trajectory::{Episode, Seat, Tokens, Turn};
 
 /// Number of tokenizers in memory.
 const TOKENIZERS: usize = 2;
@@ -22,7 +22,7 @@ const TOKENIZERS: usize = 2;
 static LAST: Mutex<Vec<(PathBuf, Arc<Tokenizer>)>> = Mutex::new(Vec::new());
 
 /// Returns a turn in tokens. The tokens that the prompt shares with an earlier turn are left out unless `whole`.
-pub(super) fn answer(run: &Run, row: &Value, episode: &Episode, at: usize, whole: bool) -> Answer {
+pub(crate) fn answer(run: &Run, row: &Value, episode: &Episode, at: usize, whole: bool) -> Answer {
     let turn = episode.turns.get(at);
     let turn = turn.ok_or_else(|| Response::refusal(404, "there is no such turn"))?;
     let without =
@@ -69,7 +69,7 @@ pub(super) fn answer(run: &Run, row: &Value, episode: &Episode, at: usize, whole
 }
 
 /// Returns the sampled tokens of a turn of training with all that is recorded of them; null if the turn has no tokens.
-pub(super) fn sampled(
+pub(crate) fn sampled(
     run: &Run,
     step: u64,
     (n, at): (usize, usize),
@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn a_prompt_is_folded_as_far_as_an_earlier_turn_had_it() {
-        let mut episode = crate::run_dir::tests::episode("a", 0, true, 3);
+        let mut episode = maverl::run_dir::testing::episode("a", 0, true, 3);
         let mut prompt = |turn: usize, ids: &[u32]| {
             episode.turns[turn].tokens.as_mut().unwrap().prompt = ids.to_vec();
         };

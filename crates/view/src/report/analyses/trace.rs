@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use crate::run_dir::{SpanRecord, SpanRow, TurnTime, WorkerSample};
+use maverl::run_dir::{SpanRecord, SpanRow, TurnTime, WorkerSample};
 
 /// Events of a trace. Times are in microseconds from the start of its first step.
 #[derive(Default)]
@@ -104,7 +104,7 @@ impl Trace {
 
 /// Returns steps as events: a thread for the parts of the steps and one for each policy, the requests of each seat, and counters
 /// of requests, cache blocks and tokens.
-pub(super) fn events(steps: &[(SpanRow, Vec<TurnTime>)]) -> Vec<Value> {
+pub(crate) fn events(steps: &[(SpanRow, Vec<TurnTime>)]) -> Vec<Value> {
     let mut trace = Trace::default();
     trace.name("process_name", 1, "maverl");
     trace.name("thread_name", 1, "requests");
@@ -122,13 +122,13 @@ pub(super) fn events(steps: &[(SpanRow, Vec<TurnTime>)]) -> Vec<Value> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     #![allow(clippy::unwrap_used)]
 
     use serde_json::json;
 
     use super::*;
-    use crate::trajectory::Seat;
+    use maverl::trajectory::Seat;
 
     /// Asserts that each event has the keys that the Trace Event format requires of its phase, that spans of a thread are in
     /// the order of their times, and that processes and threads have names.
@@ -171,7 +171,7 @@ pub(super) mod tests {
 
     /// Returns the open spans of each track after all events, as Perfetto reads them: a track of `b` and `e` is a category with a
     /// number, an `e` ends the last `b` of its name, and spans of a thread do not overlap.
-    pub(in crate::view) fn replayed(events: &[Value]) -> BTreeMap<(String, String), Vec<String>> {
+    pub(crate) fn replayed(events: &[Value]) -> BTreeMap<(String, String), Vec<String>> {
         complete(events);
         let text = |event: &Value, key: &str| event[key].as_str().unwrap().to_owned();
         let track = |event: &Value| (text(event, "cat"), text(&event["id2"], "local"));

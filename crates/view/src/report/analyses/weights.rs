@@ -9,10 +9,10 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
-use super::parting::{Said, read_turns};
-use super::run::Run;
-use crate::map::collected;
-use crate::run_dir::{SampleRecord, StepSamples, TRAIN, Texts};
+use crate::compact::collected;
+use crate::report::analyses::divergence::{Said, read_turns};
+use crate::report::rows::run::Run;
+use maverl::run_dir::{SampleRecord, StepSamples, TRAIN, Texts};
 
 /// Length of a file, and the time at which it was written.
 type Stamp = Option<(u64, SystemTime)>;
@@ -22,11 +22,11 @@ type OfStep = ([Stamp; 2], Vec<f64>);
 
 /// Weights of the groups of each step by their id, computed once for the files of a step.
 #[derive(Default)]
-pub(super) struct Weights(Mutex<BTreeMap<u64, OfStep>>);
+pub(crate) struct Weights(Mutex<BTreeMap<u64, OfStep>>);
 
 impl Weights {
     /// Returns the weights of the groups of a step by their id; `None` if a reply cannot be read.
-    pub(super) fn of(&self, run: &Run, step: u64, all: &StepSamples) -> Option<Vec<f64>> {
+    pub(crate) fn of(&self, run: &Run, step: u64, all: &StepSamples) -> Option<Vec<f64>> {
         let stamps = [stamp(&run.samples(step)), stamp(&run.episodes(TRAIN, step)?)];
         let known = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, weights)) = known().get(&step).filter(|(of, _)| *of == stamps) {
@@ -44,26 +44,26 @@ fn stamp(file: &Path) -> Stamp {
 }
 
 /// Returns the advantage of a sample in the loss.
-pub(super) fn advantage(sample: &SampleRecord) -> f64 {
+pub(crate) fn advantage(sample: &SampleRecord) -> f64 {
     sample.advantage * sample.factor.unwrap_or(1.0)
 }
 
 /// Sums of the advantages of equal replies.
 #[derive(Debug, Default)]
-pub(super) struct Replies(BTreeMap<Said, (usize, f64)>);
+pub(crate) struct Replies(BTreeMap<Said, (usize, f64)>);
 
 impl Replies {
-    pub(super) fn add(&mut self, reply: Said, advantage: f64) {
+    pub(crate) fn add(&mut self, reply: Said, advantage: f64) {
         let (n, sum) = self.0.entry(reply).or_default();
         (*n, *sum) = (*n + 1, *sum + advantage);
     }
 
     /// Returns the number of replies that are equal to a reply, itself included.
-    pub(super) fn equal(&self, reply: &Said) -> usize {
+    pub(crate) fn equal(&self, reply: &Said) -> usize {
         self.0.get(reply).map_or(0, |(n, _)| *n)
     }
 
-    pub(super) fn weight(&self) -> f64 {
+    pub(crate) fn weight(&self) -> f64 {
         self.0.values().map(|(_, sum)| sum.abs()).sum()
     }
 }

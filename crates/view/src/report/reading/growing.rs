@@ -9,7 +9,7 @@ const LONGEST: usize = 64 << 20;
 
 /// A file of lines that another process appends to, and may cut back. A last line without its end waits.
 #[derive(Debug)]
-pub(super) struct Growing {
+pub(crate) struct Growing {
     path: PathBuf,
     /// Number of bytes of the lines that were read.
     bytes: u64,
@@ -19,7 +19,7 @@ pub(super) struct Growing {
 
 /// Result of a poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Change {
+pub(crate) enum Change {
     /// No new line.
     None,
     /// New lines.
@@ -30,22 +30,22 @@ pub(super) enum Change {
 
 impl Growing {
     /// Creates a reader of a file that may not exist yet.
-    pub(super) fn new(path: PathBuf) -> Self {
+    pub(crate) fn new(path: PathBuf) -> Self {
         Self { path, bytes: 0, identity: None }
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Returns the number of bytes of the lines that were read.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// Reads new lines. `reset` is called first if earlier lines no longer count; `line` is called with each line and
     /// its offset.
-    pub(super) fn poll<S>(
+    pub(crate) fn poll<S>(
         &mut self,
         state: &mut S,
         reset: impl FnOnce(&mut S),

@@ -2,17 +2,17 @@
 
 use std::io::{BufRead, BufReader};
 
-use super::api::{self, Answer};
-use super::http::{Body, Query, Response};
-use super::run::Run;
-use super::trace;
-use crate::run_dir::{SpanRow, TurnTime, read_clock};
+use crate::pages::api::{self, Answer};
+use crate::pages::query::{Body, Query, Response};
+use crate::report::analyses::trace;
+use crate::report::rows::run::Run;
+use maverl::run_dir::{SpanRow, TurnTime, read_clock};
 
 /// Maximum number of steps of an answer.
 const STEPS: usize = 5000;
 
 /// Returns the spans of steps; the last ones if there are many.
-pub(super) fn answer(run: &Run, query: &Query) -> Answer {
+pub(crate) fn answer(run: &Run, query: &Query) -> Answer {
     let (from, to) = (query.parse("from")?.unwrap_or(0), query.parse("to")?.unwrap_or(u64::MAX));
     let mut rows = rows(run);
     rows.retain(|row| (from..=to).contains(&row.step));
@@ -21,14 +21,14 @@ pub(super) fn answer(run: &Run, query: &Query) -> Answer {
 }
 
 /// Returns the times of the turns of a step.
-pub(super) fn clock(run: &Run, step: u64) -> Answer {
+pub(crate) fn clock(run: &Run, step: u64) -> Answer {
     let turns = turns(run, step)?;
     let unknown = || Response::refusal(404, "the run has no times of the turns of this step");
     api::bounded(&object!({ "step": step, "turns": turns.ok_or_else(unknown)? }))
 }
 
 /// Returns a step as a trace.
-pub(super) fn trace(run: &Run, step: u64) -> Answer {
+pub(crate) fn trace(run: &Run, step: u64) -> Answer {
     let row = rows(run).into_iter().find(|row| row.step == step);
     let unknown = || Response::refusal(404, "the run has no times of this step");
     let row = row.ok_or_else(unknown)?;
@@ -38,14 +38,14 @@ pub(super) fn trace(run: &Run, step: u64) -> Answer {
 }
 
 /// Reads the rows of `spans.jsonl`. An incomplete last line is skipped, and so is a run without times.
-pub(super) fn rows(run: &Run) -> Vec<SpanRow> {
+pub(crate) fn rows(run: &Run) -> Vec<SpanRow> {
     let Ok(file) = std::fs::File::open(run.path().join("spans.jsonl")) else { return Vec::new() };
     let lines = BufReader::new(file).lines().map_while(Result::ok);
     lines.filter_map(|line| serde_json::from_slice(line.as_bytes()).ok()).collect()
 }
 
 /// Returns the times of the turns of a step; `None` if there are none.
-pub(super) fn turns(run: &Run, step: u64) -> Result<Option<Vec<TurnTime>>, Response> {
+pub(crate) fn turns(run: &Run, step: u64) -> Result<Option<Vec<TurnTime>>, Response> {
     let path = run.path().join(format!("clock/step-{step:06}.jsonl.zst"));
     if !path.is_file() {
         return Ok(None);

@@ -9,21 +9,21 @@ use std::time::UNIX_EPOCH;
 
 use sha2::{Digest, Sha256};
 
-use crate::run_dir::EpisodeRow;
-use crate::run_dir::disk::{create_private_dir, name, write_atomic};
+use maverl::run_dir::EpisodeRow;
+use maverl::run_dir::disk::{create_private_dir, name, write_atomic};
 
 /// Rows of the files of a run.
-pub(super) struct Kept(Option<PathBuf>);
+pub(crate) struct Kept(Option<PathBuf>);
 
 /// Rows of a file that are being made.
-pub(super) struct Draft {
+pub(crate) struct Draft {
     path: PathBuf,
     lines: zstd::Encoder<'static, Vec<u8>>,
 }
 
 impl Kept {
     /// Returns the rows of a run below a cache directory.
-    pub(super) fn new(cache: Option<&Path>, run: &Path) -> Self {
+    pub(crate) fn new(cache: Option<&Path>, run: &Path) -> Self {
         let dir = |cache: &Path| {
             let mut hash = Sha256::new();
             hash.update(run.canonicalize().ok()?.to_string_lossy().as_bytes());
@@ -48,14 +48,14 @@ impl Kept {
     }
 
     /// Returns the rows of a file of episodes; `None` if they are not there.
-    pub(super) fn read(&self, stage: &str, file: &Path) -> Option<Vec<EpisodeRow>> {
+    pub(crate) fn read(&self, stage: &str, file: &Path) -> Option<Vec<EpisodeRow>> {
         let rows = std::fs::File::open(self.path(stage, file)?).ok()?;
         let lines = BufReader::new(zstd::Decoder::new(rows).ok()?).lines();
         lines.map(|line| serde_json::from_slice(line.ok()?.as_bytes()).ok()).collect()
     }
 
     /// Begins the rows of a file of episodes.
-    pub(super) fn draft(&self, stage: &str, file: &Path) -> Option<Draft> {
+    pub(crate) fn draft(&self, stage: &str, file: &Path) -> Option<Draft> {
         let mut lines = zstd::Encoder::new(Vec::new(), 3).ok()?;
         lines.include_checksum(true).ok()?;
         Some(Draft { path: self.path(stage, file)?, lines })
@@ -64,14 +64,14 @@ impl Kept {
 
 impl Draft {
     /// Adds a row; `None` if it cannot be written.
-    pub(super) fn add(mut self, row: &EpisodeRow) -> Option<Self> {
+    pub(crate) fn add(mut self, row: &EpisodeRow) -> Option<Self> {
         serde_json::to_writer(&mut self.lines, row).ok()?;
         self.lines.write_all(b"\n").ok()?;
         Some(self)
     }
 
     /// Writes the rows; `None` if they cannot be written.
-    pub(super) fn write(self) -> Option<()> {
+    pub(crate) fn write(self) -> Option<()> {
         let Self { path, lines } = self;
         let dir = path.parent()?;
         if !dir.is_dir() {
@@ -87,8 +87,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::run_dir::TRAIN;
-    use crate::run_dir::tests::episode;
+    use maverl::run_dir::TRAIN;
+    use maverl::run_dir::testing::episode;
 
     #[test]
     fn rows_are_kept_for_a_file_as_it_is_and_a_damaged_file_of_rows_is_none() {

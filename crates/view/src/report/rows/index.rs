@@ -1,7 +1,7 @@
 //! Rows of `episodes.jsonl` in memory: the numbers by which episodes are found. Texts stay in the file.
 
-pub(super) mod counts;
-mod place;
+pub(crate) mod counts;
+mod location;
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -12,9 +12,9 @@ use std::path::Path;
 use serde_json::Value;
 
 use self::counts::Attempts;
-pub(super) use self::place::RowPlace;
-use super::selection::{Flag, Key, Selection};
-use crate::run_dir::{EpisodeRow, TRAIN};
+pub(crate) use self::location::RowPlace;
+use crate::report::rows::selection::{Flag, Key, Selection};
+use maverl::run_dir::{EpisodeRow, TRAIN};
 
 /// Bits of `Row::flags`.
 const SOLVED: u8 = 1;
@@ -29,7 +29,7 @@ const MOST: usize = 512 << 20;
 
 /// All rows of a run.
 #[derive(Debug, Default)]
-pub(super) struct Index {
+pub(crate) struct Index {
     rows: Vec<Row>,
     /// Number of rows of training that were forgotten.
     forgotten: usize,
@@ -99,7 +99,7 @@ impl Names {
 
 impl Index {
     /// Adds the line of a row at an offset of the file. A line that is not a row is skipped.
-    pub(super) fn add(&mut self, offset: u64, line: &[u8]) {
+    pub(crate) fn add(&mut self, offset: u64, line: &[u8]) {
         if let Ok(row) = serde_json::from_slice::<EpisodeRow>(line) {
             self.make_room();
             self.push(offset, &row, 0);
@@ -107,7 +107,7 @@ impl Index {
     }
 
     /// Adds a row that is in no file.
-    pub(super) fn add_made(&mut self, row: &EpisodeRow) {
+    pub(crate) fn add_made(&mut self, row: &EpisodeRow) {
         self.make_room();
         let offset = self.made.len() as u64;
         if serde_json::to_writer(&mut self.made, row).is_ok() {
@@ -206,12 +206,12 @@ impl Index {
     }
 
     /// Returns the number of rows of training that were forgotten.
-    pub(super) fn forgotten(&self) -> usize {
+    pub(crate) fn forgotten(&self) -> usize {
         self.forgotten
     }
 
     /// Forgets the rows of the file, which was cut back. Rows that were made stay.
-    pub(super) fn clear_read(&mut self) {
+    pub(crate) fn clear_read(&mut self) {
         self.forgotten = 0;
         let cells = std::mem::take(&mut self.cells);
         self.rows.retain_mut(|row| {
@@ -226,17 +226,17 @@ impl Index {
     }
 
     /// Returns the number of rows.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.rows.len()
     }
 
     /// Returns the stages and seats in the order of their first row.
-    pub(super) fn names(&self) -> (&[String], &[String]) {
+    pub(crate) fn names(&self) -> (&[String], &[String]) {
         (&self.stages.names, &self.seats.names)
     }
 
     /// Returns the steps of a stage that have rows, ascending.
-    pub(super) fn steps(&self, stage: &str) -> Vec<u32> {
+    pub(crate) fn steps(&self, stage: &str) -> Vec<u32> {
         let Some(stage) = self.stages.find(stage) else { return Vec::new() };
         let its = self.rows.iter().filter(|row| u32::from(row.stage) == stage);
         let mut steps: Vec<u32> = its.map(|row| row.step).collect();
@@ -246,19 +246,19 @@ impl Index {
     }
 
     /// Returns the number of the task and the score of a row; NaN if the episode is unscored.
-    pub(super) fn task_and_score(&self, at: usize) -> (u32, f64) {
+    pub(crate) fn task_and_score(&self, at: usize) -> (u32, f64) {
         (self.rows[at].task, self.rows[at].score)
     }
 
     /// Returns the first step of a stage that has rows.
-    pub(super) fn first_step(&self, stage: &str) -> Option<u64> {
+    pub(crate) fn first_step(&self, stage: &str) -> Option<u64> {
         let stage = self.stages.find(stage)?;
         let its = self.rows.iter().filter(|row| u32::from(row.stage) == stage);
         its.map(|row| u64::from(row.step)).min()
     }
 
     /// Returns the indices of the selected rows in their order, and the number of all selected ones.
-    pub(super) fn select(&self, selection: &Selection) -> (Vec<usize>, usize) {
+    pub(crate) fn select(&self, selection: &Selection) -> (Vec<usize>, usize) {
         let number = |names: &Names, name: &Option<String>| {
             name.as_ref().map(|name| names.find(name).unwrap_or(u32::MAX))
         };
@@ -345,7 +345,7 @@ impl Index {
     }
 
     /// Returns the index of the row of an episode.
-    pub(super) fn find(&self, stage: &str, step: u64, n: u64) -> Option<usize> {
+    pub(crate) fn find(&self, stage: &str, step: u64, n: u64) -> Option<usize> {
         let stage = self.stages.find(stage)?;
         let is = |row: &Row| {
             (u64::from(row.n), u64::from(row.step), u32::from(row.stage)) == (n, step, stage)
@@ -355,7 +355,7 @@ impl Index {
     }
 
     /// Returns the share of solved episodes of each task of a stage, by task.
-    pub(super) fn solved_by_task(&self, stage: &str) -> Vec<(&str, f64)> {
+    pub(crate) fn solved_by_task(&self, stage: &str) -> Vec<(&str, f64)> {
         let Some(stage) = self.stages.find(stage) else { return Vec::new() };
         let mut counts: BTreeMap<u32, Attempts> = BTreeMap::new();
         let scored = |row: &&Row| u32::from(row.stage) == stage && row.flags & SCORED != 0;
@@ -369,7 +369,7 @@ impl Index {
     }
 
     /// Reads rows by their indices.
-    pub(super) fn read(&self, file: &Path, rows: &[usize]) -> io::Result<Vec<Value>> {
+    pub(crate) fn read(&self, file: &Path, rows: &[usize]) -> io::Result<Vec<Value>> {
         let mut reader: Option<BufReader<File>> = None;
         let mut line = Vec::new();
         let mut read = |&at: &usize| -> io::Result<Value> {
@@ -397,8 +397,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::run_dir::tests::episode;
-    use crate::view::http::Request;
+    use crate::pages::query::Request;
+    use maverl::run_dir::testing::episode;
 
     fn selection(query: &str) -> Result<Selection, u16> {
         let target = format!("/x?{query}");

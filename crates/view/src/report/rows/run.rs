@@ -9,23 +9,23 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::Value;
 
-use super::fall;
-use super::growing::{Change, Growing};
-use super::index::Index;
-use super::notices::{self, Evidence, Notice};
-use super::replies::{self, Found};
-use super::series::Series;
-use super::validations::Validations;
-use super::weights::Weights;
-use super::{hacked, team};
-use crate::eval::{Interval, paired};
-use crate::map::collected;
-use crate::run_dir::disk::read_json;
-use crate::run_dir::{PLAN, PROGRESS, RunDir, TRAIN};
-use crate::train::Beat;
+use crate::compact::collected;
+use crate::report::analyses::fall;
+use crate::report::analyses::replies::{self, Found};
+use crate::report::analyses::weights::Weights;
+use crate::report::analyses::{hacking as hacked, team};
+use crate::report::notices::{self, Evidence, Notice};
+use crate::report::reading::growing::{Change, Growing};
+use crate::report::rows::index::Index;
+use crate::report::rows::series::Series;
+use crate::report::rows::validations::Validations;
+use maverl::eval::{Interval, paired};
+use maverl::run_dir::disk::read_json;
+use maverl::run_dir::{PLAN, PROGRESS, RunDir, TRAIN};
+use maverl::train::Beat;
 
 /// Interval between two looks at the files.
-pub(super) const INTERVAL: Duration = Duration::from_millis(500);
+pub(crate) const INTERVAL: Duration = Duration::from_millis(500);
 /// Time without a change of `beat` after which a process is taken for dead.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Files whose content is read whole when they change.
@@ -39,36 +39,36 @@ const WHOLE: [&str; 6] = [
 ];
 
 /// A run.
-pub(super) struct Run {
+pub(crate) struct Run {
     path: PathBuf,
     /// Name in lists: the path as the user wrote it.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// Name in addresses: that in lists in small letters, digits and `-`.
-    pub(super) id: String,
-    pub(super) validations: Validations,
-    pub(super) weights: Weights,
+    pub(crate) id: String,
+    pub(crate) validations: Validations,
+    pub(crate) weights: Weights,
     held: Mutex<Held>,
     /// Statements on replies, with the lengths of the files that they were read from.
     replies: Mutex<Option<([u64; 4], Found)>>,
 }
 
 /// Content of a run's files.
-pub(super) struct Held {
+pub(crate) struct Held {
     /// Content of files that are written whole.
-    pub(super) facts: Facts,
+    pub(crate) facts: Facts,
     /// Reason why the run cannot be read.
-    pub(super) problem: Option<String>,
-    pub(super) series: Series,
-    pub(super) index: Index,
+    pub(crate) problem: Option<String>,
+    pub(crate) series: Series,
+    pub(crate) index: Index,
     /// Rows of `warnings.jsonl`.
-    pub(super) warnings: Vec<Value>,
+    pub(crate) warnings: Vec<Value>,
     /// Progress of the process that writes the run.
-    pub(super) beat: Option<Beat>,
-    pub(super) pulse: Pulse,
+    pub(crate) beat: Option<Beat>,
+    pub(crate) pulse: Pulse,
     /// Files of episodes that still have no rows, and all of them; of a run without rows.
-    pub(super) scanning: Option<(usize, usize)>,
+    pub(crate) scanning: Option<(usize, usize)>,
     /// Number of times that earlier lines stopped counting.
-    pub(super) resets: u64,
+    pub(crate) resets: u64,
     metrics: Growing,
     timing: Growing,
     rows: Growing,
@@ -83,19 +83,19 @@ pub(super) struct Held {
 
 /// Content of files that are written whole; null if a file does not exist.
 #[derive(Debug, Default, Clone)]
-pub(super) struct Facts {
+pub(crate) struct Facts {
     /// Configuration with every default.
-    pub(super) config: Value,
-    pub(super) provenance: Value,
-    pub(super) plan: Value,
-    pub(super) summary: Value,
-    pub(super) before: Value,
-    pub(super) after: Value,
+    pub(crate) config: Value,
+    pub(crate) provenance: Value,
+    pub(crate) plan: Value,
+    pub(crate) summary: Value,
+    pub(crate) before: Value,
+    pub(crate) after: Value,
 }
 
 /// Life of the process that writes a run. No clocks are compared: the process is alive if its beat changes.
 #[derive(Debug, Default)]
-pub(super) struct Pulse {
+pub(crate) struct Pulse {
     beat: Option<u64>,
     seen: Option<Instant>,
     changed: Option<Instant>,
@@ -103,9 +103,9 @@ pub(super) struct Pulse {
 
 /// Difference of solved tasks after and before training, paired by task.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Gain {
-    pub(super) interval: Interval,
-    pub(super) tasks: usize,
+pub(crate) struct Gain {
+    pub(crate) interval: Interval,
+    pub(crate) tasks: usize,
 }
 
 impl Pulse {
@@ -134,7 +134,7 @@ impl Pulse {
 }
 
 impl Run {
-    pub(super) fn new(path: PathBuf, name: String) -> Self {
+    pub(crate) fn new(path: PathBuf, name: String) -> Self {
         let file = |name: &str| Growing::new(path.join(name));
         let held = Held {
             facts: Facts::default(),
@@ -168,16 +168,16 @@ impl Run {
     }
 
     /// Sets the name in addresses.
-    pub(super) fn with_id(self, id: String) -> Self {
+    pub(crate) fn with_id(self, id: String) -> Self {
         Self { id, ..self }
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Returns the content of the files, which is at most half a second old.
-    pub(super) fn now(&self) -> MutexGuard<'_, Held> {
+    pub(crate) fn now(&self) -> MutexGuard<'_, Held> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         if held.polled.is_none_or(|at| at.elapsed() >= INTERVAL) {
             held.poll(&self.path);
@@ -187,7 +187,7 @@ impl Run {
     }
 
     /// Returns the statements on the replies of the last steps, read anew if the files have grown.
-    pub(super) fn replies(&self) -> Found {
+    pub(crate) fn replies(&self) -> Found {
         let lengths = self.now().lengths();
         let mut known = self.replies.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, found)) = known.as_ref().filter(|(of, _)| *of == lengths) {
@@ -199,7 +199,7 @@ impl Run {
     }
 
     /// Returns what needs attention, most important first. Replies are read only if reward parts pay an agent.
-    pub(super) fn notices(&self) -> Vec<Notice> {
+    pub(crate) fn notices(&self) -> Vec<Notice> {
         let (lengths, paid) = {
             let held = self.now();
             let lengths = held.lengths();
@@ -221,13 +221,13 @@ impl Run {
     }
 
     /// Returns the line of the run in the list of runs.
-    pub(super) fn line(&self) -> Value {
+    pub(crate) fn line(&self) -> Value {
         let notices = self.notices();
         self.now().line(&self.id, &self.name, &notices)
     }
 
     /// Returns the file of the episodes of a stage; `None` if there is no such stage.
-    pub(super) fn episodes(&self, stage: &str, step: u64) -> Option<PathBuf> {
+    pub(crate) fn episodes(&self, stage: &str, step: u64) -> Option<PathBuf> {
         let file = match stage {
             TRAIN => format!("rollouts/step-{step:06}.jsonl.zst"),
             "validation" => format!("evaluations/step-{step:06}.jsonl.zst"),
@@ -240,17 +240,17 @@ impl Run {
     }
 
     /// Returns the file of the quantities of a step's tokens.
-    pub(super) fn tokens(&self, step: u64) -> PathBuf {
+    pub(crate) fn tokens(&self, step: u64) -> PathBuf {
         self.path.join(format!("samples/step-{step:06}.tokens.safetensors.zst"))
     }
 
     /// Returns the file of the likeliest tokens of an episode, which `maverl replay --top` writes on request.
-    pub(super) fn alternatives(&self, step: u64, n: usize) -> PathBuf {
+    pub(crate) fn alternatives(&self, step: u64, n: usize) -> PathBuf {
         self.path.join(format!("samples/step-{step:06}.top-{n}.json"))
     }
 
     /// Returns the file of the samples of a step.
-    pub(super) fn samples(&self, step: u64) -> PathBuf {
+    pub(crate) fn samples(&self, step: u64) -> PathBuf {
         self.path.join(format!("samples/step-{step:06}.jsonl.zst"))
     }
 }
@@ -321,18 +321,18 @@ impl Held {
     }
 
     /// Returns the path of `episodes.jsonl`.
-    pub(super) fn rows_file(&self) -> &Path {
+    pub(crate) fn rows_file(&self) -> &Path {
         self.rows.path()
     }
 
     /// Returns lengths that change whenever there is something new.
-    pub(super) fn lengths(&self) -> [u64; 4] {
+    pub(crate) fn lengths(&self) -> [u64; 4] {
         let made = self.index.len() as u64;
         [self.metrics.bytes(), self.rows.bytes() + made, self.notes.bytes(), self.resets]
     }
 
     /// Returns the state: `complete`, `running`, `checking`, `stopped` or `unreadable`.
-    pub(super) fn state(&self) -> &'static str {
+    pub(crate) fn state(&self) -> &'static str {
         let Facts { summary, config, .. } = &self.facts;
         let complete = summary["complete"] == true && summary["steps"] == config["steps"];
         match () {
@@ -345,7 +345,7 @@ impl Held {
 
     /// Returns the share of solved episodes of each held-out task before or after training: those of the report, or those
     /// of the rows of a run whose reports have no tasks.
-    pub(super) fn outcomes(&self, name: &str) -> BTreeMap<String, f64> {
+    pub(crate) fn outcomes(&self, name: &str) -> BTreeMap<String, f64> {
         let report = if name == "before" { &self.facts.before } else { &self.facts.after };
         let share = |task: &Value| {
             let key = format!("{}/{}", task["source"].as_str()?, task["id"].as_str()?);
@@ -361,7 +361,7 @@ impl Held {
     }
 
     /// Returns the gain over training; `None` if no task has a scored episode both before and after.
-    pub(super) fn gain(&mut self) -> Option<Gain> {
+    pub(crate) fn gain(&mut self) -> Option<Gain> {
         let rows = [self.index.len(), self.read];
         if let Some((_, gain)) = self.gain.filter(|(of, _)| *of == rows) {
             return gain;
@@ -376,7 +376,7 @@ impl Held {
     }
 
     /// Returns the line of the run in the list of runs.
-    pub(super) fn line(&self, r: &str, name: &str, notices: &[Notice]) -> Value {
+    pub(crate) fn line(&self, r: &str, name: &str, notices: &[Notice]) -> Value {
         let Facts { config, before, after, .. } = &self.facts;
         let share = |report: &Value| report["sampled"]["overall"]["avg"].clone();
         let step = self.series.last_step().unwrap_or(0);

@@ -3,17 +3,17 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
-use super::kept::{Draft, Kept};
-use super::order::sort;
-use super::run::Run;
-use crate::run_dir::disk::{entries, name, step_of};
-use crate::run_dir::{EpisodeRow, TRAIN, is_growing, scan_rollouts};
+use crate::compact::sort;
+use crate::report::rows::cache::{Draft, Kept};
+use crate::report::rows::run::Run;
+use maverl::run_dir::disk::{entries, name, step_of};
+use maverl::run_dir::{EpisodeRow, TRAIN, is_growing, scan_rollouts};
 
 /// Number of rows that are added at once.
 const BATCH: usize = 256;
 
 /// Makes missing rows of a run in a thread, which ends with the run. Rows are kept below a cache directory.
-pub(super) fn start(run: &Arc<Run>, cache: Option<&Path>) {
+pub(crate) fn start(run: &Arc<Run>, cache: Option<&Path>) {
     let files = missing(run);
     if files.is_empty() {
         return;

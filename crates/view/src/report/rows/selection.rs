@@ -1,6 +1,6 @@
 //! Selection of rows of episodes by the parameters of a request.
 
-use super::http::{Query, Response};
+use crate::pages::query::{Query, Response};
 
 /// Maximum number of rows of an answer.
 const MOST: usize = 500;
@@ -9,23 +9,23 @@ const ROWS: usize = 100;
 
 /// Selection and order of rows.
 #[derive(Debug, Default)]
-pub(super) struct Selection {
-    pub(super) steps: (Option<u32>, Option<u32>),
-    pub(super) score: (Option<f64>, Option<f64>),
-    pub(super) stage: Option<String>,
-    pub(super) seat: Option<String>,
-    pub(super) task: Option<String>,
-    pub(super) solved: Option<bool>,
-    pub(super) flag: Option<Flag>,
+pub(crate) struct Selection {
+    pub(crate) steps: (Option<u32>, Option<u32>),
+    pub(crate) score: (Option<f64>, Option<f64>),
+    pub(crate) stage: Option<String>,
+    pub(crate) seat: Option<String>,
+    pub(crate) task: Option<String>,
+    pub(crate) solved: Option<bool>,
+    pub(crate) flag: Option<Flag>,
     /// Key, and true for descending order.
-    pub(super) sort: (Key, bool),
-    pub(super) offset: usize,
-    pub(super) limit: usize,
+    pub(crate) sort: (Key, bool),
+    pub(crate) offset: usize,
+    pub(crate) limit: usize,
 }
 
 /// Property of an episode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Flag {
+pub(crate) enum Flag {
     Malformed,
     Truncated,
     Unscored,
@@ -33,7 +33,7 @@ pub(super) enum Flag {
 
 /// Order of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum Key {
+pub(crate) enum Key {
     #[default]
     Step,
     Score,
@@ -44,7 +44,7 @@ pub(super) enum Key {
 
 impl Selection {
     /// Reads a selection from the parameters of a request.
-    pub(super) fn new(query: &Query) -> Result<Self, Response> {
+    pub(crate) fn new(query: &Query) -> Result<Self, Response> {
         let wrong = |name: &str, given: &str, known: &str| {
             let message = format!("`{name}` cannot be `{given}`; it is one of {known}");
             Response::refusal(400, &message)
@@ -93,7 +93,7 @@ impl Selection {
 
 impl Selection {
     /// Selects all fitting rows instead of a page of them.
-    pub(super) fn all(&mut self) {
+    pub(crate) fn all(&mut self) {
         (self.offset, self.limit) = (0, usize::MAX);
     }
 }

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::api;
+use crate::pages::api;
 
 /// Maximum number of characters of a value in JSON, with what is around it.
 const VALUE: usize = 32;
 
 /// Rows of `metrics.jsonl` and `timing.jsonl`, with rows of the same step merged.
 #[derive(Debug, Default)]
-pub(super) struct Series {
+pub(crate) struct Series {
     /// Steps, ascending.
     steps: Vec<u64>,
     /// Values of each name by the index of the step; NaN where there is none.
@@ -20,7 +20,7 @@ pub(super) struct Series {
 
 impl Series {
     /// Adds a line. A line that is not a row is skipped: the file is verified elsewhere.
-    pub(super) fn add(&mut self, line: &[u8]) {
+    pub(crate) fn add(&mut self, line: &[u8]) {
         let Ok(row) = serde_json::from_slice::<Map<String, Value>>(line) else { return };
         let Some(step) = row.get("step").and_then(Value::as_u64) else { return };
         let at = self.place(step);
@@ -51,17 +51,17 @@ impl Series {
     }
 
     /// Returns the last step with a row.
-    pub(super) fn last_step(&self) -> Option<u64> {
+    pub(crate) fn last_step(&self) -> Option<u64> {
         self.steps.last().copied()
     }
 
     /// Returns the names of all columns.
-    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.columns.keys().map(String::as_str)
     }
 
     /// Returns the values of a name with their steps.
-    pub(super) fn values(&self, name: &str) -> Vec<(u64, f64)> {
+    pub(crate) fn values(&self, name: &str) -> Vec<(u64, f64)> {
         let column = self.columns.get(name).map_or(&[][..], Vec::as_slice);
         let pairs = self.steps.iter().copied().zip(column.iter().copied());
         pairs.filter(|(_, value)| !value.is_nan()).collect()
@@ -69,7 +69,7 @@ impl Series {
 
     /// Returns the columns that `names` selects, from a step on. A name may end with `*`; no name selects all. An answer
     /// with more values than fit ends early, and `next` is the step at which to continue.
-    pub(super) fn json(&self, names: &[&str], from: u64) -> Value {
+    pub(crate) fn json(&self, names: &[&str], from: u64) -> Value {
         let first = self.steps.partition_point(|step| *step < from);
         let selected = |name: &str| {
             let fits = |pattern: &&str| match pattern.strip_suffix('*') {

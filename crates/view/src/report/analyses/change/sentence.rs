@@ -1,11 +1,11 @@
 //! Sentences on the change of the score: its cause, its parts, and the numbers behind them.
 
 use super::{Change, Part, Source, Term};
-use crate::view::order::sort;
-use crate::view::parting::Kind;
+use crate::compact::sort;
+use crate::report::analyses::divergence::Kind;
 
 /// Returns a number with its sign, as the pages write it.
-pub(super) fn signed(value: f64) -> String {
+pub(crate) fn signed(value: f64) -> String {
     let text = format!("{:.3}", value.abs());
     format!("{}{text}", if value < 0.0 && text != "0.000" { "−" } else { "+" })
 }
@@ -22,7 +22,7 @@ fn rounded(value: f64) -> Option<String> {
 }
 
 /// Says by how much the score changed, and why. `named` is the number of the step before.
-pub(super) fn answered(change: &Change, named: u32) -> String {
+pub(crate) fn answered(change: &Change, named: u32) -> String {
     let Some(by) = rounded(change.by) else {
         return format!("The score is as in step {named}, to two decimals.");
     };
@@ -36,7 +36,7 @@ pub(super) fn answered(change: &Change, named: u32) -> String {
 }
 
 /// Names the cause of a change that is beyond chance: its largest part, and the source where most of it is.
-pub(super) fn cause(change: &Change, named: u32) -> Option<String> {
+pub(crate) fn cause(change: &Change, named: u32) -> Option<String> {
     if change.is_chance() || rounded(change.by).is_none() {
         return None;
     }
@@ -89,7 +89,7 @@ fn mostly(change: &Change) -> String {
 
 /// Names the parts of a change that has a cause: those that go the way of the change first, the largest of them at the
 /// start. The numbers that are named add up to the change that is: the last one is what rounding and smaller parts leave.
-pub(super) fn parts(change: &Change) -> String {
+pub(crate) fn parts(change: &Change) -> String {
     if change.cause.is_none() {
         return String::new();
     }
@@ -116,7 +116,7 @@ pub(super) fn parts(change: &Change) -> String {
 }
 
 /// Says what the change is mostly made of. `named` is the number of the step before.
-pub(super) fn told(change: &Change, named: u32) -> Vec<String> {
+pub(crate) fn told(change: &Change, named: u32) -> Vec<String> {
     let mut text = match change.interval {
         Some([low, high]) if low <= 0.0 && high >= 0.0 => vec![format!(
             "Other tasks of the same kinds are reason enough: the 95 % interval of the change, {} to {}, has 0.",

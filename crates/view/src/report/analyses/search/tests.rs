@@ -4,10 +4,10 @@
 use serde_json::json;
 
 use super::*;
-use crate::run_dir::tests::{episode, origin, write_step};
-use crate::run_dir::{EpisodeRow, Journal, Place, RunDir, TRAIN, read_episode};
-use crate::trajectory::{Episode, Message, Role};
-use crate::view::http::Request;
+use crate::pages::query::Request;
+use maverl::run_dir::testing::{episode, origin, write_step};
+use maverl::run_dir::{EpisodeRow, Journal, Place, RunDir, TRAIN, read_episode};
+use maverl::trajectory::{Episode, Message, Role};
 
 /// Texts of turns: what JSON escapes, what has another length in lower case, and keys of the files.
 const REPLIES: [&str; 9] = [

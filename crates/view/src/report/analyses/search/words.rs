@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use fancy_regex::{Regex, escape};
 use serde_json::{Value, json};
 
-use crate::run_dir::Texts;
+use maverl::run_dir::Texts;
 
 /// Number of characters on either side of what was found.
 const AROUND: usize = 60;
@@ -14,7 +14,7 @@ const AROUND: usize = 60;
 const PATTERN: usize = 64;
 
 /// Words to look for, without regard to case.
-pub(super) struct Words {
+pub(crate) struct Words {
     /// In lower case.
     text: String,
     /// Matches each line that may have them; `None` if every line is parsed.
@@ -23,7 +23,7 @@ pub(super) struct Words {
 
 /// The first place of words in an episode.
 #[derive(Debug, PartialEq)]
-pub(super) struct Hit {
+pub(crate) struct Hit {
     /// Rank of the place: question, replies and errors by turn, observations, prompts by turn, answer.
     rank: (u8, usize, u8),
     name: &'static str,
@@ -33,25 +33,25 @@ pub(super) struct Hit {
 
 impl Hit {
     /// Returns true if this place is shown instead of another one.
-    pub(super) fn before(&self, other: &Self) -> bool {
+    pub(crate) fn before(&self, other: &Self) -> bool {
         self.rank < other.rank
     }
 
     /// Returns the line of the answer.
-    pub(super) fn json(&self, row: &Value) -> Value {
+    pub(crate) fn json(&self, row: &Value) -> Value {
         json!({ "row": row, "where": self.name, "turn": self.turn, "snippet": self.snippet })
     }
 }
 
 impl Words {
-    pub(super) fn new(words: &str) -> Self {
+    pub(crate) fn new(words: &str) -> Self {
         let text = words.to_lowercase();
         let pattern = Regex::new(&pattern(&text)).ok();
         Self { text, pattern }
     }
 
     /// Returns false if no text of a line has the words. Keys and ids may have them, too.
-    pub(super) fn may_be_in(&self, line: &[u8]) -> bool {
+    pub(crate) fn may_be_in(&self, line: &[u8]) -> bool {
         let (Some(pattern), Ok(line)) = (&self.pattern, std::str::from_utf8(line)) else {
             return true;
         };
@@ -59,7 +59,7 @@ impl Words {
     }
 
     /// Returns the first place of the words in the texts of a line.
-    pub(super) fn find(&self, texts: &Texts) -> Option<Hit> {
+    pub(crate) fn find(&self, texts: &Texts) -> Option<Hit> {
         let hit = |rank, name, turn, text: &str| {
             let snippet = around(text, &self.text)?;
             Some(Hit { rank, name, turn, snippet })
@@ -114,7 +114,7 @@ fn pattern(words: &str) -> String {
 }
 
 /// Returns the text around the first place of words.
-pub(super) fn around(text: &str, words: &str) -> Option<String> {
+pub(crate) fn around(text: &str, words: &str) -> Option<String> {
     let lower = text.to_lowercase();
     let at = lower[..lower.find(words)?].chars().count();
     let start = at.saturating_sub(AROUND);

@@ -5,92 +5,92 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::{Cell, Index, Row, RowPlace, SCORED, SOLVED};
-use crate::map::collected;
-use crate::view::order::sort;
+use crate::compact::collected;
+use crate::compact::sort;
 
 /// Sums over the scored episodes of some steps.
 #[derive(Debug, Default, Clone, PartialEq, Serialize)]
-pub(in crate::view) struct Team {
+pub(crate) struct Team {
     /// First and last step.
-    pub(in crate::view) steps: [u32; 2],
+    pub(crate) steps: [u32; 2],
     /// Number of scored episodes.
-    pub(in crate::view) episodes: usize,
+    pub(crate) episodes: usize,
     /// Number of solved episodes.
-    pub(in crate::view) solved: usize,
+    pub(crate) solved: usize,
     /// Sum of scores.
-    pub(in crate::view) score: f64,
+    pub(crate) score: f64,
     /// Sums of each seat, by name.
-    pub(in crate::view) seats: BTreeMap<String, SeatSums>,
+    pub(crate) seats: BTreeMap<String, SeatSums>,
 }
 
 /// Sums of a seat.
 #[derive(Debug, Default, Clone, PartialEq, Serialize)]
-pub(in crate::view) struct SeatSums {
+pub(crate) struct SeatSums {
     /// Episodes that solved their task.
-    pub(in crate::view) solved: OutcomeSums,
+    pub(crate) solved: OutcomeSums,
     /// Episodes that did not.
-    pub(in crate::view) unsolved: OutcomeSums,
+    pub(crate) unsolved: OutcomeSums,
 }
 
 /// Sums of a seat over the episodes of one outcome.
 #[derive(Debug, Default, Clone, PartialEq, Serialize)]
-pub(in crate::view) struct OutcomeSums {
+pub(crate) struct OutcomeSums {
     /// Episodes in which the seat was asked.
-    pub(in crate::view) episodes: usize,
+    pub(crate) episodes: usize,
     /// Episodes in which one of its replies was malformed.
-    pub(in crate::view) failed: usize,
-    pub(in crate::view) turns: u64,
-    pub(in crate::view) malformed: u64,
-    pub(in crate::view) truncated: u64,
-    pub(in crate::view) tokens: u64,
+    pub(crate) failed: usize,
+    pub(crate) turns: u64,
+    pub(crate) malformed: u64,
+    pub(crate) truncated: u64,
+    pub(crate) tokens: u64,
     /// Sum of the rewards of its turns.
-    pub(in crate::view) reward: f64,
+    pub(crate) reward: f64,
     /// The same without the score of the episode: reward parts and penalties.
-    pub(in crate::view) parts: f64,
+    pub(crate) parts: f64,
 }
 
 /// A task of a step, and the same task in earlier steps.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(in crate::view) struct TaskSums {
+pub(crate) struct TaskSums {
     /// Source and id.
-    pub(in crate::view) task: String,
-    pub(in crate::view) now: Attempts,
+    pub(crate) task: String,
+    pub(crate) now: Attempts,
     /// Earlier steps; without episodes if the task is new.
-    pub(in crate::view) before: Attempts,
+    pub(crate) before: Attempts,
 }
 
 /// A scored episode: its place, and how it went.
 #[derive(Debug, Clone, PartialEq)]
-pub(in crate::view) struct Played {
-    pub(in crate::view) place: RowPlace,
+pub(crate) struct Played {
+    pub(crate) place: RowPlace,
     /// Number of its task.
-    pub(in crate::view) task: u32,
-    pub(in crate::view) score: f64,
-    pub(in crate::view) solved: bool,
+    pub(crate) task: u32,
+    pub(crate) score: f64,
+    pub(crate) solved: bool,
     /// Seat with the most malformed replies, if there are any.
-    pub(in crate::view) malformed: Option<String>,
+    pub(crate) malformed: Option<String>,
     /// Seat with the most truncated replies, if there are any.
-    pub(in crate::view) truncated: Option<String>,
+    pub(crate) truncated: Option<String>,
 }
 
 /// Scored episodes of a task.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Serialize)]
-pub(in crate::view) struct Attempts {
-    pub(in crate::view) episodes: usize,
-    pub(in crate::view) solved: usize,
+pub(crate) struct Attempts {
+    pub(crate) episodes: usize,
+    pub(crate) solved: usize,
     /// Sum of scores.
-    pub(in crate::view) score: f64,
+    pub(crate) score: f64,
 }
 
 impl Attempts {
-    pub(super) fn add(&mut self, row: &Row) {
+    pub(crate) fn add(&mut self, row: &Row) {
         self.episodes += 1;
         self.solved += usize::from(row.flags & SOLVED != 0);
         self.score += row.score;
     }
 
     /// Returns the mean score; 0 without episodes.
-    pub(in crate::view) fn mean(self) -> f64 {
+    pub(crate) fn mean(self) -> f64 {
         self.score / self.episodes.max(1) as f64
     }
 }
@@ -107,7 +107,7 @@ impl Index {
     }
 
     /// Returns the sums over steps of a stage.
-    pub(in crate::view) fn team(&self, stage: &str, steps: [u32; 2]) -> Team {
+    pub(crate) fn team(&self, stage: &str, steps: [u32; 2]) -> Team {
         let mut team = Team { steps, ..Team::default() };
         let mut seats = vec![SeatSums::default(); self.seats.names.len()];
         for row in self.scored(stage, steps) {
@@ -135,7 +135,7 @@ impl Index {
     }
 
     /// Returns the scored episodes of steps of a stage.
-    pub(in crate::view) fn played(&self, stage: &str, steps: [u32; 2]) -> Vec<Played> {
+    pub(crate) fn played(&self, stage: &str, steps: [u32; 2]) -> Vec<Played> {
         let most = |row: &Row, of: fn(&Cell) -> u16| {
             let cells = self.cells_of(row).iter().filter(|cell| of(cell) > 0);
             let seat = cells.max_by_key(|cell| (of(cell), std::cmp::Reverse(cell.seat)))?.seat;
@@ -156,7 +156,7 @@ impl Index {
     }
 
     /// Returns the mean score of each step of a stage, ascending.
-    pub(in crate::view) fn means(&self, stage: &str) -> Vec<(u32, f64)> {
+    pub(crate) fn means(&self, stage: &str) -> Vec<(u32, f64)> {
         let mut sums: BTreeMap<u32, Attempts> = BTreeMap::new();
         self.scored(stage, [0, u32::MAX])
             .for_each(|row| sums.entry(row.step).or_default().add(row));
@@ -164,18 +164,18 @@ impl Index {
     }
 
     /// Returns the task and the score of each scored episode of a step of a stage.
-    pub(in crate::view) fn scores(&self, stage: &str, step: u32) -> Vec<(u32, f64)> {
+    pub(crate) fn scores(&self, stage: &str, step: u32) -> Vec<(u32, f64)> {
         self.scored(stage, [step; 2]).map(|row| (row.task, row.score)).collect()
     }
 
     /// Returns the source of a task.
-    pub(in crate::view) fn source(&self, task: u32) -> &str {
+    pub(crate) fn source(&self, task: u32) -> &str {
         let task = task as usize;
         self.tasks.names[task].get(..self.sources[task]).unwrap_or_default()
     }
 
     /// Returns the tasks of a step of a stage, those first whose scores fell most.
-    pub(in crate::view) fn tasks(&self, stage: &str, step: u32) -> Vec<TaskSums> {
+    pub(crate) fn tasks(&self, stage: &str, step: u32) -> Vec<TaskSums> {
         let mut now: BTreeMap<u32, Attempts> = BTreeMap::new();
         self.scored(stage, [step; 2]).for_each(|row| now.entry(row.task).or_default().add(row));
         let mut before: BTreeMap<u32, Attempts> = BTreeMap::new();
@@ -206,9 +206,9 @@ impl Index {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run_dir::tests::episode;
-    use crate::run_dir::{EpisodeRow, TRAIN};
-    use crate::trajectory::{RewardOf, RewardPart};
+    use maverl::run_dir::testing::episode;
+    use maverl::run_dir::{EpisodeRow, TRAIN};
+    use maverl::trajectory::{RewardOf, RewardPart};
 
     #[test]
     fn sums_are_by_outcome_and_tasks_are_compared_with_earlier_steps() {

@@ -4,42 +4,42 @@ use super::{Index, Row, SCORED, SOLVED};
 
 /// The file and the place of an episode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::view) struct RowPlace {
+pub(crate) struct RowPlace {
     /// Number of the stage.
-    pub(in crate::view) stage: u16,
-    pub(in crate::view) step: u32,
+    pub(crate) stage: u16,
+    pub(crate) step: u32,
     /// Offset of the frame in the file.
-    pub(in crate::view) frame: u64,
+    pub(crate) frame: u64,
     /// Offset of the episode in the frame.
-    pub(in crate::view) at: u32,
+    pub(crate) at: u32,
     /// Index of the episode in its file.
-    pub(in crate::view) n: u32,
+    pub(crate) n: u32,
 }
 
 /// An episode of a task.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
-pub(in crate::view) struct TaskRow {
-    pub(in crate::view) step: u64,
-    pub(in crate::view) n: u64,
-    pub(in crate::view) index: u32,
-    pub(in crate::view) solved: Option<bool>,
-    pub(in crate::view) score: Option<f64>,
+pub(crate) struct TaskRow {
+    pub(crate) step: u64,
+    pub(crate) n: u64,
+    pub(crate) index: u32,
+    pub(crate) solved: Option<bool>,
+    pub(crate) score: Option<f64>,
 }
 
 impl Index {
     /// Returns the stage and the place of the episode of a row.
-    pub(in crate::view) fn place(&self, at: usize) -> Option<RowPlace> {
+    pub(crate) fn place(&self, at: usize) -> Option<RowPlace> {
         let Row { stage, step, n, frame, at, .. } = *self.rows.get(at)?;
         Some(RowPlace { stage, step, frame, at, n })
     }
 
     /// Returns the name of a stage by its number.
-    pub(in crate::view) fn stage(&self, number: u16) -> &str {
+    pub(crate) fn stage(&self, number: u16) -> &str {
         &self.stages.names[usize::from(number)]
     }
 
     /// Returns the rows of the same task in a stage, ascending by step and index.
-    pub(in crate::view) fn of_task(&self, at: usize) -> Vec<TaskRow> {
+    pub(crate) fn of_task(&self, at: usize) -> Vec<TaskRow> {
         let given = self.rows[at];
         let same = |row: &&Row| (row.task, row.stage) == (given.task, given.stage);
         let row = |row: &Row| TaskRow {
@@ -53,12 +53,7 @@ impl Index {
     }
 
     /// Returns the step and the index of the first episode of a task in a stage with an outcome.
-    pub(in crate::view) fn with_outcome(
-        &self,
-        stage: &str,
-        task: &str,
-        solved: bool,
-    ) -> Option<(u32, u32)> {
+    pub(crate) fn with_outcome(&self, stage: &str, task: &str, solved: bool) -> Option<(u32, u32)> {
         let (stage, task) = (self.stages.find(stage)?, self.tasks.find(task)?);
         let is = |row: &&Row| {
             (u32::from(row.stage), row.task) == (stage, task)

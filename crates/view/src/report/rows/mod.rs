@@ -1,0 +1,9 @@
+//! Numbers of a run in memory: rows of episodes, metrics, facts.
+
+pub(crate) mod cache;
+pub(crate) mod index;
+pub(crate) mod run;
+pub(crate) mod scan;
+pub(crate) mod selection;
+pub(crate) mod series;
+pub(crate) mod validations;
