@@ -554,7 +554,11 @@ fn a_part_of_the_report_uses_only_those_before_it() {
             let line = uncommented(line);
             for above in REPORT_PARTS.iter().skip(at + 1) {
                 if line.contains(&format!("report::{above}::")) {
-                    problems.push(format!("{}: `{}` may not use `{above}`", place(&path, i), own[1]));
+                    problems.push(format!(
+                        "{}: `{}` may not use `{above}`",
+                        place(&path, i),
+                        own[1]
+                    ));
                 }
             }
         }

@@ -4,14 +4,14 @@
 use std::cmp::Ordering;
 
 /// Sorts a list stably.
-pub(crate) fn sort<T>(list: &mut [T], by: impl Fn(&T, &T) -> Ordering) {
-    let mut places = places(list.len(), &|a, b| by(&list[a], &list[b]));
+pub(crate) fn sort_by<T>(list: &mut [T], by: impl Fn(&T, &T) -> Ordering) {
+    let mut ranks = ranks(list.len(), &|a, b| by(&list[a], &list[b]));
     for i in 0..list.len() {
-        // Each swap brings one element to its place.
-        while places[i] != i {
-            let place = places[i];
-            list.swap(i, place);
-            places.swap(i, place);
+        // Each swap brings one element to its rank.
+        while ranks[i] != i {
+            let rank = ranks[i];
+            list.swap(i, rank);
+            ranks.swap(i, rank);
         }
     }
 }
@@ -23,15 +23,15 @@ pub(crate) fn collected<C: Default + Extend<T>, T>(items: impl IntoIterator<Item
     found
 }
 
-/// Returns the place of each of `n` elements after sorting.
-fn places(n: usize, by: &dyn Fn(usize, usize) -> Ordering) -> Vec<usize> {
+/// Returns the rank of each of `n` elements after sorting.
+fn ranks(n: usize, by: &dyn Fn(usize, usize) -> Ordering) -> Vec<usize> {
     let mut order: Vec<usize> = (0..n).collect();
     order.sort_by(|a, b| by(*a, *b));
-    let mut places = vec![0; n];
-    for (place, element) in order.into_iter().enumerate() {
-        places[element] = place;
+    let mut ranks = vec![0; n];
+    for (rank, element) in order.into_iter().enumerate() {
+        ranks[element] = rank;
     }
-    places
+    ranks
 }
 
 #[cfg(test)]
@@ -49,7 +49,7 @@ mod tests {
             // Pairs of equal first numbers keep their order.
             let list: Vec<(u64, usize)> = (0..n).map(|i| (draw() % 7, i)).collect();
             let (mut ours, mut other) = (list.clone(), list);
-            sort(&mut ours, |a, b| b.0.cmp(&a.0));
+            sort_by(&mut ours, |a, b| b.0.cmp(&a.0));
             other.sort_by_key(|pair| std::cmp::Reverse(pair.0));
             assert_eq!(ours, other);
         }

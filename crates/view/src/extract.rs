@@ -1,6 +1,7 @@
 //! Parts of a run in the formats of other programs: CSV, JSON lines, Parquet, Chrome trace, logs of Inspect.
 
 mod columns;
+mod error;
 mod inspect;
 #[cfg(feature = "parquet")]
 mod parquet;
@@ -10,16 +11,15 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
+use maverl::run_dir::{EpisodeRow, RunDir, SampleRecord, StepSamples, read_rollouts, read_samples};
+use maverl::trajectory::{Episode, Message};
 use serde_json::{Map, Value, json};
 
 use self::columns::Columns;
+pub use self::error::ExtractError;
 use crate::report::analyses::trace::events;
-use crate::report::reading::spans;
+use crate::report::reading::files::RunFiles;
 use crate::report::rows::run::Run;
-use maverl::run_dir::{
-    EpisodeRow, RunDir, RunDirError, SampleRecord, StepSamples, read_rollouts, read_samples,
-};
-use maverl::trajectory::Episode;
 
 /// Part of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,32 +65,6 @@ impl Format {
         let names: Vec<String> = known.iter().map(|(name, _)| format!("`.{name}`")).collect();
         found.ok_or_else(|| format!("`{}` must end with {}", path.display(), names.join(" or ")))
     }
-}
-
-/// Error of an extraction.
-#[derive(Debug, thiserror::Error)]
-pub enum ExtractError {
-    /// A file of the run cannot be read.
-    #[error(transparent)]
-    Run(#[from] RunDirError),
-    /// The run does not have the part.
-    #[error("`{path}` has no {part}: {reason}")]
-    Missing {
-        /// The run directory.
-        path: String,
-        /// Part that is missing.
-        part: &'static str,
-        /// Reason.
-        reason: &'static str,
-    },
-    /// The output cannot be written.
-    #[error("cannot write `{path}`: {reason}")]
-    Output {
-        /// The file.
-        path: String,
-        /// Reason.
-        reason: String,
-    },
 }
 
 /// Writes a part of a run, and returns the number of rows.
@@ -161,8 +135,7 @@ fn write(rows: &[Map<String, Value>], format: Format, out: &Path) -> Result<usiz
 /// Returns the metrics and times of each step; a row has all names.
 fn metrics(dir: &Path) -> Result<Vec<Map<String, Value>>, ExtractError> {
     let run = Run::new(dir.to_owned(), String::new());
-    let held = run.now();
-    let all = held.series.json(&[], 0);
+    let all = run.now().series.columns(&[], 0, usize::MAX);
     let steps = all["steps"].as_array().cloned().unwrap_or_default();
     let columns = all["columns"].as_object().cloned().unwrap_or_default();
     if steps.is_empty() {
@@ -223,14 +196,14 @@ fn turns(run: &RunDir) -> Result<Vec<Map<String, Value>>, ExtractError> {
             }
         }
     }
-    match rows.is_empty() {
-        false => Ok(rows),
-        true => Err(ExtractError::Missing {
+    if rows.is_empty() {
+        return Err(ExtractError::Missing {
             path: run.path().display().to_string(),
             part: "turns",
             reason: "it has done no step, or its rollouts were removed",
-        }),
+        });
     }
+    Ok(rows)
 }
 
 fn turn(
@@ -241,7 +214,7 @@ fn turn(
 ) -> Map<String, Value> {
     let turn = &episode.turns[i];
     let tokens = turn.tokens.as_ref();
-    let message = |message: &maverl::trajectory::Message| {
+    let message = |message: &Message| {
         format!("{}: {}", json!(message.role).as_str().unwrap_or_default(), message.content)
     };
     let prompt: Vec<String> = turn.prompt.iter().map(message).collect();
@@ -263,8 +236,8 @@ fn turn(
 
 /// Writes all steps as a Chrome trace, and returns the number of events.
 fn trace(dir: &Path, out: &Path) -> Result<usize, ExtractError> {
-    let run = Run::new(dir.to_owned(), String::new());
-    let rows = spans::rows(&run);
+    let run = RunFiles::new(dir.to_owned());
+    let rows = run.read_spans();
     let missing =
         |reason| ExtractError::Missing { path: dir.display().to_string(), part: "times", reason };
     if rows.is_empty() {
@@ -272,7 +245,7 @@ fn trace(dir: &Path, out: &Path) -> Result<usize, ExtractError> {
     }
     let mut steps = Vec::new();
     for row in rows {
-        let turns = spans::turns(&run, row.step);
+        let turns = run.read_clock(row.step);
         let turns = turns.map_err(|_| missing("a file in `clock` is damaged"))?;
         steps.push((row, turns.unwrap_or_default()));
     }

@@ -23,6 +23,6 @@ pub use extract::{ExtractError, Format, Part, extract};
 pub use pages::offline::{PageChoice, PageError, PageSummary};
 pub use pages::serve::serve;
 pub use pages::viewer::Viewer;
-pub use report::notices::notices_of;
+pub use report::watched::notices_of;
 
 inventory::submit!(maverl::train::LinkedFeature("view"));

@@ -3,15 +3,20 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
-use std::sync::LazyLock;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, LazyLock};
 
 use std::time::{Duration, Instant};
 
+use axum::body::Body;
+use axum::response::Response;
+use hyper::service::Service as _;
+use hyper_util::service::TowerToHyperService;
 use serde_json::{Value, json};
 
-use crate::pages::query::{Body, Request};
-use crate::pages::viewer::{NAME, id};
+use crate::pages::events::event_stream;
+use crate::pages::serve::page_router;
+use crate::pages::viewer::{NAME, address_name};
 use crate::*;
 use maverl::config::{AlgorithmConfig, AlgorithmPlan, Config};
 use maverl::metrics::Metrics;
@@ -321,24 +326,35 @@ pub(super) fn run(path: &Path) -> Written {
     written
 }
 
-/// Sends a request to the interface, and returns status and JSON.
-fn ask(viewer: &Viewer, path: &str) -> (u16, Value) {
-    let target = format!("{}{path}", viewer.path());
-    let request = Request { method: "GET", target: &target, headers: &[("host", "localhost")] };
-    let response = viewer.answer(&request);
-    let value = match response.body {
-        Body::Whole(bytes) => serde_json::from_slice(&bytes).unwrap_or(Value::Null),
-        Body::Parts(parts) => {
-            let text: Vec<u8> = parts.take(200).flatten().collect();
-            let lines = String::from_utf8(text).unwrap();
-            lines
-                .lines()
-                .filter_map(|line| serde_json::from_str(line).ok())
-                .collect::<Vec<Value>>()
-                .into()
-        }
-    };
-    (response.status, value)
+/// Runtime of the requests of all tests.
+static RUNTIME: LazyLock<tokio::runtime::Runtime> =
+    LazyLock::new(|| tokio::runtime::Runtime::new().unwrap());
+
+/// Returns pages about the runs in directories.
+fn viewer_of(dirs: Vec<PathBuf>) -> Arc<Viewer> {
+    Arc::new(Viewer::new(dirs).unwrap())
+}
+
+/// Sends a request to the pages, without a network.
+fn send(viewer: &Arc<Viewer>, method: &str, target: &str, host: &str) -> Response {
+    let request = axum::extract::Request::builder().method(method).uri(target);
+    let request = request.header("host", host).body(Body::empty()).unwrap();
+    let router = TowerToHyperService::new(page_router(Arc::clone(viewer)));
+    RUNTIME.block_on(router.call(request)).unwrap()
+}
+
+/// Sends a request to the interface, and returns status and JSON; a list for lines of JSON.
+fn ask(viewer: &Arc<Viewer>, path: &str) -> (u16, Value) {
+    let response = send(viewer, "GET", &format!("{}{path}", viewer.path()), "localhost");
+    let status = response.status().as_u16();
+    let is_stream = response.headers()["content-type"] == "application/x-ndjson";
+    let body = RUNTIME.block_on(axum::body::to_bytes(response.into_body(), usize::MAX)).unwrap();
+    if !is_stream {
+        return (status, serde_json::from_slice(&body).unwrap_or(Value::Null));
+    }
+    let lines = std::str::from_utf8(&body).unwrap().lines();
+    let lines: Vec<Value> = lines.filter_map(|line| serde_json::from_str(line).ok()).collect();
+    (status, lines.into())
 }
 
 #[test]
@@ -351,7 +367,7 @@ fn a_step_names_its_estimator_and_the_device_and_kernel_that_computed_the_advant
     samples.estimator.device = Some("emulated".to_owned());
     samples.estimator.kernel = Some("margin.cu".to_owned());
     written.dir.write_samples(3, &samples).unwrap();
-    let viewer = Viewer::new(vec![home.path().to_owned()]).unwrap();
+    let viewer = viewer_of(vec![home.path().to_owned()]);
     let estimator =
         |step: u64| ask(&viewer, &format!("api/runs/0/steps/{step}")).1["estimator"].clone();
     let (first, last) = (estimator(1), estimator(3));
@@ -364,7 +380,7 @@ fn a_step_names_its_estimator_and_the_device_and_kernel_that_computed_the_advant
 fn every_path_of_the_interface_answers_with_the_numbers_of_the_files() {
     let home = tempfile::tempdir().unwrap();
     let written = run(&home.path().join("a"));
-    let viewer = Viewer::new(vec![home.path().to_owned()]).unwrap();
+    let viewer = viewer_of(vec![home.path().to_owned()]);
     let get = |path: &str| {
         let (status, value) = ask(&viewer, path);
         assert_eq!(status, 200, "{path}: {value}");
@@ -482,7 +498,7 @@ fn what_does_not_exist_is_refused_and_no_path_leaves_the_run() {
     let home = tempfile::tempdir().unwrap();
     drop(run(&home.path().join("a")));
     fs::write(home.path().join("secret"), "secret").unwrap();
-    let viewer = Viewer::new(vec![home.path().to_owned()]).unwrap();
+    let viewer = viewer_of(vec![home.path().to_owned()]);
     let paths = [
         "api/runs/1",
         "api/runs/-1",
@@ -531,8 +547,10 @@ fn what_does_not_exist_is_refused_and_no_path_leaves_the_run() {
             })
             .collect();
         let target = format!("{}{target}", viewer.path());
-        let request = Request { method: "GET", target: &target, headers: &[("host", "localhost")] };
-        let status = viewer.answer(&request).status;
+        if target.parse::<axum::http::Uri>().is_err() {
+            continue;
+        }
+        let status = send(&viewer, "GET", &target, "localhost").status().as_u16();
         assert!(status == 200 || (400..500).contains(&status), "{target}: {status}");
     }
     assert_eq!(
@@ -544,13 +562,15 @@ fn what_does_not_exist_is_refused_and_no_path_leaves_the_run() {
 
 #[test]
 fn every_response_forbids_scripts_of_others() {
-    let viewer = Viewer::new(Vec::new()).unwrap();
+    let viewer = viewer_of(Vec::new());
     for path in ["", "main.js", "api/runs", "api/x", "api/events"] {
         let target = format!("{}{path}", viewer.path());
         for host in ["localhost", "evil.example"] {
-            let request = Request { method: "GET", target: &target, headers: &[("host", host)] };
-            let headers: BTreeMap<_, _> = viewer.answer(&request).headers.into_iter().collect();
-            assert!(headers["content-security-policy"].contains("trusted-types 'none'"), "{path}");
+            let response = send(&viewer, "GET", &target, host);
+            assert_eq!(response.status() == 403, host != "localhost", "{path}");
+            let headers = response.headers();
+            let policy = headers["content-security-policy"].to_str().unwrap();
+            assert!(policy.contains("trusted-types 'none'"), "{path}");
             assert_eq!(headers["x-content-type-options"], "nosniff");
             assert_eq!(headers["cache-control"], "no-store");
             assert_eq!(headers["referrer-policy"], "no-referrer");
@@ -558,19 +578,23 @@ fn every_response_forbids_scripts_of_others() {
             assert_eq!(headers["cross-origin-resource-policy"], "same-origin");
         }
     }
-    let head =
-        Request { method: "HEAD", target: &viewer.path(), headers: &[("host", "localhost")] };
-    assert!(matches!(viewer.answer(&head).body, Body::Whole(bytes) if bytes.is_empty()));
+    let head = send(&viewer, "HEAD", &viewer.path(), "localhost");
+    let status = head.status();
+    let body = RUNTIME.block_on(axum::body::to_bytes(head.into_body(), usize::MAX)).unwrap();
+    assert!(status == 200 && body.is_empty(), "{status}");
+    let posted = send(&viewer, "POST", &viewer.path(), "localhost");
+    assert_eq!(
+        (posted.status().as_u16(), &posted.headers()["allow"]),
+        (405, &"GET, HEAD".parse().unwrap())
+    );
 }
 
 #[test]
 fn events_tell_of_new_rows_and_of_rows_that_were_cut_back() {
     let home = tempfile::tempdir().unwrap();
     let mut written = run(&home.path().join("a"));
-    let viewer = Viewer::new(vec![home.path().to_owned()]).unwrap();
-    let target = format!("{}api/events", viewer.path());
-    let request = Request { method: "GET", target: &target, headers: &[("host", "localhost")] };
-    let Body::Parts(mut parts) = viewer.answer(&request).body else { panic!("no stream") };
+    let viewer = viewer_of(vec![home.path().to_owned()]);
+    let mut parts = event_stream(viewer.runs(), None).unwrap();
     let mut next = || String::from_utf8(parts.find(|part| !part.is_empty()).unwrap()).unwrap();
     let first = next();
     assert!(first.starts_with("id: 0:") && first.contains("event: rows"), "{first}");
@@ -595,7 +619,8 @@ fn a_run_without_rows_gets_them_from_its_files() {
     let cache = home.path().join("cache");
     let listed = || {
         let viewer = Viewer::new(vec![path.clone()]).unwrap();
-        let (viewer, start) = (viewer.keeping_rows(Some(cache.clone())), Instant::now());
+        let viewer = Arc::new(viewer.keeping_rows(Some(cache.clone())));
+        let start = Instant::now();
         loop {
             let (_, rows) = ask(&viewer, "api/runs/0/episodes?limit=500");
             if rows["scanning"].is_null() {
@@ -606,10 +631,10 @@ fn a_run_without_rows_gets_them_from_its_files() {
         }
     };
     let (_, made) = listed();
-    let kept: Vec<_> = fs::read_dir(cache.join("rows")).unwrap().collect();
-    assert_eq!(kept.len(), 1, "a directory for the run");
+    let stored: Vec<_> = fs::read_dir(cache.join("rows")).unwrap().collect();
+    assert_eq!(stored.len(), 1, "a directory for the run");
     let (viewer, rows) = listed();
-    assert_eq!(rows, made, "rows that were kept are those that were made");
+    assert_eq!(rows, made, "rows that were stored are those that were made");
     assert_eq!(rows["total"].as_u64(), Some(expected.lines().count() as u64));
     let (status, episode) = ask(&viewer, "api/runs/0/episodes/train/2/5");
     assert_eq!((status, episode["name"].as_str()), (200, Some("2/train-1/1")), "{episode}");
@@ -624,7 +649,7 @@ fn compared_runs_show_the_keys_that_differ_and_no_interval_for_other_tasks() {
     for name in ["a", "b"] {
         drop(run(&home.path().join(name)));
     }
-    let viewer = Viewer::new(vec![home.path().to_owned()]).unwrap();
+    let viewer = viewer_of(vec![home.path().to_owned()]);
     let (_, same) = ask(&viewer, "api/compare?runs=0,1");
     assert_eq!((&same["keys"], &same["pairs"][0]["difference"]["mean"]), (&json!([]), &json!(0.0)));
     let mut other = resolved_origin();
@@ -632,7 +657,7 @@ fn compared_runs_show_the_keys_that_differ_and_no_interval_for_other_tasks() {
     other.config.orchestra.name = Some("search/orchestra".to_owned());
     other.provenance.data.insert("held out test".into(), "c".repeat(64));
     RunDir::create(&home.path().join("c"), &other).unwrap();
-    let viewer = Viewer::new(vec![home.path().to_owned()]).unwrap();
+    let viewer = viewer_of(vec![home.path().to_owned()]);
     let (_, found) = ask(&viewer, "api/compare?runs=0,2");
     let keys: Vec<&str> =
         found["keys"].as_array().unwrap().iter().filter_map(|key| key["key"].as_str()).collect();
@@ -645,12 +670,12 @@ fn compared_runs_show_the_keys_that_differ_and_no_interval_for_other_tasks() {
 #[test]
 fn the_name_of_a_run_in_addresses_is_plain_and_tells_it_from_others() {
     let free = |_: &str| false;
-    let of = |name: &str| id(name, Path::new("/runs/x"), free);
+    let of = |name: &str| address_name(name, Path::new("/runs/x"), free);
     assert_eq!(of("sweep/Seed-1"), "sweep-seed-1");
     assert_eq!(of("<img src=x>"), "-img-src-x-");
-    let hash = id("seed-1", Path::new("/runs/a/seed-1"), |id| id == "seed-1");
+    let hash = address_name("seed-1", Path::new("/runs/a/seed-1"), |id| id == "seed-1");
     assert!(hash.starts_with("seed-1-") && hash.len() == "seed-1-".len() + 8, "{hash}");
-    let other = id("seed-1", Path::new("/runs/b/seed-1"), |id| id == "seed-1");
+    let other = address_name("seed-1", Path::new("/runs/b/seed-1"), |id| id == "seed-1");
     assert_ne!(hash, other);
     assert!(of("прогон").len() > "------".len(), "only other letters");
     assert_eq!(of(&"x".repeat(100)).len(), NAME + 9);
@@ -661,7 +686,7 @@ fn an_address_opens_the_same_run_after_the_list_changed() {
     let home = tempfile::tempdir().unwrap();
     drop(Written::new(&home.path().join("sweep/B")));
     let name = |of: &str| {
-        let viewer = Viewer::new(vec![home.path().to_owned()]).unwrap();
+        let viewer = viewer_of(vec![home.path().to_owned()]);
         let (status, found) = ask(&viewer, &format!("api/runs/{of}"));
         (status, found["run"]["name"].as_str().map(str::to_owned))
     };

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use serde_json::{Map, Value};
 
-use crate::compact::sort;
+use crate::compact::sort_by;
 use maverl::output::visible;
 
 /// Columns of texts of models, which CSV leaves out.
@@ -39,8 +39,8 @@ impl Columns {
         }
         // The keys of a row come first.
         let keys = ["step", "stage", "n", "source", "task", "index", "turn", "path", "seat"];
-        let place = |name: &&str| keys.iter().position(|key| key == name).unwrap_or(keys.len());
-        sort(&mut names, |a, b| (place(a), a).cmp(&(place(b), b)));
+        let rank = |name: &&str| keys.iter().position(|key| key == name).unwrap_or(keys.len());
+        sort_by(&mut names, |a, b| (rank(a), a).cmp(&(rank(b), b)));
         let column = |name: &str| Column::of(rows.iter().map(|row| row.get(name)));
         let columns = names.into_iter().map(|name| (name.to_owned(), column(name))).collect();
         Self { rows: rows.len(), columns }
@@ -98,14 +98,10 @@ fn text(value: &Value) -> String {
 /// characters are marked, as in a terminal.
 fn quoted(text: &str) -> String {
     let text = visible(text).into_owned();
-    let text = match text.starts_with(['=', '+', '-', '@', '\t']) {
-        true => format!("'{text}"),
-        false => text,
-    };
-    match text.contains(['"', ',', '\n']) {
-        true => format!("\"{}\"", text.replace('"', "\"\"")),
-        false => text,
-    }
+    let is_formula = text.starts_with(['=', '+', '-', '@', '\t']);
+    let text = if is_formula { format!("'{text}") } else { text };
+    let needs_quotes = text.contains(['"', ',', '\n']);
+    if needs_quotes { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
 }
 
 #[cfg(test)]

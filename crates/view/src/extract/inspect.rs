@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-use super::ExtractError;
+use super::error::ExtractError;
 use maverl::eval::{EvalReport, EvalSpec};
 use maverl::run_dir::disk::read_json;
 use maverl::run_dir::{RunDir, read_rollouts};
@@ -155,7 +155,7 @@ fn target(data: &Map<String, Value>) -> Value {
     }
 }
 
-/// Returns the turns as one conversation: of each prompt its last message, under the name of the seat.
+/// Returns the turns as one conversation: of each prompt its last message, with the name of the seat.
 fn messages(episode: &Episode) -> Vec<Value> {
     let of = |turn: &Turn| {
         let given = turn.prompt.last().map_or("", |message| message.content.as_str());

@@ -5,10 +5,6 @@ mod tokens;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use serde_json::Value;
-
-use crate::compact::sort;
-use crate::report::rows::run::Run;
 use maverl::output::visible;
 use maverl::run_dir::{
     RunDir, RunDirError, SampleRecord, StepSamples, read_rollouts, read_samples,
@@ -17,6 +13,12 @@ use maverl::table::paragraphs;
 use maverl::task::Action;
 use maverl::train::{Recorded, TrainError};
 use maverl::trajectory::{Act, Episode, Outcome, Turn};
+use serde_json::Value;
+
+pub use self::tokens::Detail;
+use crate::compact::sort_by;
+use crate::report::problem::Problem;
+use crate::report::reading::files::RunFiles;
 
 /// Episodes to show.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,15 +27,6 @@ pub enum Shown {
     Named(String),
     /// The episodes of a step with the lowest scores, so many.
     Worst(u64, usize),
-}
-
-/// Parts of an episode.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Detail {
-    /// Turns, actions, rewards and advantages.
-    Turns,
-    /// The same, with every sampled token.
-    Tokens,
 }
 
 /// Error of showing an episode.
@@ -60,7 +53,7 @@ impl From<RunDirError> for ShowError {
 /// See [`ShowError`].
 pub fn show(dir: &Path, shown: &Shown, detail: Detail, width: usize) -> Result<String, ShowError> {
     let run = RunDir::open(dir)?;
-    let files = Run::new(dir.to_owned(), String::new());
+    let files = RunFiles::new(dir.to_owned());
     let mut parts = Vec::new();
     for (step, n, episode) in &chosen(&run, shown)? {
         let samples = samples(&run, *step)?;
@@ -69,7 +62,7 @@ pub fn show(dir: &Path, shown: &Shown, detail: Detail, width: usize) -> Result<S
             Detail::Tokens => {
                 let turns = episode.turns.iter().enumerate();
                 let lines = turns.map(|(i, turn)| tokens::lines(&files, *step, (*n, i), turn));
-                lines.collect::<Result<_, _>>().map_err(ShowError::Tokens)?
+                lines.collect::<Result<_, _>>().map_err(unreadable)?
             }
         };
         parts.push(text((*step, *n, episode), samples.as_ref(), &tokens, width));
@@ -84,15 +77,20 @@ pub fn show(dir: &Path, shown: &Shown, detail: Detail, width: usize) -> Result<S
 /// See [`ShowError`].
 pub fn show_json(dir: &Path, shown: &Shown, detail: Detail) -> Result<Value, ShowError> {
     let run = RunDir::open(dir)?;
-    let files = Run::new(dir.to_owned(), String::new());
+    let files = RunFiles::new(dir.to_owned());
     let mut found = Vec::new();
     for (step, n, episode) in &chosen(&run, shown)? {
         let samples = samples(&run, *step)?;
         let its = samples.as_ref().map(|samples| samples.of_episode(*n));
         let value = tokens::json(&files, (*step, *n, episode), its.as_ref(), detail);
-        found.push(value.map_err(ShowError::Tokens)?);
+        found.push(value.map_err(unreadable)?);
     }
     Ok(found.into())
+}
+
+/// Returns the error of tokens that cannot be read.
+fn unreadable(problem: Problem) -> ShowError {
+    ShowError::Tokens(problem.reason)
 }
 
 /// Returns the chosen episodes with their step and their index in it.
@@ -117,7 +115,7 @@ fn worst(run: &RunDir, step: u64, count: usize) -> Result<Vec<(u64, usize, Episo
     let mut all: Vec<(usize, Episode)> =
         read_rollouts(&run.rollouts(step))?.into_iter().enumerate().collect();
     let score = |episode: &Episode| episode.score().map_or(f64::INFINITY, |score| score.reward);
-    sort(&mut all, |(_, a), (_, b)| score(a).total_cmp(&score(b)));
+    sort_by(&mut all, |(_, a), (_, b)| score(a).total_cmp(&score(b)));
     Ok(all.into_iter().take(count).map(|(n, episode)| (step, n, episode)).collect())
 }
 
@@ -199,7 +197,7 @@ fn of_act(act: &Act, width: usize) -> String {
     text + &block("observed", &act.observation, width)
 }
 
-/// Formats a label and a text beside it, wrapped.
+/// Formats a label and its text, wrapped.
 fn block(label: &str, text: &str, width: usize) -> String {
     let lines = paragraphs(&visible(text.trim_end()), width.saturating_sub(12).max(20));
     let mut block = String::new();
@@ -244,12 +242,12 @@ mod tests {
         run.write_samples(12, &samples).unwrap();
         let named =
             show(run.path(), &Shown::Named("12/train-1/3".into()), Detail::Turns, 80).unwrap();
-        let places = [
+        let parts = [
             "0  t/a  small  R 0.000  A -0.500",
             "action    capital of Peru",
             "1  t/a  small  R 0.000  A -1.250",
         ];
-        let found: Vec<usize> = places
+        let found: Vec<usize> = parts
             .iter()
             .map(|part| named.find(part).unwrap_or_else(|| panic!("{part}: {named}")))
             .collect();

@@ -1,221 +1,223 @@
 //! Paths of the interface: from a path and a query to JSON.
 
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{RawPathParams, RawQuery, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{MethodRouter, get};
 use serde_json::Value;
 
-use crate::pages::events;
-use crate::pages::query::{Body, Query, Request, Response};
-use crate::pages::viewer::Viewer;
-use crate::report::analyses::{compare, episode, groups as group, replies, search, team, tokens};
-use crate::report::reading::spans;
-use crate::report::rows::run::{Held, Run};
-use crate::report::rows::selection::Selection;
-use maverl::run_dir::{Place, read_episode, read_samples};
-use maverl::trajectory::Episode;
+use super::answer::{MOST_VALUES, bounded_data, data, refusal, stream};
+use super::events::event_stream;
+use super::query::Query;
+use super::selection::read_selection;
+use super::viewer::Viewer;
+use crate::report::analyses::compare::compare_runs;
+use crate::report::analyses::episode::{episode_json, turn_texts};
+use crate::report::analyses::groups::group_samples;
+use crate::report::analyses::search::Search;
+use crate::report::analyses::team::{step_comparison, team_summary};
+use crate::report::analyses::times::{step_times, step_trace, turn_times};
+use crate::report::analyses::tokens::{PromptTokens, turn_tokens};
+use crate::report::problem::Problem;
+use crate::report::rows::episodes::{StoredEpisode, read_stored};
+use crate::report::rows::run::Run;
+use crate::report::watched::WatchedRun;
 
-/// Maximum size of an answer in bytes.
-pub(crate) const MOST: usize = 8 << 20;
+/// Maximum number of compared runs.
+const COMPARED: usize = 12;
 
-/// Result of a request: a response, or a refusal with its reason.
-pub(crate) type Answer = Result<Response, Response>;
+/// Result of a request.
+type Answer = Result<Response, Problem>;
 
-/// Answers a path below `api/`.
-pub(crate) fn answer(viewer: &Viewer, request: &Request<'_>, path: &str) -> Answer {
-    let query = request.query()?;
-    let parts: Vec<&str> = path.split('/').collect();
-    let run = |name: &str| {
-        let unknown = || Response::refusal(404, "there is no such run");
-        viewer.run(name).ok_or_else(unknown)
-    };
-    match parts[..] {
-        ["runs"] => Ok(runs(viewer)),
-        ["events"] => Ok(events::answer(viewer, request.last_event())),
-        ["compare"] => compare::answer(viewer, &query),
-        ["runs", r] => run(r).map(|run| overview(&run)),
-        ["runs", r, "config"] => config(run(r)?.as_ref()),
-        ["runs", r, "series"] => series(run(r)?.as_ref(), &query),
-        ["runs", r, "episodes"] => episodes(run(r)?.as_ref(), &query),
-        ["runs", r, "search"] => search::answer(&run(r)?, &query),
-        ["runs", r, "episodes", stage, step, n] => {
-            let (run, step, n) = (run(r)?, number(step)?, number(n)?);
-            let (at, row, episode) = stored(&run, stage, step, n)?;
-            episode::answer(&run, at, &row, &episode)
-        }
-        ["runs", r, "episodes", stage, step, n, "turns", turn] => {
-            let (run, step, n) = (run(r)?, number(step)?, number(n)?);
-            let (.., episode) = stored(&run, stage, step, n)?;
-            episode::turn_answer(&episode, number(turn)? as usize)
-        }
-        ["runs", r, "episodes", stage, step, n, "turns", turn, "tokens"] => {
-            let (run, step, n) = (run(r)?, number(step)?, number(n)?);
-            let (_, row, episode) = stored(&run, stage, step, n)?;
-            let whole = query.text("prompt") == Some("whole");
-            tokens::answer(&run, &row, &episode, number(turn)? as usize, whole)
-        }
-        ["runs", r, "spans"] => spans::answer(run(r)?.as_ref(), &query),
-        ["runs", r, "clock", step] => spans::clock(run(r)?.as_ref(), number(step)?),
-        ["runs", r, "trace", step] => spans::trace(run(r)?.as_ref(), number(step)?),
-        ["runs", r, "team"] => team::answer(run(r)?.as_ref()),
-        ["runs", r, "replies"] => replies::answer(run(r)?.as_ref()),
-        ["runs", r, "steps", step] => team::step(run(r)?.as_ref(), number(step)?),
-        ["runs", r, "groups"] => group::largest(run(r)?.as_ref()),
-        ["runs", r, "groups", step] => group::list(run(r)?.as_ref(), number(step)?),
-        ["runs", r, "groups", step, id] => {
-            group::answer(run(r)?.as_ref(), number(step)?, number(id)? as usize)
-        }
-        _ => Err(Response::refusal(404, "there is no such path")),
+/// Returns the routes of the interface, below the path of the pages.
+pub(crate) fn routes() -> Router<Arc<Viewer>> {
+    const EPISODE: &str = "/runs/{run}/episodes/{stage}/{step}/{n}";
+    Router::new()
+        .route("/runs", answered(|ask| Ok(data(&ask.viewer.lines()))))
+        .route("/events", answered(events))
+        .route("/compare", answered(compare))
+        .route("/runs/{run}", answered(|ask| Ok(data(&ask.watched()?.overview()))))
+        .route("/runs/{run}/config", answered(|ask| Ok(data(&ask.watched()?.configurations()))))
+        .route("/runs/{run}/series", answered(series))
+        .route("/runs/{run}/episodes", answered(episodes))
+        .route("/runs/{run}/search", answered(search))
+        .route(EPISODE, answered(|ask| bounded_data(&episode_json(&*ask.run()?, &ask.stored()?)?)))
+        .route(&format!("{EPISODE}/turns/{{turn}}"), answered(turn))
+        .route(&format!("{EPISODE}/turns/{{turn}}/tokens"), answered(tokens))
+        .route("/runs/{run}/spans", answered(spans))
+        .route(
+            "/runs/{run}/clock/{step}",
+            answered(|ask| bounded_data(&turn_times(&ask.run()?.files, ask.number("step")?)?)),
+        )
+        .route(
+            "/runs/{run}/trace/{step}",
+            answered(|ask| Ok(data(&step_trace(&ask.run()?.files, ask.number("step")?)?))),
+        )
+        .route("/runs/{run}/team", answered(|ask| Ok(data(&team_summary(&*ask.run()?)?))))
+        .route(
+            "/runs/{run}/replies",
+            answered(|ask| bounded_data(&ask.watched()?.replies().answer)),
+        )
+        .route(
+            "/runs/{run}/steps/{step}",
+            answered(|ask| bounded_data(&step_comparison(&*ask.run()?, ask.number("step")?)?)),
+        )
+        .route(
+            "/runs/{run}/groups",
+            answered(|ask| bounded_data(&ask.watched()?.largest_groups()?)),
+        )
+        .route(
+            "/runs/{run}/groups/{step}",
+            answered(|ask| bounded_data(&ask.watched()?.step_groups(ask.number("step")?)?)),
+        )
+        .route("/runs/{run}/groups/{step}/{id}", answered(group))
+        .fallback(async || Problem::missing("there is no such path").into_response())
+}
+
+/// A request for data.
+struct Question {
+    viewer: Arc<Viewer>,
+    /// Parts of the path by name.
+    path: Vec<(String, String)>,
+    query: Query,
+    /// Id of the last event that the client has seen.
+    last_event: Option<String>,
+}
+
+/// Returns the handler of a path, which answers in a thread that may block.
+fn answered(answer: fn(&Question) -> Answer) -> MethodRouter<Arc<Viewer>> {
+    get(
+        async move |State(viewer): State<Arc<Viewer>>,
+                    path: RawPathParams,
+                    RawQuery(query): RawQuery,
+                    headers: HeaderMap| {
+            let path = path.iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
+            let path: Vec<(String, String)> = path.collect();
+            let last = headers.get("last-event-id").and_then(|id| id.to_str().ok());
+            let last_event = last.map(str::to_owned);
+            let found = tokio::task::spawn_blocking(move || {
+                let query = Query::new(query.as_deref().unwrap_or_default())?;
+                answer(&Question { viewer, path, query, last_event })
+            });
+            match found.await {
+                Ok(found) => found.into_response(),
+                Err(_) => refusal(StatusCode::INTERNAL_SERVER_ERROR, "the answer failed"),
+            }
+        },
+    )
+}
+
+impl Question {
+    /// Returns a part of the path.
+    fn part(&self, name: &str) -> &str {
+        let found = self.path.iter().find(|(known, _)| known == name);
+        found.map_or("", |(_, value)| value.as_str())
+    }
+
+    /// Returns a part of the path that is a number.
+    fn number(&self, name: &str) -> Result<u64, Problem> {
+        let text = self.part(name);
+        let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let found = text.parse().ok().filter(|_| is_number);
+        found.ok_or_else(|| Problem::invalid("a part of the path is not a number"))
+    }
+
+    /// Returns the run that the path names.
+    fn watched(&self) -> Result<Arc<WatchedRun>, Problem> {
+        let found = self.viewer.run(self.part("run"));
+        found.ok_or_else(|| Problem::missing("there is no such run"))
+    }
+
+    /// Returns the numbers of the run that the path names.
+    fn run(&self) -> Result<Arc<Run>, Problem> {
+        Ok(Arc::clone(&self.watched()?.run))
+    }
+
+    /// Reads the episode that the path names.
+    fn stored(&self) -> Result<StoredEpisode, Problem> {
+        let (step, n) = (self.number("step")?, self.number("n")?);
+        read_stored(&*self.run()?, self.part("stage"), step, n)
     }
 }
 
-fn number(text: &str) -> Result<u64, Response> {
-    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let refusal = || Response::refusal(400, "a part of the path is not a number");
-    if digits { text.parse().map_err(|_| refusal()) } else { Err(refusal()) }
+fn events(ask: &Question) -> Answer {
+    let events = event_stream(ask.viewer.runs(), ask.last_event.as_deref())?;
+    Ok(stream("text/event-stream", events))
 }
 
-/// Lists the runs.
-fn runs(viewer: &Viewer) -> Response {
-    let runs = viewer.runs();
-    Response::json(&runs.iter().map(|run| run.line()).collect::<Vec<Value>>())
+fn compare(ask: &Question) -> Answer {
+    let missing = || Problem::invalid("`runs` is missing: names of runs");
+    let given = ask.query.text("runs").ok_or_else(missing)?;
+    let runs: Option<Vec<_>> = given.split(',').map(|name| ask.viewer.run(name)).collect();
+    let runs = runs.ok_or_else(|| Problem::missing("there is no such run"))?;
+    if runs.len() > COMPARED {
+        return Err(Problem::invalid(format!("at most {COMPARED} runs are compared")));
+    }
+    Ok(data(&compared(&runs)))
 }
 
-/// Describes a run.
-fn overview(run: &Run) -> Response {
-    let validations = run.validations.of(run.path());
-    let notices = run.notices();
-    let mut held = run.now();
-    let gain = held.gain().map(|gain| {
-        let interval = gain.interval;
-        object!({ "mean": interval.mean, "low": interval.low, "high": interval.high, "tasks": gain.tasks })
-    });
-    let line = held.line(&run.id, &run.name, &notices);
-    let facts = &held.facts;
-    let outcome = |report: &Value| match report {
-        Value::Null => Value::Null,
-        report => object!({
-            "split": report["sampled"]["split"],
-            "samples": report["sampled"]["samples"],
-            "unscored": report["sampled"]["unscored"],
-            "overall": report["sampled"]["overall"],
-            "greedy": report["greedy"]["overall"]["avg"],
-        }),
-    };
-    let samples = run.path().join("samples");
-    let has_samples =
-        std::fs::read_dir(samples).is_ok_and(|mut entries| entries.any(|entry| entry.is_ok()));
-    let (stages, seats) = held.index.names();
-    Response::json(&object!({
-        "run": line,
-        "measure": facts.summary["measure"],
-        "summary": facts.summary,
-        "provenance": facts.provenance,
-        "plan": facts.plan,
-        "before": outcome(&facts.before),
-        "after": outcome(&facts.after),
-        "gain": gain,
-        "notices": notices,
-        "validations": validations,
-        "episodes": held.index.len(),
-        "forgotten": held.index.forgotten(),
-        "stages": stages,
-        "seats": order(&held, seats),
-        "scanning": held.scanning,
-        "holds": object!({ "samples": has_samples, "rows": held.rows_file().exists() }),
-    }))
-}
-
-/// Returns the seats of a run in the order of the plan; those of episodes if the run has no plan.
-pub(crate) fn order(held: &Held, found: &[String]) -> Vec<String> {
-    let plan = &held.facts.plan;
-    let names = |list: &Value| -> Vec<String> {
-        let seats = list.as_array().into_iter().flatten();
-        seats.filter_map(|seat| seat["seat"].as_str()).map(str::to_owned).collect()
-    };
-    let mut seats = names(&plan["summary"]["seats"]);
-    seats.extend(names(&plan["endpoints"]));
-    let mut others: Vec<String> =
-        found.iter().filter(|seat| !seats.contains(seat)).cloned().collect();
-    others.sort();
-    seats.extend(others);
-    seats
-}
-
-/// Returns both configurations as text.
-fn config(run: &Run) -> Answer {
-    let text = |file: &str| std::fs::read_to_string(run.path().join(file)).unwrap_or_default();
-    let (given, resolved) = (text("config.toml"), text("resolved.toml"));
-    Ok(Response::json(&object!({ "given": given, "resolved": resolved })))
+/// Compares runs.
+pub(crate) fn compared(runs: &[Arc<WatchedRun>]) -> Value {
+    let lines: Vec<Value> = runs.iter().map(|run| run.line()).collect();
+    let runs: Vec<&Run> = runs.iter().map(|run| &*run.run).collect();
+    compare_runs(&runs, &lines)
 }
 
 /// Returns metrics by step, with the step at which the next answer continues if there are too many for one.
-fn series(run: &Run, query: &Query) -> Answer {
-    let names: Vec<&str> =
-        query.text("names").map_or(Vec::new(), |names| names.split(',').collect());
-    let from = query.parse("from")?.unwrap_or(0);
-    bounded(&run.now().series.json(&names, from))
+fn series(ask: &Question) -> Answer {
+    let run = ask.run()?;
+    let names = ask.query.text("names");
+    let names: Vec<&str> = names.map_or(Vec::new(), |names| names.split(',').collect());
+    let from = ask.query.parse("from")?.unwrap_or(0);
+    bounded_data(&run.now().series.columns(&names, from, MOST_VALUES))
 }
 
 /// Returns selected rows of episodes.
-fn episodes(run: &Run, query: &Query) -> Answer {
-    let selection = Selection::new(query)?;
-    let held = run.now();
-    let (found, total) = held.index.select(&selection);
-    let rows = held.index.read(held.rows_file(), &found);
-    let rows = rows.map_err(|error| Response::refusal(500, &error.to_string()))?;
-    let all = held.index.len();
-    bounded(&object!({ "total": total, "of": all, "rows": rows, "scanning": held.scanning }))
+fn episodes(ask: &Question) -> Answer {
+    let run = ask.run()?;
+    let selection = read_selection(&ask.query)?;
+    let content = run.now();
+    let (found, total) = content.index.select(&selection);
+    let rows = content.index.read(content.rows_file(), &found).map_err(Problem::unreadable)?;
+    let all = content.index.len();
+    let scanning = content.scanning;
+    bounded_data(&object!({ "total": total, "of": all, "rows": rows, "scanning": scanning }))
 }
 
-/// Reads an episode with the index of its row and its row. The episode must be the one that the row names.
-pub(crate) fn stored(
-    run: &Run,
-    stage: &str,
-    step: u64,
-    n: u64,
-) -> Result<(usize, Value, Episode), Response> {
-    let unknown = || Response::refusal(404, "there is no such episode");
-    let file = run.episodes(stage, step).ok_or_else(unknown)?;
-    let (at, row) = {
-        let held = run.now();
-        let at = held.index.find(stage, step, n).ok_or_else(unknown)?;
-        let row = held.index.read(held.rows_file(), &[at]);
-        let row = row.map_err(|error| Response::refusal(500, &error.to_string()))?;
-        (at, row.into_iter().next().ok_or_else(unknown)?)
-    };
-    let place: Place = serde_json::from_value(row["at"].clone())
-        .map_err(|error| Response::refusal(500, &error.to_string()))?;
-    let episode =
-        read_episode(&file, place).map_err(|error| Response::refusal(500, &error.to_string()))?;
-    let named = (row["source"].as_str(), row["task"].as_str(), row["index"].as_u64());
-    let task = &episode.task;
-    let found = (Some(&*task.source), Some(&*task.id), Some(u64::from(episode.index)));
-    if named != found {
-        let reason = "the row in `episodes.jsonl` names another episode than its file has there";
-        return Err(Response::refusal(500, reason));
-    }
-    Ok((at, row, episode))
+/// Returns the stream of found episodes, as lines of JSON.
+fn search(ask: &Question) -> Answer {
+    let run = ask.run()?;
+    let missing = || Problem::invalid("`q` is missing: the words to look for");
+    let words = ask.query.text("q").ok_or_else(missing)?;
+    let mut selection = read_selection(&ask.query)?;
+    selection.select_all();
+    let search = Search::begin(&run, words, &selection)?;
+    Ok(stream("application/x-ndjson", Box::new(search)))
 }
 
-/// Returns the samples of a step; `None` if the run has no record of them.
-pub(crate) fn samples(
-    run: &Run,
-    step: u64,
-) -> Result<Option<maverl::run_dir::StepSamples>, Response> {
-    let path = run.samples(step);
-    if !path.is_file() {
-        return Ok(None);
-    }
-    let read = read_samples(&path).map(Some);
-    read.map_err(|error| Response::refusal(500, &error.to_string()))
+fn turn(ask: &Question) -> Answer {
+    let StoredEpisode { episode, .. } = ask.stored()?;
+    bounded_data(&turn_texts(&episode, ask.number("turn")? as usize)?)
 }
 
-/// Returns a response of JSON within the limit of an answer.
-pub(crate) fn bounded(value: &Value) -> Answer {
-    let response = Response::json(value);
-    match &response.body {
-        Body::Whole(bytes) if bytes.len() > MOST => {
-            let reason = format!("the answer has more than {} MiB", MOST >> 20);
-            Err(Response::refusal(413, &reason))
-        }
-        _ => Ok(response),
-    }
+fn tokens(ask: &Question) -> Answer {
+    let StoredEpisode { row, episode, .. } = ask.stored()?;
+    let is_whole = ask.query.text("prompt") == Some("whole");
+    let prompt = if is_whole { PromptTokens::All } else { PromptTokens::New };
+    let turn = ask.number("turn")? as usize;
+    bounded_data(&turn_tokens(&*ask.run()?, &row, &episode, turn, prompt)?)
+}
+
+fn spans(ask: &Question) -> Answer {
+    let run = ask.run()?;
+    let (from, to) = (ask.query.parse("from")?, ask.query.parse("to")?);
+    bounded_data(&step_times(&run.files, from.unwrap_or(0), to.unwrap_or(u64::MAX)))
+}
+
+fn group(ask: &Question) -> Answer {
+    let (step, id) = (ask.number("step")?, ask.number("id")? as usize);
+    bounded_data(&group_samples(&*ask.run()?, step, id)?)
 }

@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::json;
 
-use crate::pages::query::{Body, Response};
-use crate::pages::viewer::Viewer;
-use crate::report::rows::run::{INTERVAL, Run};
+use super::answer::Parts;
+use crate::report::problem::Problem;
+use crate::report::rows::run::INTERVAL;
+use crate::report::watched::WatchedRun;
 
 /// Maximum number of clients that listen at once.
 const LISTENERS: usize = 64;
@@ -19,7 +20,7 @@ static LISTENING: AtomicUsize = AtomicUsize::new(0);
 
 /// Changes of all runs, one part for each look at the files.
 struct Events {
-    runs: Vec<Arc<Run>>,
+    runs: Vec<Arc<WatchedRun>>,
     /// Lengths, state and progress of each run at the last look.
     seen: BTreeMap<usize, (String, String)>,
     quiet: u32,
@@ -27,14 +28,16 @@ struct Events {
 }
 
 /// Returns the stream of events. `last` is the id of the last event that the client has seen.
-pub(crate) fn answer(viewer: &Viewer, last: Option<&str>) -> Response {
+pub(crate) fn event_stream(
+    runs: Vec<Arc<WatchedRun>>,
+    last: Option<&str>,
+) -> Result<Parts, Problem> {
     if LISTENING.fetch_add(1, Ordering::SeqCst) >= LISTENERS {
         LISTENING.fetch_sub(1, Ordering::SeqCst);
-        return Response::refusal(503, "too many pages listen; close some");
+        return Err(Problem::busy("too many pages listen; close some"));
     }
     let seen = last.map(parsed).unwrap_or_default();
-    let events = Events { runs: viewer.runs(), seen, quiet: 0, first: true };
-    Response::new(200, "text/event-stream", Body::Parts(Box::new(events)))
+    Ok(Box::new(Events { runs, seen, quiet: 0, first: true }))
 }
 
 /// Parses an id: lengths of runs, as `0:12-34-0-0;1:..`.
@@ -62,8 +65,8 @@ impl Iterator for Events {
         let mut text = String::new();
         for (r, run) in self.runs.iter().enumerate() {
             let line = run.line();
-            let held = run.now();
-            let lengths = held.lengths().map(|n| n.to_string()).join("-");
+            let content = run.run.now();
+            let lengths = content.lengths().map(|n| n.to_string()).join("-");
             let state = json!([line["state"], line["progress"], line["after"]]).to_string();
             let known = self.seen.insert(r, (lengths.clone(), state.clone()));
             let (old_lengths, old_state) = known.unwrap_or_default();
@@ -73,18 +76,17 @@ impl Iterator for Events {
             if old_lengths != lengths {
                 let end = |lengths: &str| lengths.rsplit('-').next().unwrap_or("").to_owned();
                 let reset = !old_lengths.is_empty() && end(&old_lengths) != end(&lengths);
-                let step = held.series.last_step();
-                let data = object!({ "r": run.id, "step": step, "episodes": held.index.len() });
+                let step = content.series.last_step();
+                let data =
+                    object!({ "r": run.run.id, "step": step, "episodes": content.index.len() });
                 let kind = if reset { "reset" } else { "rows" };
                 text.push_str(&format!("event: {kind}\ndata: {data}\n\n"));
             }
         }
         if text.is_empty() {
             self.quiet += 1;
-            return Some(match self.quiet.is_multiple_of(QUIET) {
-                true => b":\n\n".to_vec(),
-                false => Vec::new(),
-            });
+            let is_due = self.quiet.is_multiple_of(QUIET);
+            return Some(if is_due { b":\n\n".to_vec() } else { Vec::new() });
         }
         let ids = self.seen.iter().map(|(r, (lengths, _))| format!("{r}:{lengths}"));
         let id = ids.collect::<Vec<_>>().join(";");

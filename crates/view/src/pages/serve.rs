@@ -1,85 +1,49 @@
-//! The adapter of the pages to the listener of the servers.
+//! The pages on the listener of the servers.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Body as HttpBody, Bytes};
-use axum::extract::State;
-use axum::http::{HeaderName, HeaderValue, StatusCode};
-use futures::Stream;
-use tokio::net::TcpListener;
-use tokio::sync::mpsc;
-
-use super::query::{Body, Request, Response};
-use super::viewer::Viewer;
+use axum::extract::Path;
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
 use maverl::serve::{Limits, Listener};
+use tokio::net::TcpListener;
+
+use super::guard::protect_pages;
+use super::viewer::Viewer;
+use super::{api, assets};
+use crate::report::problem::Problem;
 
 /// Maximum number of concurrent connections; further ones wait to be accepted.
 const CONNECTIONS: usize = 256;
 /// Maximum time that a stop waits for requests: streams of events have no end.
 const DRAIN: Duration = Duration::from_millis(200);
-/// Number of parts of a body that wait to be sent.
-const PARTS: usize = 4;
 
 /// Serves the pages until `stop` resolves.
 pub async fn serve(listener: TcpListener, viewer: Arc<Viewer>, stop: impl Future<Output = ()>) {
     let limits = Limits { connections: CONNECTIONS, drain: DRAIN, ..Limits::default() };
-    let router = Router::new().fallback(answer).with_state(viewer);
-    Listener::new(listener, limits).serve(router, stop).await;
+    Listener::new(listener, limits).serve(page_router(viewer), stop).await;
 }
 
-/// Answers a request in a thread that may block.
-async fn answer(
-    State(viewer): State<Arc<Viewer>>,
-    request: axum::extract::Request,
-) -> axum::response::Response {
-    let answered = tokio::task::spawn_blocking(move || {
-        let headers: Option<Vec<(&str, &str)>> = request
-            .headers()
-            .iter()
-            .map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)))
-            .collect();
-        let target = request.uri().path_and_query().map_or("", |target| target.as_str());
-        let method = request.method().as_str();
-        match headers {
-            Some(headers) => viewer.answer(&Request { method, target, headers: &headers }),
-            None => Response::refusal(400, "a header is not text"),
+/// Returns the routes of the pages with their conditions.
+pub(crate) fn page_router(viewer: Arc<Viewer>) -> Router {
+    let (path, keys) = (viewer.path(), viewer.keys());
+    let router = Router::new()
+        .route(&path, get(async || file("")))
+        .route(&format!("{path}{{file}}"), get(async |Path(name): Path<String>| file(&name)))
+        .nest(&format!("{path}api"), api::routes())
+        .fallback(async || file("/"))
+        .with_state(viewer);
+    protect_pages(router, keys)
+}
+
+/// Returns a file of the pages.
+fn file(name: &str) -> Response {
+    match assets::find_file(name) {
+        Some((content_type, text)) => {
+            ([(axum::http::header::CONTENT_TYPE, content_type)], text).into_response()
         }
-    });
-    let failed = |_| Response::refusal(500, "the answer failed");
-    let Response { status, headers, body } = answered.await.unwrap_or_else(failed);
-    let mut response = axum::response::Response::new(match body {
-        Body::Whole(bytes) => HttpBody::from(bytes),
-        Body::Parts(parts) => HttpBody::from_stream(sent(parts)),
-    });
-    *response.status_mut() = StatusCode::from_u16(status).unwrap_or_default();
-    for (name, value) in headers {
-        if let Ok(value) = HeaderValue::from_str(&value) {
-            response.headers_mut().insert(HeaderName::from_static(name), value);
-        }
+        None => Problem::missing("there is no such page").into_response(),
     }
-    response
-}
-
-/// Makes the parts of a body in a thread of their own, until the client is gone.
-fn sent(
-    parts: Box<dyn Iterator<Item = Vec<u8>> + Send>,
-) -> impl Stream<Item = Result<Bytes, Infallible>> + Send {
-    let (sender, receiver) = mpsc::channel(PARTS);
-    tokio::task::spawn_blocking(move || {
-        for part in parts {
-            let gone = match part.is_empty() {
-                true => sender.is_closed(),
-                false => sender.blocking_send(Ok(Bytes::from(part))).is_err(),
-            };
-            if gone {
-                return;
-            }
-        }
-    });
-    futures::stream::unfold(receiver, |mut receiver| async move {
-        receiver.recv().await.map(|part| (part, receiver))
-    })
 }

@@ -1,15 +1,12 @@
 //! Rules that point at what needs attention in a run.
 
-use std::path::Path;
-
+use maverl::eval::Interval;
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::report::analyses::fall::{Fall, median};
-use crate::report::analyses::hacking::Hacked;
-use crate::report::rows::run::Run;
+use crate::report::analyses::hacking::HackedReward;
 use crate::report::rows::series::Series;
-use maverl::eval::Interval;
 
 /// Something to look at.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -43,25 +40,17 @@ impl Notice {
     }
 }
 
-/// Returns the sentence of each notice on the run in a directory that needs attention, most important first, as the overview
-/// of [`Viewer`](crate::Viewer) shows them.
-pub fn notices_of(dir: &Path) -> Vec<String> {
-    let run = Run::new(dir.to_owned(), String::new());
-    let found = run.notices().into_iter().filter(Notice::is_problem);
-    found.map(|notice| notice.text).collect()
-}
-
 /// Evidence on a run that is not in its metrics.
 #[derive(Debug, Default)]
 pub(crate) struct Evidence<'f> {
     pub(crate) warnings: &'f [Value],
     pub(crate) gain: Option<Interval>,
     pub(crate) fall: Option<Fall>,
-    pub(crate) hacked: &'f [Hacked],
+    pub(crate) hacked: &'f [HackedReward],
 }
 
 /// Returns every notice on a run.
-pub(crate) fn notices(series: &Series, evidence: &Evidence<'_>) -> Vec<Notice> {
+pub(crate) fn find_notices(series: &Series, evidence: &Evidence<'_>) -> Vec<Notice> {
     let mut found = Vec::new();
     found.extend(unscored(series));
     found.extend(seats(series));
@@ -137,7 +126,7 @@ fn fall(fall: Option<&Fall>) -> Option<Notice> {
 }
 
 /// Returns a notice on a seat whose reward is hacked in the last steps.
-fn hacked(Hacked { seat, steps: [first, last] }: &Hacked) -> Notice {
+fn hacked(HackedReward { seat, steps: [first, last] }: &HackedReward) -> Notice {
     let text = format!(
         "the reward of {seat} is hacked: in steps {first} to {last} it replies the same whatever is right, and reward parts \
          pay it"
@@ -173,7 +162,7 @@ fn unearned(series: &Series) -> Vec<Notice> {
     series.names().filter_map(notice).collect()
 }
 
-/// Returns notices on verifiers whose values do not tell right from wrong answers of this run.
+/// Returns notices on verifiers whose values do not separate right from wrong answers of this run.
 fn verifiers(series: &Series) -> Vec<Notice> {
     let names = series.names().filter(|name| name.starts_with("verifier/live_auc/"));
     let blind = |name: &str| {
@@ -366,11 +355,11 @@ mod tests {
     }
 
     fn problems(series: &Series) -> Vec<String> {
-        told(series, &Evidence::default())
+        sentences(series, &Evidence::default())
     }
 
-    fn told(series: &Series, evidence: &Evidence<'_>) -> Vec<String> {
-        let all = notices(series, evidence).into_iter();
+    fn sentences(series: &Series, evidence: &Evidence<'_>) -> Vec<String> {
+        let all = find_notices(series, evidence).into_iter();
         all.filter(Notice::is_problem).map(|notice| notice.text).collect()
     }
 
@@ -418,7 +407,7 @@ mod tests {
         let played = "rollout/episodes";
         assert_eq!(problems(&with(&[played], 0.01)).len(), 1);
         let praised = |names: &[&str]| {
-            let all = notices(&with(names, 0.0), &Evidence::default());
+            let all = find_notices(&with(names, 0.0), &Evidence::default());
             all.iter().any(|notice| notice.text.contains("log-probs of rollout and trainer"))
         };
         assert!(praised(&[played]) && praised(&[played, "policy/other/pair_accuracy"]));
@@ -471,27 +460,29 @@ mod tests {
     #[test]
     fn a_gain_around_zero_and_warnings_are_told() {
         let none = Interval { mean: 0.01, low: -0.02, high: 0.04 };
-        let warnings = [serde_json::json!({ "step": 3, "text": "said" })];
+        let warnings = [serde_json::json!({ "step": 3, "text": "slow" })];
         let evidence = Evidence { warnings: &warnings, gain: Some(none), ..Evidence::default() };
-        let found = notices(&Series::default(), &evidence);
+        let found = find_notices(&Series::default(), &evidence);
         assert!(found[0].text.contains("-0.020 to +0.040"), "{found:?}");
-        assert_eq!((found[1].text.as_str(), found[1].step), ("said", Some(3)));
+        assert_eq!((found[1].text.as_str(), found[1].step), ("slow", Some(3)));
         let good = Interval { mean: 0.1, low: 0.02, high: 0.14 };
         let evidence = Evidence { gain: Some(good), ..Evidence::default() };
-        assert!(notices(&Series::default(), &evidence).is_empty());
+        assert!(find_notices(&Series::default(), &evidence).is_empty());
     }
 
     #[test]
     fn a_fall_within_chance_is_no_notice_and_a_hacked_reward_is_one() {
         let fall =
             Fall { step: 17, before: 16, scores: [0.8, 0.5], beyond_chance: true, unusual: true };
-        let of =
-            |fall| told(&Series::default(), &Evidence { fall: Some(fall), ..Evidence::default() });
+        let of = |fall| {
+            sentences(&Series::default(), &Evidence { fall: Some(fall), ..Evidence::default() })
+        };
         assert_eq!(of(fall), ["the score fell from 0.800 in step 16 to 0.500 in step 17"]);
         assert!(of(Fall { beyond_chance: false, ..fall }).is_empty());
         assert!(of(Fall { unusual: false, ..fall }).is_empty());
-        let hacked = [Hacked { seat: "m/verifier".to_owned(), steps: [36, 40] }];
-        let found = told(&Series::default(), &Evidence { hacked: &hacked, ..Evidence::default() });
+        let hacked = [HackedReward { seat: "m/verifier".to_owned(), steps: [36, 40] }];
+        let found =
+            sentences(&Series::default(), &Evidence { hacked: &hacked, ..Evidence::default() });
         let start = "the reward of m/verifier is hacked: in steps 36 to 40 it replies the same";
         assert!(found.len() == 1 && found[0].starts_with(start), "{found:?}");
     }

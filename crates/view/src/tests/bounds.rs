@@ -2,11 +2,12 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::sync::Arc;
 
 use tokio::net::TcpListener;
 
 use super::*;
+use crate::report::analyses::search::Search;
+use crate::report::rows::selection::Selection;
 
 /// Requests of the test of malformed requests.
 const REQUESTS: u64 = 10_000;
@@ -22,7 +23,7 @@ fn an_answer_of_more_than_8_mib_is_refused() {
     let mut one = episode("train-0", 0, true, 1);
     one.turns[0].reply = "x".repeat(9 << 20);
     written.played(1, &[one, episode("train-1", 0, true, 1)]);
-    let viewer = Viewer::new(vec![home.path().to_owned()]).unwrap();
+    let viewer = viewer_of(vec![home.path().to_owned()]);
     let (status, episode) = ask(&viewer, "api/runs/0/episodes/train/1/0");
     assert_eq!((status, &episode["turns"][0]["reply"]["chars"]), (200, &json!(9 << 20)));
     let (status, refusal) = ask(&viewer, "api/runs/0/episodes/train/1/0/turns/0");
@@ -34,28 +35,23 @@ fn an_answer_of_more_than_8_mib_is_refused() {
 fn a_fifth_search_waits_until_one_of_four_has_ended() {
     let home = tempfile::tempdir().unwrap();
     drop(run(&home.path().join("a")));
-    let viewer = Viewer::new(vec![home.path().to_owned()]).unwrap();
-    let target = format!("{}api/runs/0/search?q=Lima", viewer.path());
-    let request = Request { method: "GET", target: &target, headers: &[("host", "localhost")] };
-    // Tests beside this one search too: their searches count, so there may be fewer than four of ours.
-    let mut running = Vec::new();
-    let refusal = loop {
-        let response = viewer.answer(&request);
-        match response.status {
-            200 => running.push(response.body),
-            _ => break response,
-        }
+    let viewer = viewer_of(vec![home.path().to_owned()]);
+    let (run, mut running) = (Arc::clone(&viewer.run("0").unwrap().run), Vec::new());
+    // Other tests search at the same time, and their searches count: there may be fewer than four of ours.
+    while let Ok(search) = Search::begin(&run, "Lima", &Selection::default()) {
+        running.push(search);
         assert!(running.len() <= 4, "four at once");
-    };
-    assert_eq!(refusal.status, 503);
-    let Body::Whole(text) = refusal.body else { panic!("a refusal is whole") };
-    assert!(String::from_utf8(text).unwrap().contains("four searches are running"));
+    }
+    let searched = || ask(&viewer, "api/runs/0/search?q=Lima");
+    let (status, refusal) = searched();
+    assert_eq!(status, 503);
+    assert!(refusal["error"].as_str().unwrap().contains("four searches are running"), "{refusal}");
     drop(running);
     let start = Instant::now();
-    while viewer.answer(&request).status == 503 {
+    while searched().0 == 503 {
         assert!(
             start.elapsed() < Duration::from_secs(60),
-            "a search that is gone leaves its place"
+            "a search that is gone lets others begin"
         );
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -65,7 +61,7 @@ fn a_fifth_search_waits_until_one_of_four_has_ended() {
 fn a_page_above_its_size_is_refused_with_the_number_of_episodes_that_fit() {
     let home = tempfile::tempdir().unwrap();
     drop(run(&home.path().join("a")));
-    let viewer = Viewer::new(vec![home.path().to_owned()]).unwrap();
+    let viewer = viewer_of(vec![home.path().to_owned()]);
     let (choice, out) = (PageChoice { episodes: 200, steps: None }, home.path().join("page.html"));
     let page = viewer.write_page(&choice, &out).unwrap();
     assert_eq!((page.episodes, page.bytes as u64), (16, fs::metadata(&out).unwrap().len()));
@@ -83,13 +79,9 @@ fn a_page_above_its_size_is_refused_with_the_number_of_episodes_that_fit() {
 fn events_go_on_after_the_last_one_that_a_page_has_seen() {
     let home = tempfile::tempdir().unwrap();
     let mut written = run(&home.path().join("a"));
-    let viewer = Viewer::new(vec![home.path().to_owned()]).unwrap();
-    let target = format!("{}api/events", viewer.path());
+    let viewer = viewer_of(vec![home.path().to_owned()]);
     let first = |last: Option<&str>| {
-        let mut headers = vec![("host", "localhost")];
-        headers.extend(last.map(|id| ("last-event-id", id)));
-        let request = Request { method: "GET", target: &target, headers: &headers };
-        let Body::Parts(mut parts) = viewer.answer(&request).body else { panic!("no stream") };
+        let mut parts = event_stream(viewer.runs(), last).unwrap();
         String::from_utf8(parts.next().unwrap()).unwrap()
     };
     let text = first(None);
@@ -162,7 +154,7 @@ fn malformed_requests_in_a_process_of_their_own() {
     let manifest = || maverl::run_dir::Manifest::of(&home.path().join("a")).unwrap();
     let before = manifest();
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let viewer = Arc::new(Viewer::new(vec![home.path().to_owned()]).unwrap());
+    let viewer = viewer_of(vec![home.path().to_owned()]);
     let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
     let (at, key) = (listener.local_addr().unwrap(), viewer.path());
     runtime.spawn(serve(listener, viewer, std::future::pending()));

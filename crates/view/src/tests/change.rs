@@ -59,7 +59,7 @@ fn rows(run: &Path, step: u64, source: &str) -> (f64, f64) {
 fn the_parts_of_a_change_are_those_of_the_files_and_add_up() {
     let home = three();
     let run = home.path().join("a");
-    let viewer = Viewer::new(vec![home.path().to_owned()]).unwrap();
+    let viewer = viewer_of(vec![home.path().to_owned()]);
     for step in [2, 3] {
         let (_, found) = ask(&viewer, &format!("api/runs/0/steps/{step}"));
         let change = &found["change"];
@@ -206,7 +206,7 @@ fn a_fall_is_told_with_its_cause_on_the_page_of_the_run_and_at_the_top_of_that_o
         lost(was),
         is.0 * (1.0 - is.1)
     );
-    let viewer = Viewer::new(vec![home.path().to_owned()]).unwrap();
+    let viewer = viewer_of(vec![home.path().to_owned()]);
     let short = format!(
         "Reward: its largest fall is in step 12. The score fell from {:.3} to {:.3}{cause}",
         was.1, is.1
@@ -265,7 +265,7 @@ fn a_small_change_is_told_to_be_within_chance_everywhere() {
     for (step, of) in [(1, 2), (2, 1)] {
         written.played(step, &(0..8).map(|n| searched(of, n)).collect::<Vec<Episode>>());
     }
-    let viewer = Viewer::new(vec![home.path().to_owned()]).unwrap();
+    let viewer = viewer_of(vec![home.path().to_owned()]);
     let (_, found) = ask(&viewer, "api/runs/a/steps/2");
     let text = found["text"][0].as_str().unwrap();
     assert!(text.starts_with("Other tasks of the same kinds are reason enough"), "{text}");
@@ -285,7 +285,7 @@ fn a_small_change_is_told_to_be_within_chance_everywhere() {
     assert!(!run["notices"].to_string().contains("the score fell"), "{run}");
     // A score that only rises has no fall.
     let home = self::home();
-    let viewer = Viewer::new(vec![home.path().to_owned()]).unwrap();
+    let viewer = viewer_of(vec![home.path().to_owned()]);
     let (_, replies) = ask(&viewer, "api/runs/a/replies");
     assert_eq!(replies["fall"]["text"], "Reward: the score never fell from one step to the next.");
 }

@@ -40,7 +40,7 @@ fn evaluated(run: &Path, name: &str) -> BTreeMap<String, f64> {
 #[test]
 fn the_difference_of_runs_is_the_paired_one_of_the_reports() {
     let home = two();
-    let viewer = Viewer::new(vec![home.path().to_owned()]).unwrap();
+    let viewer = viewer_of(vec![home.path().to_owned()]);
     let (_, found) = ask(&viewer, "api/compare?runs=0,1");
     let (a, b) = (shares(&home.path().join("a")), shares(&home.path().join("b")));
     let differences: Vec<f64> = a.iter().map(|(task, a)| b[task] - a).collect();

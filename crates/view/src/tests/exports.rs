@@ -147,7 +147,7 @@ fn blocks(page: &str) -> Vec<Value> {
 fn a_page_without_a_server_holds_the_chosen_episodes_and_no_path() {
     let home = tempfile::tempdir().unwrap();
     drop(run(&home.path().join("a")));
-    let viewer = Viewer::new(vec![home.path().join("a")]).unwrap();
+    let viewer = viewer_of(vec![home.path().join("a")]);
     let out = home.path().join("out.html");
     let few = PageChoice { episodes: 10, steps: None };
     let summary = viewer.write_page(&few, &out).unwrap();
@@ -183,7 +183,7 @@ fn pages_without_a_server_work_from_a_file_and_from_a_directory() {
     for name in ["a", "b"] {
         drop(run(&home.path().join("runs").join(name)));
     }
-    let viewer = Viewer::new(vec![home.path().join("runs")]).unwrap();
+    let viewer = viewer_of(vec![home.path().join("runs")]);
     let choice = PageChoice { episodes: 100, steps: None };
     for (out, page) in [("out.html", "out.html"), ("out", "out/index.html")] {
         viewer.write_page(&choice, &home.path().join(out)).unwrap();

@@ -1,6 +1,6 @@
 //! Runs of 10^5 turns and of 10^5 episodes: the pages stay quick, and their memory small.
 
-use super::pages::Visit;
+use super::pages::{Visit, home};
 use super::*;
 
 /// Number of steps, and of episodes in each.
@@ -40,7 +40,7 @@ fn a_run_of_100_000_episodes_is_listed_opened_and_searched() {
     large(&home.path().join("a"));
     println!("written in {:.1} s", start.elapsed().as_secs_f64());
     let before = resident();
-    let viewer = Viewer::new(vec![home.path().to_owned()]).unwrap();
+    let viewer = viewer_of(vec![home.path().to_owned()]);
     let timed = |what: &str, path: &str| {
         let start = Instant::now();
         let (status, value) = ask(&viewer, path);
@@ -70,6 +70,38 @@ fn a_run_of_100_000_episodes_is_listed_opened_and_searched() {
     let rows = at.browser.value("document.querySelectorAll('tbody tr.row').length");
     assert!(rows.as_u64().is_some_and(|rows| rows <= 80), "{rows}");
     at.browser.assert_quiet();
+}
+
+/// Notes when a page first has a heading, in milliseconds after it was asked for.
+const FIRST_VIEW: &str = "new MutationObserver(() => {
+    if (window.firstView === undefined && document.querySelector('#main h1') !== null) {
+        window.firstView = performance.now();
+    }
+}).observe(document, { subtree: true, childList: true })";
+
+/// Maximum time until a page shows something, in milliseconds: what a reader takes for at once.
+const AT_ONCE: f64 = 300.0;
+
+#[test]
+#[ignore = "a guard of speed; prints times"]
+fn the_first_view_of_each_page_is_there_at_once() {
+    let home = home();
+    let Some(mut at) = Visit::new(home.path(), 1200, 800) else { return };
+    let source = json!({ "source": FIRST_VIEW });
+    at.browser.call("Page.addScriptToEvaluateOnNewDocument", source);
+    for page in
+        ["", "r/0", "r/0/step?step=2", "r/0/episodes", "r/0/episode/train/2/0", "r/0/groups"]
+    {
+        let mut times: Vec<f64> = (0..5)
+            .map(|_| {
+                at.go(page);
+                at.browser.value("window.firstView").as_f64().unwrap()
+            })
+            .collect();
+        times.sort_by(f64::total_cmp);
+        println!("#/{page}: {:.0} ms", times[2]);
+        assert!(times[2] < AT_ONCE, "#/{page}: {times:?}");
+    }
 }
 
 #[test]

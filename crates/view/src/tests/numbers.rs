@@ -186,7 +186,7 @@ fn a_lone_surrogate_in_a_file_is_refused_with_its_place_and_nothing_else_breaks(
         encoder.finish().unwrap()
     };
     fs::write(&file, packed(&text[..end])).unwrap();
-    let viewer = Viewer::new(vec![home.path().to_owned()]).unwrap();
+    let viewer = viewer_of(vec![home.path().to_owned()]);
     let (status, refusal) = ask(&viewer, "api/runs/0/episodes/train/1/0");
     assert_eq!(status, 500, "{refusal}");
     assert!(refusal["error"].as_str().unwrap().contains("hex escape"), "{refusal}");

@@ -1,8 +1,5 @@
 //! Pages in a real browser: what a user would notice.
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-
 use serde_json::json;
 use tokio::net::TcpListener;
 
@@ -21,7 +18,7 @@ impl Visit {
     /// Serves the runs below a directory; `None` without a browser.
     pub(super) fn new(place: &Path, width: u32, height: u32) -> Option<Self> {
         let runtime = tokio::runtime::Runtime::new().unwrap();
-        let viewer = Arc::new(Viewer::new(vec![place.to_owned()]).unwrap());
+        let viewer = viewer_of(vec![place.to_owned()]);
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let url = format!("http://{}{}", listener.local_addr().unwrap(), viewer.path());
         runtime.spawn(serve(listener, viewer, std::future::pending()));
@@ -409,7 +406,7 @@ fn groups_of_all_steps_are_listed_by_their_weight_in_the_updates() {
 fn without_replies_no_group_is_said_to_have_taught_the_most() {
     let home = home();
     fs::remove_file(home.path().join("a/rollouts/step-000002.jsonl.zst")).unwrap();
-    let viewer = Viewer::new(vec![home.path().to_owned()]).unwrap();
+    let viewer = viewer_of(vec![home.path().to_owned()]);
     let (_, found) = ask(&viewer, "api/runs/0/groups/2");
     assert!(found["groups"].as_array().unwrap().iter().all(|of| of["weight"].is_null()), "{found}");
     let Some(mut at) = Visit::new(home.path(), 1200, 800) else { return };

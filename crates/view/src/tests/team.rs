@@ -20,7 +20,7 @@ fn share(turn: usize, end: &str, solved: bool) -> String {
 #[test]
 fn the_replies_of_a_seat_are_counted_by_the_outcome_of_the_episode() {
     let home = home();
-    let viewer = Viewer::new(vec![home.path().to_owned()]).unwrap();
+    let viewer = viewer_of(vec![home.path().to_owned()]);
     let (status, found) = ask(&viewer, "api/runs/0/replies");
     assert_eq!((status, &found["late"], &found["early"]), (200, &json!([1, 3]), &Value::Null));
     let verifier = &found["seats"]["search/verifier"];
@@ -169,7 +169,7 @@ fn right_answers_that_were_replaced_are_counted_and_a_verifier_is_judged_by_what
          0.50 a turn after a wrong answer, and −0.50 after a right one. The answer before is known to be right in \
          {seen_right} and wrong in {seen_wrong} of its 24 turns, by the outcomes of episodes that ended with it."
     );
-    let viewer = Viewer::new(vec![home.path().to_owned()]).unwrap();
+    let viewer = viewer_of(vec![home.path().to_owned()]);
     let (_, found) = ask(&viewer, "api/runs/a/replies");
     assert_eq!((&found["replaced"]["text"], &found["reward"]), (&json!(answers), &json!(hacked)));
     let (_, run) = ask(&viewer, "api/runs/a");

@@ -119,7 +119,7 @@ fn pairs_have_their_accuracy_and_margin_and_no_run_on_given_replies_is_praised_f
         gradient.trained(u64::from(step), &update(f64::from(step), false));
     }
     drop(gradient);
-    let viewer = Viewer::new(vec![home.path().to_owned()]).unwrap();
+    let viewer = viewer_of(vec![home.path().to_owned()]);
     let praised = |run: usize| {
         let (_, found) = ask(&viewer, &format!("api/runs/{run}"));
         found["notices"].to_string().contains("log-probs of rollout and trainer are equal")
@@ -157,7 +157,7 @@ fn an_estimator_without_groups_says_so_and_has_no_baseline() {
     written.dir.write_samples(1, &of_step).unwrap();
     written.played(1, &episodes);
     drop(written);
-    let viewer = Viewer::new(vec![home.path().to_owned()]).unwrap();
+    let viewer = viewer_of(vec![home.path().to_owned()]);
     let (_, found) = ask(&viewer, "api/runs/0/groups/1");
     assert_eq!(found["estimator"], json!({ "estimator": "shop/own" }));
     let Some(mut at) = Visit::new(home.path(), 1200, 800) else { return };

@@ -112,7 +112,7 @@ fn the_types_of_the_scripts_are_those_of_the_answers() {
     let home = tempfile::tempdir().unwrap();
     drop(run(&home.path().join("a")));
     drop(Written::new(&home.path().join("b")));
-    let viewer = Viewer::new(vec![home.path().to_owned()]).unwrap();
+    let viewer = viewer_of(vec![home.path().to_owned()]);
     let mut text = "// Answers of the interface below `api/`. Written by the test `the_types_of_the_scripts_are_those_of_the_answers`\n\
                     // with MAVERL_RECORD=1, from the answers on the run of the tests.\n"
         .to_owned();

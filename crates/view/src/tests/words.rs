@@ -30,7 +30,7 @@ fn tokens_are_the_words_of_each_family_of_tokenizers() {
         written.played(1, &[one]);
     }
     let Some(mut at) = Visit::new(home.path(), 1200, 800) else { return };
-    let viewer = Viewer::new(vec![home.path().to_owned()]).unwrap();
+    let viewer = viewer_of(vec![home.path().to_owned()]);
     for (r, family) in families.iter().enumerate() {
         for (turn, reply) in REPLIES.iter().enumerate() {
             let path = format!("api/runs/{r}/episodes/train/1/0/turns/{turn}/tokens");

@@ -1,14 +1,24 @@
 //! The sampled tokens of a turn as lines, and episodes as JSON.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::Detail;
-use crate::report::analyses::tokens::sampled;
-use crate::report::rows::run::Run;
+use crate::report::analyses::tokens::sampled_tokens;
+use crate::report::problem::Problem;
+use crate::report::reading::files::RunFiles;
 use maverl::run_dir::SampleRecord;
 use maverl::trajectory::{Episode, Turn};
+
+/// Parts of an episode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Detail {
+    /// Turns, actions, rewards and advantages.
+    Turns,
+    /// The same, with every sampled token.
+    Tokens,
+}
 
 /// Quantities of a token, as the pages name them, and their widths.
 const QUANTITIES: [(&str, usize); 6] = [
@@ -22,12 +32,12 @@ const QUANTITIES: [(&str, usize); 6] = [
 
 /// Returns a line for each sampled token of a turn: its id, what is recorded of it, and its text.
 pub(crate) fn lines(
-    run: &Run,
+    run: &RunFiles,
     step: u64,
-    place: (usize, usize),
+    at: (usize, usize),
     turn: &Turn,
-) -> Result<String, String> {
-    let of = sampled(run, step, place, turn)?;
+) -> Result<String, Problem> {
+    let of = sampled_tokens(run, step, at, turn)?;
     let Some(ids) = of["ids"].as_array() else {
         return Ok("  tokens    (none: an endpoint or a script replied)\n".to_owned());
     };
@@ -55,11 +65,11 @@ pub(crate) fn lines(
 
 /// Returns an episode as JSON: all that its rollout has, with the reward and the advantage of each turn.
 pub(crate) fn json(
-    run: &Run,
+    run: &RunFiles,
     (step, n, episode): (u64, usize, &Episode),
-    samples: Option<&std::collections::BTreeMap<usize, &SampleRecord>>,
+    samples: Option<&BTreeMap<usize, &SampleRecord>>,
     detail: Detail,
-) -> Result<Value, String> {
+) -> Result<Value, Problem> {
     let turn = |(i, turn): (usize, &Turn)| {
         let tokens = turn.tokens.as_ref();
         let mut line = json!({
@@ -73,12 +83,12 @@ pub(crate) fn json(
         });
         if detail == Detail::Tokens {
             line["prompt_ids"] = json!(tokens.map(|tokens| &tokens.prompt));
-            line["completion"] = sampled(run, step, (n, i), turn)?;
+            line["completion"] = sampled_tokens(run, step, (n, i), turn)?;
         }
         Ok(line)
     };
     let turns =
-        episode.turns.iter().enumerate().map(turn).collect::<Result<Vec<Value>, String>>()?;
+        episode.turns.iter().enumerate().map(turn).collect::<Result<Vec<Value>, Problem>>()?;
     Ok(json!({
         "step": step,
         "name": format!("{step}/{}/{}", episode.task.id, episode.index),

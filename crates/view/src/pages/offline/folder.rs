@@ -8,7 +8,8 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::{bundle, packed};
+use super::blocks::packed;
+use super::bundle;
 use crate::pages::assets;
 
 /// Content security policy: scripts and styles of the directory. The only scripts that a script may add are blocks.

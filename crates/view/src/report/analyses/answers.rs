@@ -15,21 +15,21 @@ const TAGS: usize = 8;
 const NAME: usize = 32;
 /// Name of the part that is the whole reply.
 const WHOLE: &str = "";
-/// Number of right answers, and of wrong ones, from which on the rewards of equal replies to them tell right from wrong.
+/// Number of right answers, and of wrong ones, from which on the rewards of equal replies to them separate right from wrong.
 const JUDGED: usize = 5;
 
-/// Scored episode, as far as its answers go. Texts are kept as hashes.
+/// Scored episode, as far as its answers go. Texts are stored as hashes.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Spoken {
+pub(crate) struct AnsweredEpisode {
     pub(crate) task: u32,
     pub(crate) solved: bool,
     pub(crate) answer: Option<u64>,
-    pub(crate) turns: Vec<Spoke>,
+    pub(crate) turns: Vec<AnsweredTurn>,
 }
 
 /// Reply of a turn. A malformed one has no parts.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Spoke {
+pub(crate) struct AnsweredTurn {
     pub(crate) seat: String,
     pub(crate) parts: BTreeMap<String, u64>,
     /// Last line.
@@ -40,7 +40,7 @@ pub(crate) struct Spoke {
 
 /// Answer that a turn gives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Given {
+struct GivenAnswer {
     turn: usize,
     answer: u64,
     /// `None` if it is not known from the outcomes of episodes.
@@ -50,14 +50,14 @@ struct Given {
 }
 
 /// Returns the hash of a text without blanks at its ends.
-pub(crate) fn hash(text: &str) -> u64 {
+pub(crate) fn text_hash(text: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     text.trim().hash(&mut hasher);
     hasher.finish()
 }
 
 /// Returns the parts of a reply by name: the whole, and the content of each tag that occurs once.
-pub(crate) fn parts(reply: &str) -> BTreeMap<String, u64> {
+pub(crate) fn reply_parts(reply: &str) -> BTreeMap<String, u64> {
     let is_name = |name: &&str| {
         let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
         !name.is_empty() && name.len() <= NAME && name.chars().all(is_part)
@@ -65,18 +65,18 @@ pub(crate) fn parts(reply: &str) -> BTreeMap<String, u64> {
     let ends = reply.match_indices("</").map(|(at, _)| &reply[at + 2..]);
     let names = ends.filter_map(|rest| rest.split('>').next()).filter(is_name);
     let names: BTreeSet<String> = collected(names.map(str::to_ascii_lowercase).take(TAGS));
-    let content = |name: String| Some((name.clone(), hash(tag(reply, &name).ok()?)));
-    collected(names.into_iter().filter_map(content).chain([(WHOLE.to_owned(), hash(reply))]))
+    let content = |name: String| Some((name.clone(), text_hash(tag(reply, &name).ok()?)));
+    collected(names.into_iter().filter_map(content).chain([(WHOLE.to_owned(), text_hash(reply))]))
 }
 
 /// Answers of episodes.
 pub(crate) struct Answers<'e> {
-    episodes: &'e [Spoken],
+    episodes: &'e [AnsweredEpisode],
     /// Name of the part of a reply that is its answer; `None` if no part always is.
     part: Option<&'e str>,
     /// Outcome of each answer of a task; `None` if episodes with it have different ones.
     outcomes: BTreeMap<(u32, u64), Option<bool>>,
-    /// Answers of a task that no episode ended with, if the rewards of agents that saw them tell that they are right or
+    /// Answers of a task that no episode ended with, if the rewards of agents that saw them show that they are right or
     /// wrong; `None` if these rewards contradict each other.
     judged: BTreeMap<(u32, u64), Option<bool>>,
     /// Agents with such rewards.
@@ -85,7 +85,7 @@ pub(crate) struct Answers<'e> {
 
 impl<'e> Answers<'e> {
     /// Finds the answers of episodes.
-    pub(crate) fn new(episodes: &'e [Spoken]) -> Self {
+    pub(crate) fn new(episodes: &'e [AnsweredEpisode]) -> Self {
         let mut outcomes: BTreeMap<(u32, u64), Option<bool>> = BTreeMap::new();
         for one in episodes {
             let Some(answer) = one.answer else { continue };
@@ -109,9 +109,9 @@ impl<'e> Answers<'e> {
         let mut known: BTreeMap<(&str, u64, i64), [usize; 2]> = BTreeMap::new();
         let mut open = Vec::new();
         for one in self.episodes {
-            for (spoke, shown) in one.turns.iter().zip(self.shown(one)) {
-                let Some(Given { answer, right, is_open, .. }) = shown else { continue };
-                let mark = (spoke.seat.as_str(), spoke.line, spoke.paid);
+            for (reply, shown) in one.turns.iter().zip(self.shown(one)) {
+                let Some(GivenAnswer { answer, right, is_open, .. }) = shown else { continue };
+                let mark = (reply.seat.as_str(), reply.line, reply.paid);
                 if let Some(right) = right {
                     known.entry(mark).or_default()[usize::from(!right)] += 1;
                 } else if is_open {
@@ -127,29 +127,29 @@ impl<'e> Answers<'e> {
                 continue;
             };
             let right = *right > 0;
-            let told = self.judged.entry(answer).or_insert(Some(right));
-            *told = told.filter(|known| *known == right);
+            let known = self.judged.entry(answer).or_insert(Some(right));
+            *known = known.filter(|known| *known == right);
             self.judges.insert(seat.to_owned());
         }
     }
 
     /// Returns the answers of an episode, in the order of its turns.
-    fn given(&self, one: &Spoken) -> Vec<Given> {
+    fn given(&self, one: &AnsweredEpisode) -> Vec<GivenAnswer> {
         let Some(part) = self.part else { return Vec::new() };
-        let given = |(turn, spoke): (usize, &Spoke)| {
-            let answer = *spoke.parts.get(part)?;
+        let given = |(turn, reply): (usize, &AnsweredTurn)| {
+            let answer = *reply.parts.get(part)?;
             let outcome = self.outcomes.get(&(one.task, answer)).copied();
             // A whole reply may be anything else, too.
             let is_answer = part != WHOLE || outcome.is_some();
             let is_open = outcome.is_none();
-            is_answer.then_some(Given { turn, answer, right: outcome.flatten(), is_open })
+            is_answer.then_some(GivenAnswer { turn, answer, right: outcome.flatten(), is_open })
         };
         one.turns.iter().enumerate().filter_map(given).collect()
     }
 
     /// Returns for each turn of an episode the answer before it; `None` for turns without one, and for those that give an
     /// answer themselves.
-    fn shown(&self, one: &Spoken) -> Vec<Option<Given>> {
+    fn shown(&self, one: &AnsweredEpisode) -> Vec<Option<GivenAnswer>> {
         let given = self.given(one);
         let shown = |turn: usize| {
             let last = given.iter().rev().find(|given| given.turn <= turn)?;
@@ -158,21 +158,21 @@ impl<'e> Answers<'e> {
         (0..one.turns.len()).map(shown).collect()
     }
 
-    /// Returns for each turn of an episode if the answer before it is right, as the outcomes of episodes tell; `None` if
+    /// Returns for each turn of an episode if the answer before it is right, by the outcomes of episodes; `None` if
     /// there is none, or it is not known.
-    pub(crate) fn seen(&self, one: &Spoken) -> Vec<Option<bool>> {
+    pub(crate) fn seen(&self, one: &AnsweredEpisode) -> Vec<Option<bool>> {
         self.shown(one).into_iter().map(|shown| shown?.right).collect()
     }
 
-    /// Returns whether an answer of a task is right as rewards tell, if they do.
-    fn judgment(&self, task: u32, given: &Given) -> Option<bool> {
+    /// Returns true for a right answer of a task by rewards, and false for a wrong one; `None` if they do not show it.
+    fn judgment(&self, task: u32, given: &GivenAnswer) -> Option<bool> {
         self.judged.get(&(task, given.answer)).copied().flatten().filter(|_| given.is_open)
     }
 
     /// Describes the answers that were replaced; null if there are none.
     pub(crate) fn replaced(&self) -> Value {
         if self.part.is_none() {
-            let again = |one: &Spoken| {
+            let again = |one: &AnsweredEpisode| {
                 let seats: BTreeSet<&str> = collected(one.turns.iter().map(|turn| &*turn.seat));
                 one.answer.is_some() && seats.len() < one.turns.len()
             };
@@ -190,14 +190,16 @@ impl<'e> Answers<'e> {
             let judgment = given.first().and_then(|first| self.judgment(one.task, first));
             all.add(one, &given, judgment);
         }
-        if all.episodes == 0 { Value::Null } else { all.told(&self.judges) }
+        if all.episodes == 0 { Value::Null } else { all.summary(&self.judges) }
     }
 }
 
 /// Returns true if a part is the answer of every episode that has one: that of the last reply with the part.
-fn is_answer(episodes: &[Spoken], name: &str) -> bool {
+fn is_answer(episodes: &[AnsweredEpisode], name: &str) -> bool {
     let mut answered = episodes.iter().filter(|one| one.answer.is_some()).peekable();
-    let last = |one: &Spoken| one.turns.iter().rev().find_map(|turn| turn.parts.get(name).copied());
+    let last = |one: &AnsweredEpisode| {
+        one.turns.iter().rev().find_map(|turn| turn.parts.get(name).copied())
+    };
     answered.peek().is_some() && answered.all(|one| last(one) == one.answer)
 }
 
@@ -208,7 +210,7 @@ struct Replaced {
     /// Episodes whose first answer is right, and wrong.
     right: usize,
     wrong: usize,
-    /// Episodes whose first answer is right or wrong as rewards tell.
+    /// Episodes whose first answer is right or wrong by rewards.
     judged: usize,
     /// Episodes that are solved.
     solved: usize,
@@ -223,7 +225,7 @@ struct Replaced {
 }
 
 impl Replaced {
-    fn add(&mut self, one: &Spoken, given: &[Given], judgment: Option<bool>) {
+    fn add(&mut self, one: &AnsweredEpisode, given: &[GivenAnswer], judgment: Option<bool>) {
         let [first, .., last] = given else { return };
         let is_right = first.right.or(judgment);
         self.episodes += 1;
@@ -245,19 +247,20 @@ impl Replaced {
         }
     }
 
-    fn told(&self, judges: &BTreeSet<String>) -> Value {
+    fn summary(&self, judges: &BTreeSet<String>) -> Value {
         let Self { episodes, right, wrong, judged, solved, lost, mended, .. } = *self;
-        let (unknown, kept) = (episodes - right - wrong, right - lost);
+        let (unknown, unchanged) = (episodes - right - wrong, right - lost);
         let list = |of: &BTreeMap<String, usize>| {
             of.iter().map(|(seat, n)| format!("{seat} ({n})")).collect::<Vec<_>>().join(", ")
         };
         let mut text = format!(
             "Answers: {lost} of {right} right first answers were replaced by wrong ones, {mended} of {wrong} wrong ones by right \
-             ones. So {solved} of the {episodes} episodes with more than one answer are solved: {kept} after a right first answer, \
+             ones. So {solved} of the {episodes} episodes with more than one answer are solved: {unchanged} after a right first answer, \
              {mended} after a wrong one"
         );
         if unknown > 0 {
-            text += &format!(", {} after one of which it is not known", solved - kept - mended);
+            text +=
+                &format!(", {} after one of which it is not known", solved - unchanged - mended);
         }
         text.push('.');
         if lost > 0 {
@@ -297,22 +300,22 @@ mod tests {
     use super::*;
 
     /// Returns an episode of a task from its answer, its outcome, and the seats with their replies.
-    fn spoken(task: u32, answer: &str, solved: bool, turns: &[(&str, &str)]) -> Spoken {
-        let spoke = |(seat, reply): &(&str, &str)| Spoke {
+    fn answered(task: u32, answer: &str, solved: bool, turns: &[(&str, &str)]) -> AnsweredEpisode {
+        let turn = |(seat, reply): &(&str, &str)| AnsweredTurn {
             seat: (*seat).to_owned(),
-            parts: parts(reply),
-            ..Spoke::default()
+            parts: reply_parts(reply),
+            ..AnsweredTurn::default()
         };
-        let turns = turns.iter().map(spoke).collect();
-        Spoken { task, solved, answer: Some(hash(answer)), turns }
+        let turns = turns.iter().map(turn).collect();
+        AnsweredEpisode { task, solved, answer: Some(text_hash(answer)), turns }
     }
 
     /// Returns an episode of a solver whose first answer is refused.
-    fn refused(task: u32, first: &str, last: &str, solved: bool) -> Spoken {
+    fn refused(task: u32, first: &str, last: &str, solved: bool) -> AnsweredEpisode {
         let reply = |answer: &str| format!("So: <answer> {answer} </answer>");
         let (a, b) = (reply(first), reply(last));
         let turns = [("m/s", a.as_str()), ("m/v", "<verify>no</verify>"), ("m/s", b.as_str())];
-        spoken(task, last, solved, &turns)
+        answered(task, last, solved, &turns)
     }
 
     #[test]
@@ -350,16 +353,16 @@ mod tests {
         };
         let known = |n: usize, right: i64, wrong: i64| {
             let pair = [paid(1, "7", "8", right), paid(1, "8", "7", wrong)];
-            pair.into_iter().cycle().take(2 * n).collect::<Vec<Spoken>>()
+            pair.into_iter().cycle().take(2 * n).collect::<Vec<AnsweredEpisode>>()
         };
         // Of task 2, no episode ended with 7 or 5.
         let open = [paid(2, "7", "8", -500_000), paid(2, "5", "8", 500_000)];
-        let of = |known: Vec<Spoken>| {
+        let of = |known: Vec<AnsweredEpisode>| {
             let all = [known, open.to_vec()].concat();
             let answers = Answers::new(&all);
             let found = answers.replaced();
             let seen = answers.seen(&all[all.len() - 1]);
-            assert_eq!(seen[1], None, "outcomes alone do not tell it");
+            assert_eq!(seen[1], None, "outcomes alone do not show it");
             ["right", "wrong", "judged", "lost", "mended"].map(|key| found[key].clone())
         };
         assert_eq!(of(known(5, -500_000, 500_000)), [6, 6, 2, 6, 5]);
@@ -385,20 +388,20 @@ mod tests {
         let vote = |first: &str, last: &str| {
             let reply = |answer: &str| format!("<answer>{answer}</answer>");
             let (a, b) = (reply(first), reply(last));
-            spoken(1, "7", true, &[("v/a", a.as_str()), ("v/a", b.as_str())])
+            answered(1, "7", true, &[("v/a", a.as_str()), ("v/a", b.as_str())])
         };
         let all = [vote("7", "7"), vote("7", "8")];
         let text = Answers::new(&all).replaced()["text"].clone();
         assert!(text.as_str().is_some_and(|text| text.contains("cannot be told")), "{text}");
         // Without a second reply of a seat, nothing was replaced.
-        let single = [spoken(1, "7", true, &[("a/b", "<answer>7</answer>")])];
+        let single = [answered(1, "7", true, &[("a/b", "<answer>7</answer>")])];
         assert_eq!(Answers::new(&single).replaced(), Value::Null);
     }
 
     #[test]
     fn a_whole_reply_is_an_answer_only_if_an_episode_of_the_task_ended_with_it() {
         let whole = |answer: &str, solved| {
-            spoken(1, answer, solved, &[("a/x", "7"), ("a/y", "fine"), ("a/x", answer)])
+            answered(1, answer, solved, &[("a/x", "7"), ("a/y", "fine"), ("a/x", answer)])
         };
         let all = [whole("7", true), whole("8", false)];
         let answers = Answers::new(&all);

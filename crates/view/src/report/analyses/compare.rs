@@ -1,35 +1,21 @@
 //! Comparison of runs: differing keys and hashes, and held-out tasks paired by task.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
+use maverl::eval::{over_runs, paired};
+use maverl::run_dir::HELD_OUT;
 use serde_json::{Value, json};
 
-use crate::compact::collected;
-use crate::compact::sort;
-use crate::pages::api::Answer;
-use crate::pages::query::{Query, Response};
-use crate::pages::viewer::Viewer;
+use crate::compact::{collected, sort_by};
 use crate::report::rows::run::{Facts, Run};
-use maverl::eval::{over_runs, paired};
 
-/// Maximum number of compared runs.
-const MOST: usize = 12;
 /// Maximum number of tasks that are listed as different.
 const TASKS: usize = 100;
 /// Maximum number of runs of which all pairs have lists of tasks, which cost a pass over the rows for each task.
 const LISTED: usize = 4;
 
-/// Compares runs, every two of them.
-pub(crate) fn answer(viewer: &Viewer, query: &Query) -> Answer {
-    let wrong = |reason: &str| Response::refusal(400, reason);
-    let given = query.text("runs").ok_or_else(|| wrong("`runs` is missing: names of runs"))?;
-    let runs: Option<Vec<Arc<Run>>> = given.split(',').map(|r| viewer.run(r)).collect();
-    let runs = runs.ok_or_else(|| Response::refusal(404, "there is no such run"))?;
-    if runs.len() > MOST {
-        return Err(wrong(&format!("at most {MOST} runs are compared")));
-    }
-    let lines: Vec<Value> = runs.iter().map(|run| run.line()).collect();
+/// Compares runs, every two of them. `lines` are their lines in the list of runs.
+pub(crate) fn compare_runs(runs: &[&Run], lines: &[Value]) -> Value {
     let facts: Vec<_> = runs.iter().map(|run| run.now().facts.clone()).collect();
     let mut keys: BTreeMap<String, Vec<Value>> = BTreeMap::new();
     for (i, facts) in facts.iter().enumerate() {
@@ -46,9 +32,9 @@ pub(crate) fn answer(viewer: &Viewer, query: &Query) -> Answer {
             });
         }
     }
-    let pairs = pairs(&runs, &facts);
+    let pairs = pairs(runs, &facts);
     let seeds = seeds(&facts, &keys, &pairs);
-    Ok(Response::json(&object!({
+    object!({
         "runs": lines,
         "seeds": seeds,
         "keys": keys.into_iter().map(|(key, values)| object!({ "key": key, "values": values })).collect::<Vec<_>>(),
@@ -57,18 +43,18 @@ pub(crate) fn answer(viewer: &Viewer, query: &Query) -> Answer {
             object!({ "key": key, "values": values, "equal": equal })
         }).collect::<Vec<_>>(),
         "pairs": pairs,
-    })))
+    })
 }
 
 /// Compares every two runs: the later one with the earlier one.
-fn pairs(runs: &[Arc<Run>], facts: &[Facts]) -> Vec<Value> {
+fn pairs(runs: &[&Run], facts: &[Facts]) -> Vec<Value> {
     let outcomes: Vec<Shares> =
         runs.iter().map(|run| ["before", "after"].map(|name| run.now().outcomes(name))).collect();
     let all = (0..runs.len()).flat_map(|i| (i + 1..runs.len()).map(move |j| (i, j)));
     let pair = |(i, j): (usize, usize)| {
         let differs = differs(&facts[i].provenance, &facts[j].provenance);
         let listed = i == 0 || runs.len() <= LISTED;
-        let mut found = pair([i, j].map(|k| (&*runs[k], &outcomes[k][1])), &differs, listed);
+        let mut found = pair([i, j].map(|k| (runs[k], &outcomes[k][1])), &differs, listed);
         found["runs"] = json!([i, j]);
         found["gain"] =
             if differs.is_empty() { gain(&outcomes[i], &outcomes[j]) } else { Value::Null };
@@ -126,7 +112,7 @@ fn seeds(facts: &[Facts], keys: &BTreeMap<String, Vec<Value>>, pairs: &[Value]) 
         })
     };
     let mut sets: Vec<&Vec<usize>> = sets.values().filter(|members| members.len() > 1).collect();
-    sort(&mut sets, Ord::cmp);
+    sort_by(&mut sets, Ord::cmp);
     sets.into_iter().map(set).collect()
 }
 
@@ -155,9 +141,10 @@ fn differ(what: &str, key: &str, members: &[usize], pairs: &[Value]) -> Option<S
             apart.push(format!("{} {side} than {}", letter(second), letter(first)));
         }
     }
-    let found = match apart.is_empty() {
-        true => "no two of these seeds differ beyond chance".to_owned(),
-        false => format!("seeds differ beyond chance: {}", apart.join(", ")),
+    let found = if apart.is_empty() {
+        "no two of these seeds differ beyond chance".to_owned()
+    } else {
+        format!("seeds differ beyond chance: {}", apart.join(", "))
     };
     (known > 0).then(|| format!("{what}: {found}."))
 }
@@ -180,7 +167,7 @@ fn flatten(prefix: &str, value: &Value, found: &mut impl FnMut(String, Value)) {
 fn differs(one: &Value, other: &Value) -> Vec<String> {
     let held_out = |data: &Value| -> BTreeMap<String, Value> {
         let splits = data["data"].as_object().into_iter().flatten();
-        let splits = splits.filter(|(name, _)| name.starts_with(maverl::run_dir::HELD_OUT));
+        let splits = splits.filter(|(name, _)| name.starts_with(HELD_OUT));
         collected(splits.map(|(name, hash)| (name.clone(), hash.clone())))
     };
     let (one, other) = (held_out(one), held_out(other));

@@ -1,17 +1,17 @@
-//! Where unsolved episodes leave the solved ones of their task: the reply after which no solved episode of the task
-//! goes on in the same way.
+//! Replies at which unsolved episodes diverge from the solved ones of their task: those after which no solved episode of the
+//! task goes on in the same way.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use maverl::run_dir::Texts;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::compact::collected;
-use crate::compact::sort;
+use crate::compact::{collected, sort_by};
+use crate::report::reading::files::RunFiles;
 use crate::report::rows::index::counts::Played;
-use crate::report::rows::run::Run;
-use maverl::run_dir::{TRAIN, Texts, scan_texts};
+use crate::report::rows::texts::read_turns;
 
 /// Maximum number of episodes whose replies are compared.
 const EPISODES: usize = 640;
@@ -19,36 +19,42 @@ const EPISODES: usize = 640;
 /// Difference of an unsolved episode from the solved ones of its task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Kind {
+pub(crate) enum CauseKind {
     /// The task is solved.
     Solved,
     /// A reply of the seat is malformed.
     Malformed,
     /// A reply of the seat is truncated.
     Truncated,
-    /// The episode leaves the solved ones of its task at a reply of the seat.
-    Left,
+    /// The episode diverges from the solved ones of its task at a reply of the seat.
+    #[serde(rename = "left")]
+    Diverged,
     /// After replies equal to those of a solved episode, the environment gave something else.
-    Given,
+    #[serde(rename = "given")]
+    OtherObservation,
     /// All turns are equal to those of a solved episode.
-    Alike,
+    #[serde(rename = "alike")]
+    EqualTurns,
     /// No episode of the task is solved.
-    Never,
-    /// The first replies of all episodes of the task are unlike.
-    Unlike,
+    #[serde(rename = "never")]
+    NeverSolved,
+    /// The first replies of all episodes of the task differ.
+    #[serde(rename = "unlike")]
+    DistinctReplies,
     /// The replies were not compared.
-    Unread,
+    #[serde(rename = "unread")]
+    NotCompared,
 }
 
-/// Kind of the difference, and the seat that it is about.
+/// CauseKind of the difference, and the seat that it is about.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(crate) struct Cause {
-    pub(crate) kind: Kind,
+    pub(crate) kind: CauseKind,
     pub(crate) seat: Option<String>,
 }
 
 impl Cause {
-    pub(crate) fn new(kind: Kind, seat: Option<&str>) -> Self {
+    pub(crate) fn new(kind: CauseKind, seat: Option<&str>) -> Self {
         Self { kind, seat: seat.map(str::to_owned) }
     }
 
@@ -56,14 +62,16 @@ impl Cause {
     pub(crate) fn short(&self) -> String {
         let seat = self.seat.as_deref().unwrap_or_default();
         match self.kind {
-            Kind::Solved => "solved tasks of other scores".to_owned(),
-            Kind::Malformed => format!("malformed replies of {seat}"),
-            Kind::Truncated => format!("truncated replies of {seat}"),
-            Kind::Left => format!("lost by {seat}"),
-            Kind::Given | Kind::Alike => "lost after equal replies".to_owned(),
-            Kind::Never => "tasks that no episode solved".to_owned(),
-            Kind::Unlike => "tasks whose first replies all differ".to_owned(),
-            Kind::Unread => "not compared".to_owned(),
+            CauseKind::Solved => "solved tasks of other scores".to_owned(),
+            CauseKind::Malformed => format!("malformed replies of {seat}"),
+            CauseKind::Truncated => format!("truncated replies of {seat}"),
+            CauseKind::Diverged => format!("lost by {seat}"),
+            CauseKind::OtherObservation | CauseKind::EqualTurns => {
+                "lost after equal replies".to_owned()
+            }
+            CauseKind::NeverSolved => "tasks that no episode solved".to_owned(),
+            CauseKind::DistinctReplies => "tasks whose first replies all differ".to_owned(),
+            CauseKind::NotCompared => "not compared".to_owned(),
         }
     }
 
@@ -71,28 +79,34 @@ impl Cause {
     pub(crate) fn text(&self) -> String {
         let seat = self.seat.as_deref().unwrap_or_default();
         match self.kind {
-            Kind::Solved => "solved".to_owned(),
-            Kind::Malformed => format!("unsolved, a reply of {seat} is malformed"),
-            Kind::Truncated => format!("unsolved, a reply of {seat} is truncated"),
-            Kind::Left => format!("unsolved, lost by a reply of {seat}"),
-            Kind::Given => "unsolved, other observations after equal replies".to_owned(),
-            Kind::Alike => "unsolved, all turns equal to those of a solved one".to_owned(),
-            Kind::Never => "unsolved, of tasks that no episode solved".to_owned(),
-            Kind::Unlike => "unsolved, of tasks whose first replies all differ".to_owned(),
-            Kind::Unread => "unsolved, not compared".to_owned(),
+            CauseKind::Solved => "solved".to_owned(),
+            CauseKind::Malformed => format!("unsolved, a reply of {seat} is malformed"),
+            CauseKind::Truncated => format!("unsolved, a reply of {seat} is truncated"),
+            CauseKind::Diverged => format!("unsolved, lost by a reply of {seat}"),
+            CauseKind::OtherObservation => {
+                "unsolved, other observations after equal replies".to_owned()
+            }
+            CauseKind::EqualTurns => {
+                "unsolved, all turns equal to those of a solved one".to_owned()
+            }
+            CauseKind::NeverSolved => "unsolved, of tasks that no episode solved".to_owned(),
+            CauseKind::DistinctReplies => {
+                "unsolved, of tasks whose first replies all differ".to_owned()
+            }
+            CauseKind::NotCompared => "unsolved, not compared".to_owned(),
         }
     }
 }
 
-/// A turn, as far as turns are compared.
+/// Seat and hashes of a turn, by which turns are compared.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Said {
+pub(crate) struct TurnKey {
     seat: String,
     prompt: u64,
     reply: u64,
 }
 
-impl Said {
+impl TurnKey {
     pub(crate) fn new(seat: String, prompt: &[String], reply: &str) -> Self {
         let hash = |of: &dyn Fn(&mut DefaultHasher)| {
             let mut hasher = DefaultHasher::new();
@@ -104,48 +118,14 @@ impl Said {
     }
 }
 
-/// Reads the turns of episodes. `found` is called with the index of the episode and the texts of each turn.
-pub(crate) fn read_turns(
-    run: &Run,
-    episodes: &[(usize, &Played)],
-    found: impl FnMut(usize, Texts),
-) {
-    read_texts(run, episodes, |line| line.starts_with(b"{\"turn\":"), found);
-}
+/// Cause of an episode, and the index of the solved episode that it diverges from, with the index of the turn at which it does.
+pub(crate) type Divergence = (Cause, Option<(usize, usize)>);
 
-/// Reads the lines of episodes that a filter lets through. `found` is called with the index of the episode and the texts
-/// of each line. Returns the number of episodes that cannot be read.
-pub(crate) fn read_texts(
-    run: &Run,
-    episodes: &[(usize, &Played)],
-    filter: impl Fn(&[u8]) -> bool,
-    mut found: impl FnMut(usize, Texts),
-) -> usize {
-    let mut frames: BTreeMap<(u32, u64), Vec<(u64, usize)>> = BTreeMap::new();
-    for (i, Played { place, .. }) in episodes {
-        frames.entry((place.step, place.frame)).or_default().push((place.at.into(), *i));
-    }
-    let mut unreadable = 0;
-    for ((step, frame), mut episodes) in frames {
-        episodes.sort_unstable();
-        episodes.dedup_by_key(|(at, _)| *at);
-        let starts: Vec<u64> = episodes.iter().map(|(at, _)| *at).collect();
-        let file = run.episodes(TRAIN, step.into()).unwrap_or_default();
-        let scanned =
-            scan_texts(&file, frame, &starts, &filter, |i, texts| found(episodes[i].1, texts));
-        unreadable += if scanned.is_err() { episodes.len() } else { 0 };
-    }
-    unreadable
-}
-
-/// Cause of an episode, and the index of the solved episode that it leaves, with the index of the turn at which it does.
-pub(crate) type Parted = (Cause, Option<(usize, usize)>);
-
-/// Returns the cause of each episode, and where it leaves a solved one.
-pub(crate) fn causes(run: &Run, played: &[Played]) -> Vec<Parted> {
+/// Returns the cause of each episode, and where it diverges from a solved one.
+pub(crate) fn loss_causes(run: &RunFiles, played: &[Played]) -> Vec<Divergence> {
     let mut tasks: BTreeMap<(u32, u32), Vec<usize>> = BTreeMap::new();
     for (i, one) in played.iter().enumerate() {
-        tasks.entry((one.place.step, one.task)).or_default().push(i);
+        tasks.entry((one.location.step, one.task)).or_default().push(i);
     }
     // Only tasks that some episodes solve and others do not are read, whole ones up to the limit.
     let is_mixed = |its: &&Vec<usize>| {
@@ -162,15 +142,15 @@ pub(crate) fn causes(run: &Run, played: &[Played]) -> Vec<Parted> {
         chosen.extend(its);
     }
     let episodes: Vec<(usize, &Played)> = chosen.iter().map(|&i| (i, &played[i])).collect();
-    let mut said: BTreeMap<usize, Vec<Said>> = BTreeMap::new();
+    let mut turns_of: BTreeMap<usize, Vec<TurnKey>> = BTreeMap::new();
     read_turns(run, &episodes, |i, texts| {
         if let Texts::Turn { seat, prompt, reply, .. } = texts {
-            said.entry(i).or_default().push(Said::new(seat.to_string(), &prompt, &reply));
+            turns_of.entry(i).or_default().push(TurnKey::new(seat.to_string(), &prompt, &reply));
         }
     });
-    let mut found = vec![(Cause::new(Kind::Solved, None), None); played.len()];
+    let mut found = vec![(Cause::new(CauseKind::Solved, None), None); played.len()];
     for its in tasks.values() {
-        for (i, cause) in of_task(played, its, &said) {
+        for (i, cause) in of_task(played, its, &turns_of) {
             found[i] = cause;
         }
     }
@@ -181,55 +161,61 @@ pub(crate) fn causes(run: &Run, played: &[Played]) -> Vec<Parted> {
 fn of_task(
     played: &[Played],
     its: &[usize],
-    said: &BTreeMap<usize, Vec<Said>>,
-) -> Vec<(usize, Parted)> {
+    turns_of: &BTreeMap<usize, Vec<TurnKey>>,
+) -> Vec<(usize, Divergence)> {
     let (solved, unsolved): (Vec<usize>, Vec<usize>) =
         its.iter().copied().partition(|i| played[*i].solved);
-    let firsts: BTreeSet<Option<&Said>> =
-        collected(its.iter().map(|i| said.get(i).and_then(|turns| turns.first())));
+    let firsts: BTreeSet<Option<&TurnKey>> =
+        collected(its.iter().map(|i| turns_of.get(i).and_then(|turns| turns.first())));
     let cause = |i: usize| {
         let one = &played[i];
         if let Some(seat) = &one.malformed {
-            return (Cause::new(Kind::Malformed, Some(seat)), None);
+            return (Cause::new(CauseKind::Malformed, Some(seat)), None);
         }
         if let Some(seat) = &one.truncated {
-            return (Cause::new(Kind::Truncated, Some(seat)), None);
+            return (Cause::new(CauseKind::Truncated, Some(seat)), None);
         }
         if solved.is_empty() {
-            return (Cause::new(Kind::Never, None), None);
+            return (Cause::new(CauseKind::NeverSolved, None), None);
         }
-        let Some(turns) = said.get(&i) else { return (Cause::new(Kind::Unread, None), None) };
-        let others = solved.iter().filter_map(|other| Some((*other, said.get(other)?)));
-        let parted = others.map(|(other, of)| (parting(turns, of), other));
-        // The first of those with which it has most in common.
-        let last = parted.max_by_key(|((depth, _), other)| (*depth, std::cmp::Reverse(*other)));
-        let Some(((depth, cause), other)) = last else {
-            return (Cause::new(Kind::Unread, None), None);
+        let Some(turns) = turns_of.get(&i) else {
+            return (Cause::new(CauseKind::NotCompared, None), None);
         };
-        let unlike = depth <= 1 && firsts.len() == its.len();
-        (if unlike { Cause::new(Kind::Unlike, None) } else { cause }, Some((other, depth / 2)))
+        let others = solved.iter().filter_map(|other| Some((*other, turns_of.get(other)?)));
+        let diverged = others.map(|(other, of)| (divergence(turns, of), other));
+        // The first of those with which it has most in common.
+        let last = diverged.max_by_key(|((depth, _), other)| (*depth, std::cmp::Reverse(*other)));
+        let Some(((depth, cause), other)) = last else {
+            return (Cause::new(CauseKind::NotCompared, None), None);
+        };
+        let distinct = depth <= 1 && firsts.len() == its.len();
+        (
+            if distinct { Cause::new(CauseKind::DistinctReplies, None) } else { cause },
+            Some((other, depth / 2)),
+        )
     };
     unsolved.into_iter().map(|i| (i, cause(i))).collect()
 }
 
-/// Returns where an episode leaves another one, and what is different there: twice the number of common turns, and one
+/// Returns where an episode diverges from another one, and what is different there: twice the number of common turns, and one
 /// more if the next prompts are equal, too.
-fn parting(one: &[Said], other: &[Said]) -> (usize, Cause) {
+fn divergence(one: &[TurnKey], other: &[TurnKey]) -> (usize, Cause) {
     for (k, (a, b)) in one.iter().zip(other).enumerate() {
         if (&a.seat, a.prompt) != (&b.seat, b.prompt) {
-            return (2 * k, Cause::new(Kind::Given, None));
+            return (2 * k, Cause::new(CauseKind::OtherObservation, None));
         }
         if a.reply != b.reply {
-            return (2 * k + 1, Cause::new(Kind::Left, Some(&a.seat)));
+            return (2 * k + 1, Cause::new(CauseKind::Diverged, Some(&a.seat)));
         }
     }
-    let kind = if one.len() == other.len() { Kind::Alike } else { Kind::Given };
+    let kind =
+        if one.len() == other.len() { CauseKind::EqualTurns } else { CauseKind::OtherObservation };
     (2 * one.len().min(other.len()), Cause::new(kind, None))
 }
 
-/// Says which agent loses most of the tasks of some episodes, that none stands out, or that it cannot be told, with the
-/// numbers.
-pub(crate) fn lost(causes: &[Cause]) -> Value {
+/// Describes which agent loses most of the tasks of some episodes, that none stands out, or that it cannot be known, with
+/// the numbers.
+pub(crate) fn loss_summary(causes: &[Cause]) -> Value {
     let mut counts: BTreeMap<&Cause, usize> = BTreeMap::new();
     causes.iter().for_each(|cause| *counts.entry(cause).or_default() += 1);
     let mut seats: BTreeMap<&str, usize> = BTreeMap::new();
@@ -238,13 +224,14 @@ pub(crate) fn lost(causes: &[Cause]) -> Value {
             *seats.entry(seat).or_default() += n;
         }
     }
-    let sum = |kinds: &[Kind]| -> usize {
+    let sum = |kinds: &[CauseKind]| -> usize {
         counts.iter().filter(|(cause, _)| kinds.contains(&cause.kind)).map(|(_, n)| n).sum()
     };
-    let unsolved = causes.len() - sum(&[Kind::Solved]);
-    let unknown = sum(&[Kind::Never, Kind::Unlike, Kind::Unread]);
+    let unsolved = causes.len() - sum(&[CauseKind::Solved]);
+    let unknown =
+        sum(&[CauseKind::NeverSolved, CauseKind::DistinctReplies, CauseKind::NotCompared]);
     let mut ranked: Vec<(&str, usize)> = seats.iter().map(|(seat, n)| (*seat, *n)).collect();
-    sort(&mut ranked, |(a, x), (b, y)| y.cmp(x).then(a.cmp(b)));
+    sort_by(&mut ranked, |(a, x), (b, y)| y.cmp(x).then(a.cmp(b)));
     let seat = bottleneck(&ranked, unsolved - unknown);
     let verdict = match seat {
         _ if unsolved == 0 => "Quality: every task is solved.".to_owned(),
@@ -258,10 +245,10 @@ pub(crate) fn lost(causes: &[Cause]) -> Value {
         None => "Quality: no agent stands out.".to_owned(),
     };
     let others = [
-        ("of tasks that no episode solved", sum(&[Kind::Never])),
-        ("of tasks whose first replies all differ", sum(&[Kind::Unlike])),
-        ("after equal replies", sum(&[Kind::Given, Kind::Alike])),
-        ("not compared", sum(&[Kind::Unread])),
+        ("of tasks that no episode solved", sum(&[CauseKind::NeverSolved])),
+        ("of tasks whose first replies all differ", sum(&[CauseKind::DistinctReplies])),
+        ("after equal replies", sum(&[CauseKind::OtherObservation, CauseKind::EqualTurns])),
+        ("not compared", sum(&[CauseKind::NotCompared])),
     ];
     let others: Vec<(&str, usize)> = others.into_iter().filter(|(_, n)| *n > 0).collect();
     let lost = ranked.iter().map(|(seat, n)| format!("{n} lost by {seat}"));
@@ -276,14 +263,14 @@ pub(crate) fn lost(causes: &[Cause]) -> Value {
 }
 
 /// Returns the seat that loses more episodes than the next one beyond chance, if seats lose at least half of those of which
-/// it can be told.
-fn bottleneck<'s>(ranked: &[(&'s str, usize)], told: usize) -> Option<&'s str> {
+/// it is known.
+fn bottleneck<'s>(ranked: &[(&'s str, usize)], comparable: usize) -> Option<&'s str> {
     let (seat, first) = *ranked.first()?;
     let second = ranked.get(1).map_or(0, |(_, n)| *n);
     let named: usize = ranked.iter().map(|(_, n)| n).sum();
     // Two standard deviations of the difference of two counts of a Poisson distribution.
     let apart = (first - second) as f64 > 2.0 * ((first + second) as f64).sqrt();
-    (apart && 2 * named >= told).then_some(seat)
+    (apart && 2 * named >= comparable).then_some(seat)
 }
 
 #[cfg(test)]
@@ -293,64 +280,73 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::report::rows::index::RowPlace;
+    use crate::report::rows::index::location::RowLocation;
 
     fn played(n: u32, solved: bool) -> Played {
-        let place = RowPlace { stage: 0, step: 1, frame: 0, at: n, n };
+        let location = RowLocation { stage: 0, step: 1, frame: 0, at: n, n };
         let score = f64::from(u8::from(solved));
-        Played { place, task: 0, score, solved, malformed: None, truncated: None }
+        Played { location, task: 0, score, solved, malformed: None, truncated: None }
     }
 
     /// Returns turns from their seats, prompts and replies.
-    fn turns(of: &[(&str, &str, &str)]) -> Vec<Said> {
-        let said = |(seat, prompt, reply): &(&str, &str, &str)| {
-            Said::new((*seat).to_owned(), &[(*prompt).to_owned()], reply)
+    fn turns(of: &[(&str, &str, &str)]) -> Vec<TurnKey> {
+        let turn = |(seat, prompt, reply): &(&str, &str, &str)| {
+            TurnKey::new((*seat).to_owned(), &[(*prompt).to_owned()], reply)
         };
-        of.iter().map(said).collect()
+        of.iter().map(turn).collect()
     }
 
     #[test]
-    fn an_unsolved_episode_leaves_the_solved_one_with_which_it_has_most_in_common() {
+    fn an_unsolved_episode_diverges_from_the_solved_one_with_which_it_has_most_in_common() {
         let all = [played(0, true), played(1, true), played(2, false), played(3, false)];
         let search = |query| ("t/searcher", "who?", query);
-        let said = BTreeMap::from([
+        let turns_of = BTreeMap::from([
             (0, turns(&[search("Peru"), ("t/answerer", "doc", "Lima")])),
             (1, turns(&[search("Lima"), ("t/answerer", "city", "Lima")])),
             (2, turns(&[search("Peru"), ("t/answerer", "doc", "Quito")])),
             (3, turns(&[search("Peru"), ("t/answerer", "another doc", "Lima")])),
         ]);
-        let found = of_task(&all, &[0, 1, 2, 3], &said);
-        let left = Cause::new(Kind::Left, Some("t/answerer"));
+        let found = of_task(&all, &[0, 1, 2, 3], &turns_of);
+        let diverged = Cause::new(CauseKind::Diverged, Some("t/answerer"));
         assert_eq!(
             found,
-            [(2, (left, Some((0, 1)))), (3, (Cause::new(Kind::Given, None), Some((0, 1))))]
+            [
+                (2, (diverged, Some((0, 1)))),
+                (3, (Cause::new(CauseKind::OtherObservation, None), Some((0, 1))))
+            ]
         );
-        // Alone, both unsolved ones leave the other solved one at their first reply; all first replies are unlike then.
-        let found = of_task(&all, &[1, 2], &said);
-        assert_eq!(found, [(2, (Cause::new(Kind::Unlike, None), Some((1, 0))))]);
-        let found = of_task(&all, &[1, 2, 3], &said);
-        assert_eq!(found[0], (2, (Cause::new(Kind::Left, Some("t/searcher")), Some((1, 0)))));
-        assert_eq!(of_task(&all, &[2], &said), [(2, (Cause::new(Kind::Never, None), None))]);
+        // Alone, both unsolved ones diverge from the other solved one at their first reply; all first replies differ then.
+        let found = of_task(&all, &[1, 2], &turns_of);
+        assert_eq!(found, [(2, (Cause::new(CauseKind::DistinctReplies, None), Some((1, 0))))]);
+        let found = of_task(&all, &[1, 2, 3], &turns_of);
+        assert_eq!(
+            found[0],
+            (2, (Cause::new(CauseKind::Diverged, Some("t/searcher")), Some((1, 0))))
+        );
+        assert_eq!(
+            of_task(&all, &[2], &turns_of),
+            [(2, (Cause::new(CauseKind::NeverSolved, None), None))]
+        );
         let unread = of_task(&all, &[0, 2], &BTreeMap::new());
-        assert_eq!(unread[0].1.0, Cause::new(Kind::Unread, None));
+        assert_eq!(unread[0].1.0, Cause::new(CauseKind::NotCompared, None));
         let malformed = Played { malformed: Some("t/searcher".into()), ..played(2, false) };
-        let found = of_task(&[all[0].clone(), malformed], &[0, 1], &said);
-        assert_eq!(found[0].1.0, Cause::new(Kind::Malformed, Some("t/searcher")));
-        let same = BTreeMap::from([(0, said[&0].clone()), (2, said[&0].clone())]);
-        assert_eq!(of_task(&all, &[0, 2], &same)[0].1.0, Cause::new(Kind::Alike, None));
+        let found = of_task(&[all[0].clone(), malformed], &[0, 1], &turns_of);
+        assert_eq!(found[0].1.0, Cause::new(CauseKind::Malformed, Some("t/searcher")));
+        let same = BTreeMap::from([(0, turns_of[&0].clone()), (2, turns_of[&0].clone())]);
+        assert_eq!(of_task(&all, &[0, 2], &same)[0].1.0, Cause::new(CauseKind::EqualTurns, None));
     }
 
     #[test]
     fn a_seat_is_the_bottleneck_only_beyond_chance() {
-        let of = |counts: &[(Kind, Option<&str>, usize)]| {
+        let of = |counts: &[(CauseKind, Option<&str>, usize)]| {
             let causes =
                 counts.iter().flat_map(|(kind, seat, n)| vec![Cause::new(*kind, *seat); *n]);
-            lost(&causes.collect::<Vec<_>>())
+            loss_summary(&causes.collect::<Vec<_>>())
         };
         let near = of(&[
-            (Kind::Left, Some("s/a"), 9),
-            (Kind::Left, Some("s/b"), 8),
-            (Kind::Solved, None, 100),
+            (CauseKind::Diverged, Some("s/a"), 9),
+            (CauseKind::Diverged, Some("s/b"), 8),
+            (CauseKind::Solved, None, 100),
         ]);
         assert_eq!((&near["episodes"], &near["unsolved"]), (&json!(117), &json!(17)));
         assert_eq!(
@@ -358,9 +354,9 @@ mod tests {
             "Quality: no agent stands out. 17 of 117 episodes are unsolved: 9 lost by s/a, 8 lost by s/b."
         );
         let far = of(&[
-            (Kind::Left, Some("s/a"), 28),
-            (Kind::Malformed, Some("s/a"), 3),
-            (Kind::Left, Some("s/b"), 10),
+            (CauseKind::Diverged, Some("s/a"), 28),
+            (CauseKind::Malformed, Some("s/a"), 3),
+            (CauseKind::Diverged, Some("s/b"), 10),
         ]);
         assert_eq!(
             (&far["seats"], &far["seat"]),
@@ -370,20 +366,24 @@ mod tests {
             far["text"],
             "Quality: s/a is the bottleneck. 41 of 41 episodes are unsolved: 31 lost by s/a, 10 lost by s/b."
         );
-        let never = of(&[(Kind::Left, Some("s/a"), 40), (Kind::Never, None, 200)]);
+        let never =
+            of(&[(CauseKind::Diverged, Some("s/a"), 40), (CauseKind::NeverSolved, None, 200)]);
         assert_eq!(
             never["text"],
             "Quality: s/a is the bottleneck where it can be told. 240 of 240 episodes are unsolved: 40 lost by s/a, \
              200 of tasks that no episode solved."
         );
         assert_eq!(never["others"], json!([["of tasks that no episode solved", 200]]));
-        let both =
-            [(Kind::Left, Some("s/a"), 4), (Kind::Left, Some("s/b"), 4), (Kind::Never, None, 20)];
+        let both = [
+            (CauseKind::Diverged, Some("s/a"), 4),
+            (CauseKind::Diverged, Some("s/b"), 4),
+            (CauseKind::NeverSolved, None, 20),
+        ];
         assert_eq!(
             of(&both)["text"],
             "Quality: cannot be told, as 20 of 28 unsolved episodes have no solved one to compare with. \
              28 of 28 episodes are unsolved: 4 lost by s/a, 4 lost by s/b, 20 of tasks that no episode solved."
         );
-        assert_eq!(of(&[(Kind::Solved, None, 3)])["text"], "Quality: every task is solved.");
+        assert_eq!(of(&[(CauseKind::Solved, None, 3)])["text"], "Quality: every task is solved.");
     }
 }

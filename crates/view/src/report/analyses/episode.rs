@@ -1,13 +1,12 @@
 //! One episode as JSON: turns without token arrays, actions, rewards as sums, and samples with their arithmetic.
 
+use maverl::run_dir::{SampleRecord, StepSamples, TRAIN, TurnTime};
+use maverl::trajectory::{Act, Episode, Message, RewardOf, RewardPart, Turn};
 use serde_json::Value;
 
-use crate::pages::api::{self, Answer};
-use crate::pages::query::Response;
-use crate::report::reading::spans;
+use crate::report::problem::Problem;
+use crate::report::rows::episodes::StoredEpisode;
 use crate::report::rows::run::Run;
-use maverl::run_dir::{SampleRecord, StepSamples, TRAIN, TurnTime};
-use maverl::trajectory::{Act, Episode, Message, RewardOf, Turn};
 
 /// Number of bytes of a text beyond which an answer contains its start only.
 const LONG: usize = 32 << 10;
@@ -17,20 +16,20 @@ const DISTINCT: usize = 12;
 const SEARCHED: usize = 300;
 
 /// Returns an episode with its row.
-pub(crate) fn answer(run: &Run, at: usize, row: &Value, episode: &Episode) -> Answer {
+pub(crate) fn episode_json(run: &Run, stored: &StoredEpisode) -> Result<Value, Problem> {
+    let StoredEpisode { index, row, episode } = stored;
     let (stage, step) = (row["stage"].as_str().unwrap_or_default(), row["step"].as_u64());
     let step = step.unwrap_or_default();
     let (samples, clock) = match stage {
-        TRAIN => (api::samples(run, step)?, spans::turns(run, step)?),
+        TRAIN => (run.files.read_samples(step)?, run.files.read_clock(step)?),
         _ => (None, None),
     };
-    let held = run.now();
-    let (_, seats) = held.index.names();
-    let seats = api::order(&held, seats);
-    let trained = held.facts.plan["summary"]["seats"].clone();
+    let content = run.now();
+    let seats = content.seats();
+    let trained = content.facts.plan["summary"]["seats"].clone();
     let n = row["n"].as_u64().unwrap_or_default() as usize;
-    let of_task = held.index.of_task(at);
-    drop(held);
+    let of_task = content.index.of_task(*index);
+    drop(content);
     let its = samples.as_ref().map(|samples| samples.of_episode(n));
     let recorded = samples.as_ref().zip(its.as_ref());
     let turns: Vec<Value> = (0..episode.turns.len())
@@ -42,7 +41,7 @@ pub(crate) fn answer(run: &Run, at: usize, row: &Value, episode: &Episode) -> An
     let name = format!("{step}/{}/{}", episode.task.id, episode.index);
     let clock = clock.unwrap_or_default().into_iter().filter(|TurnTime(of, ..)| *of == n);
     let times: Vec<_> = clock.map(|TurnTime(_, i, _, asked, ended, _)| (i, asked, ended)).collect();
-    api::bounded(&object!({
+    Ok(object!({
         "row": row,
         "name": name,
         "task": episode.task,
@@ -59,10 +58,10 @@ pub(crate) fn answer(run: &Run, at: usize, row: &Value, episode: &Episode) -> An
 }
 
 /// Returns one turn with its complete texts.
-pub(crate) fn turn_answer(episode: &Episode, turn: usize) -> Answer {
+pub(crate) fn turn_texts(episode: &Episode, turn: usize) -> Result<Value, Problem> {
     let turn = episode.turns.get(turn);
-    let turn = turn.ok_or_else(|| Response::refusal(404, "there is no such turn"))?;
-    api::bounded(&object!({ "prompt": turn.prompt, "reply": turn.reply, "tools": turn.tools }))
+    let turn = turn.ok_or_else(|| Problem::missing("there is no such turn"))?;
+    Ok(object!({ "prompt": turn.prompt, "reply": turn.reply, "tools": turn.tools }))
 }
 
 fn act(act: &Act) -> Value {
@@ -167,7 +166,7 @@ fn reward(episode: &Episode, i: usize) -> Value {
         RewardOf::Seat(of) => of == seat,
         RewardOf::Turn(of) => *of == i,
     });
-    let part = |part: &maverl::trajectory::RewardPart| {
+    let part = |part: &RewardPart| {
         let of = match &part.of {
             RewardOf::Episode => "episode",
             RewardOf::Seat(_) => "seat",

@@ -1,24 +1,25 @@
-//! Replies of a seat at which episodes are lost, beside those of the solved episodes that they leave there.
+//! Replies of a seat at which episodes are lost, and those of the solved episodes that they diverge from there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::compact::collected;
-use crate::compact::sort;
-use crate::report::analyses::change::Change;
-use crate::report::analyses::divergence::{Kind, Parted, read_turns};
-use crate::report::analyses::replies::last_line;
-use crate::report::rows::index::counts::Played;
-use crate::report::rows::run::Run;
 use maverl::run_dir::Texts;
+
+use super::change::Change;
+use super::divergence::{CauseKind, Divergence};
+use super::last_lines::last_line;
+use crate::compact::{collected, sort_by};
+use crate::report::reading::files::RunFiles;
+use crate::report::rows::index::counts::Played;
+use crate::report::rows::texts::read_turns;
 
 /// Number of pairs of replies that are quoted.
 const QUOTED: usize = 2;
 /// Shortest word that counts as copied or not, in characters.
 const WORD: usize = 3;
-/// Difference of two shares from which on they are told.
+/// Difference of two shares from which on they are named.
 const APART: f64 = 0.3;
 
-/// A reply, as far as it is told.
+/// The part of a reply that is described.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Reply {
     line: String,
@@ -49,17 +50,17 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Describes what the seat replied that a fall of the score comes from: in the episodes that are lost there, and in the
-/// solved ones that they leave. `None` if the score did not fall beyond chance, or not by replies of a seat.
-pub(crate) fn failure(
-    run: &Run,
+/// solved ones that they diverge from. `None` if the score did not fall beyond chance, or not by replies of a seat.
+pub(crate) fn failed_replies(
+    run: &RunFiles,
     played: &[Played],
-    parted: &[Parted],
+    divergences: &[Divergence],
     change: &Change,
 ) -> Option<Failure> {
     let falls = change.by < 0.0 && change.cause.is_some();
-    let most = change.leading().filter(|most| falls && most.cause.kind == Kind::Left)?;
+    let most = change.leading().filter(|most| falls && most.cause.kind == CauseKind::Diverged)?;
     let seat = most.cause.seat.as_ref()?;
-    let its = parted.iter().enumerate().filter(|(_, (cause, _))| *cause == most.cause);
+    let its = divergences.iter().enumerate().filter(|(_, (cause, _))| *cause == most.cause);
     let pairs: Vec<(usize, usize, usize)> =
         its.filter_map(|(i, (_, at))| at.map(|(other, turn)| (i, other, turn))).collect();
     let mut wanted: BTreeMap<(usize, usize), Reply> = BTreeMap::new();
@@ -70,9 +71,9 @@ pub(crate) fn failure(
     let episodes: Vec<(usize, &Played)> = read.into_iter().map(|i| (i, &played[i])).collect();
     read_turns(run, &episodes, |i, texts| {
         if let Texts::Turn { turn, prompt, reply, .. } = texts
-            && let Some(place) = wanted.get_mut(&(i, turn))
+            && let Some(wanted) = wanted.get_mut(&(i, turn))
         {
-            *place = Reply::new(&prompt, &reply);
+            *wanted = Reply::new(&prompt, &reply);
         }
     });
     let of = |i: usize, turn: usize| wanted.get(&(i, turn)).cloned().unwrap_or_default();
@@ -85,25 +86,26 @@ pub(crate) fn failure(
 fn compared(seat: &str, pairs: &[[Reply; 2]]) -> Option<Failure> {
     let n = pairs.len();
     let mut counts: BTreeMap<[&str; 2], usize> = BTreeMap::new();
-    for [lost, kept] in pairs {
-        *counts.entry([&lost.line, &kept.line]).or_default() += 1;
+    for [lost, solved] in pairs {
+        *counts.entry([&lost.line, &solved.line]).or_default() += 1;
     }
     let mut ranked: Vec<([&str; 2], usize)> = counts.into_iter().collect();
-    sort(&mut ranked, |(a, x), (b, y)| y.cmp(x).then(a.cmp(b)));
-    let quoted = ranked.iter().take(QUOTED).map(|([lost, kept], n)| {
+    sort_by(&mut ranked, |(a, x), (b, y)| y.cmp(x).then(a.cmp(b)));
+    let quoted = ranked.iter().take(QUOTED).map(|([lost, solved], n)| {
         let times = if *n > 1 { format!(" ({n} times)") } else { String::new() };
-        format!("“{lost}” where the solved one has “{kept}”{times}")
+        format!("“{lost}” where the solved one has “{solved}”{times}")
     });
     let quoted: Vec<String> = quoted.collect();
     let coined = |side: usize| pairs.iter().filter_map(move |pair| pair[side].coined.as_deref());
-    let (lost, kept) = (coined(0).count(), coined(1).count());
+    let (lost, solved) = (coined(0).count(), coined(1).count());
     let first = quoted.first()?;
     let mut text = format!("How {seat} failed: {}.", quoted.join("; "));
     let mut evidence = format!(", with {first}");
-    if let Some(word) = coined(0).next().filter(|_| (lost as f64 - kept as f64) > APART * n as f64)
+    if let Some(word) =
+        coined(0).next().filter(|_| (lost as f64 - solved as f64) > APART * n as f64)
     {
         text += &format!(
-            " {lost} of its {n} replies there have a word that is not in the prompt; so have {kept} of the {n} replies of solved episodes that they are compared with."
+            " {lost} of its {n} replies there have a word that is not in the prompt; so have {solved} of the {n} replies of solved episodes that they are compared with."
         );
         evidence = format!(
             ", with a word that is not in its prompt in {lost} of {n} replies, such as “{word}”"
@@ -121,7 +123,7 @@ mod tests {
     #[test]
     fn replies_that_lose_are_quoted_beside_those_of_solved_episodes() {
         let prompt = ["Who made Magmak? Write <search>..</search>.".to_owned()];
-        let of = |lost: &str, kept: &str| [lost, kept].map(|reply| Reply::new(&prompt, reply));
+        let of = |lost: &str, solved: &str| [lost, solved].map(|reply| Reply::new(&prompt, reply));
         let twice = of("I search.\n<search>Magmek</search>", "<search>Magmak</search>");
         let pairs = [of("<search>made</search>", "<search>Magmak</search>"), twice.clone(), twice];
         let failure = compared("s/a", &pairs).unwrap();

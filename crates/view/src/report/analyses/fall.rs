@@ -1,15 +1,15 @@
 //! The largest fall of the mean score from one step to the next, and the cause of a change from a step to the next.
 
+use maverl::run_dir::TRAIN;
 use serde_json::Value;
 
-use crate::compact::sort;
-use crate::report::analyses::change::{Change, One, change, has_zero, interval};
-use crate::report::analyses::divergence::{Parted, causes};
-use crate::report::analyses::failed_replies;
+use super::change::{Change, ScoredEpisode, add_evidence, has_zero, interval, score_change};
+use super::divergence::{Divergence, loss_causes};
+use super::failed_replies::failed_replies;
+use crate::compact::sort_by;
 use crate::report::rows::index::Index;
 use crate::report::rows::index::counts::Played;
 use crate::report::rows::run::Run;
-use maverl::run_dir::TRAIN;
 
 /// Smallest fall that a notice is about.
 const LARGE: f64 = 0.1;
@@ -44,7 +44,7 @@ impl Fall {
 
 /// Returns the median of numbers; 0 without any.
 pub(crate) fn median(mut numbers: Vec<f64>) -> f64 {
-    sort(&mut numbers, f64::total_cmp);
+    sort_by(&mut numbers, f64::total_cmp);
     numbers.get(numbers.len() / 2).copied().unwrap_or(0.0)
 }
 
@@ -62,11 +62,11 @@ fn is_unusual(means: &[(u32, f64)], at: usize) -> bool {
 }
 
 /// Returns the largest fall beyond chance; without one, the largest of all. `None` if the score never fell.
-pub(crate) fn largest(index: &Index) -> Option<Fall> {
+pub(crate) fn largest_fall(index: &Index) -> Option<Fall> {
     let means = index.means(TRAIN);
     let by = |at: &usize| means[at - 1].1 - means[*at].1;
     let mut falls: Vec<usize> = (1..means.len()).filter(|at| by(at) > 0.0).collect();
-    sort(&mut falls, |a, b| by(b).total_cmp(&by(a)).then(a.cmp(b)));
+    sort_by(&mut falls, |a, b| by(b).total_cmp(&by(a)).then(a.cmp(b)));
     let fall = |&at: &usize| {
         let ((before, old), (step, new)) = (means[at - 1], means[at]);
         let scores = |step| index.scores(TRAIN, step);
@@ -84,10 +84,10 @@ pub(crate) fn largest(index: &Index) -> Option<Fall> {
 }
 
 /// Describes the largest fall with its cause; null if the run has fewer than two steps.
-pub(crate) fn told(run: &Run) -> Value {
+pub(crate) fn fall_summary(run: &Run) -> Value {
     let (steps, fall) = {
-        let held = run.now();
-        (held.index.steps(TRAIN).len(), largest(&held.index))
+        let content = run.now();
+        (content.index.steps(TRAIN).len(), largest_fall(&content.index))
     };
     let Some(Fall { step, before, scores: [old, new], beyond_chance, .. }) = fall else {
         let text = "Reward: the score never fell from one step to the next.";
@@ -98,7 +98,7 @@ pub(crate) fn told(run: &Run) -> Value {
         };
     };
     let text = if beyond_chance {
-        let change = explained(run, step, before).map(|(change, _)| change);
+        let change = explain_change(run, step, before).map(|(change, _)| change);
         let cause = change.and_then(|change| change.cause).unwrap_or_default();
         format!(
             "Reward: its largest fall is in step {step}. The score fell from {old:.3} to {new:.3}: {cause}."
@@ -114,36 +114,40 @@ pub(crate) fn told(run: &Run) -> Value {
 
 /// Returns the change of the score to a step from the one before with its cause, and sentences on replies that lost
 /// episodes; `None` if one of the steps has no scored episode.
-pub(crate) fn explained(run: &Run, step: u32, before: u32) -> Option<(Change, Option<String>)> {
-    let (played, parted, now) = ones(run, step);
-    let mut change = change(&now, &ones(run, before).2, before)?;
-    let failure = failed_replies::failure(run, &played, &parted, &change);
+pub(crate) fn explain_change(
+    run: &Run,
+    step: u32,
+    before: u32,
+) -> Option<(Change, Option<String>)> {
+    let (played, divergences, now) = scored_episodes(run, step);
+    let mut change = score_change(&now, &scored_episodes(run, before).2, before)?;
+    let failure = failed_replies(&run.files, &played, &divergences, &change);
     if let Some(failure) = &failure {
-        change.add_evidence(&failure.evidence, before);
+        add_evidence(&mut change, &failure.evidence, before);
     }
     Some((change, failure.map(|failure| failure.text)))
 }
 
-/// Returns the scored episodes of a step, where they part from solved ones, and what a change depends on of them.
-fn ones(run: &Run, step: u32) -> (Vec<Played>, Vec<Parted>, Vec<One>) {
+/// Returns the scored episodes of a step, where they diverge from solved ones, and what a change depends on of them.
+fn scored_episodes(run: &Run, step: u32) -> (Vec<Played>, Vec<Divergence>, Vec<ScoredEpisode>) {
     let (played, sources) = {
-        let held = run.now();
-        let played = held.index.played(TRAIN, [step; 2]);
-        let sources = played.iter().map(|one| held.index.source(one.task).to_owned());
+        let content = run.now();
+        let played = content.index.played(TRAIN, [step; 2]);
+        let sources = played.iter().map(|one| content.index.source(one.task).to_owned());
         let sources: Vec<String> = sources.collect();
         (played, sources)
     };
-    let parted = causes(run, &played);
-    let one = |((of, source), (cause, beside)): ((&Played, String), &Parted)| One {
-        n: of.place.n,
+    let divergences = loss_causes(&run.files, &played);
+    let one = |((of, source), (cause, solved)): ((&Played, String), &Divergence)| ScoredEpisode {
+        n: of.location.n,
         task: of.task,
         source,
         score: of.score,
         cause: cause.clone(),
-        beside: beside.map(|(other, _)| played[other].place.n),
+        solved: solved.map(|(other, _)| played[other].location.n),
     };
-    let ones = played.iter().zip(sources).zip(&parted).map(one).collect();
-    (played, parted, ones)
+    let scored = played.iter().zip(sources).zip(&divergences).map(one).collect();
+    (played, divergences, scored)
 }
 
 #[cfg(test)]
@@ -168,22 +172,22 @@ mod tests {
 
     #[test]
     fn the_largest_fall_beyond_chance_is_found_before_larger_ones_within_it() {
-        let fall = largest(&index(&[12, 13, 12, 13, 12, 13, 3, 12, 8])).unwrap();
+        let fall = largest_fall(&index(&[12, 13, 12, 13, 12, 13, 3, 12, 8])).unwrap();
         assert_eq!((fall.step, fall.before, fall.scores), (7, 6, [13.0 / 16.0, 3.0 / 16.0]));
         assert!(fall.is_problem());
         // 4 of 16 tasks fewer are chance.
-        let fall = largest(&index(&[12, 11, 12, 8])).unwrap();
+        let fall = largest_fall(&index(&[12, 11, 12, 8])).unwrap();
         assert_eq!((fall.step, fall.beyond_chance, fall.is_problem()), (4, false, false));
-        assert_eq!(largest(&index(&[1, 2, 2, 9])), None);
-        assert_eq!(largest(&index(&[])), None);
+        assert_eq!(largest_fall(&index(&[1, 2, 2, 9])), None);
+        assert_eq!(largest_fall(&index(&[])), None);
     }
 
     #[test]
     fn a_fall_is_no_problem_where_the_score_always_changes_as_much() {
-        let fall = largest(&index(&[14, 4, 14, 4, 14, 4, 14, 2])).unwrap();
+        let fall = largest_fall(&index(&[14, 4, 14, 4, 14, 4, 14, 2])).unwrap();
         assert_eq!((fall.step, fall.beyond_chance, fall.unusual), (8, true, false));
         // Of a short run, no change is known to be usual.
-        assert!(!largest(&index(&[14, 14, 14, 2])).unwrap().is_problem());
-        assert!(largest(&index(&[14, 14, 14, 14, 14, 2])).unwrap().is_problem());
+        assert!(!largest_fall(&index(&[14, 14, 14, 2])).unwrap().is_problem());
+        assert!(largest_fall(&index(&[14, 14, 14, 14, 14, 2])).unwrap().is_problem());
     }
 }

@@ -3,19 +3,21 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::path::PathBuf;
 
-use serde_json::{Value, json};
-
-use crate::compact::sort;
-use crate::json::value;
-use crate::pages::api::{self, Answer};
-use crate::pages::query::Response;
-use crate::report::analyses::divergence::Said;
-use crate::report::analyses::episode::sample_json;
-use crate::report::analyses::weights::{Replies, advantage};
-use crate::report::rows::run::Run;
 use maverl::run_dir::disk::{entries, name, step_of};
 use maverl::run_dir::{StepSamples, TRAIN};
+use maverl::trajectory::RewardOf;
+use serde_json::{Value, json};
+
+use super::divergence::TurnKey;
+use super::episode::sample_json;
+use super::weights::{GroupWeights, ReplySums, advantage};
+use crate::compact::sort_by;
+use crate::json::value;
+use crate::report::problem::Problem;
+use crate::report::rows::episodes::{StoredEpisode, read_stored};
+use crate::report::rows::run::Run;
 
 /// Number of characters of a reply in a line.
 const REPLY: usize = 200;
@@ -26,14 +28,10 @@ const BYTES: u64 = 128 << 20;
 /// Number of groups of all steps that are listed.
 const LARGEST: usize = 200;
 
-fn recorded(run: &Run, step: u64) -> Result<StepSamples, Response> {
-    let missing = || {
-        Response::refusal(
-            404,
-            "the run has no record of the samples of this step; runs of newer versions have",
-        )
-    };
-    api::samples(run, step)?.ok_or_else(missing)
+/// Returns the samples of a step.
+fn recorded(run: &Run, step: u64) -> Result<StepSamples, Problem> {
+    let reason = "the run has no record of the samples of this step; runs of newer versions have";
+    run.files.read_samples(step)?.ok_or_else(|| Problem::missing(reason))
 }
 
 /// A line of a list with what it is ranked by: the weight, and its part of that of the step. Without weights, the sum of
@@ -63,7 +61,7 @@ impl Sum {
         self.weight = self.weight.zip(other.weight).map(|(a, b)| a + b);
     }
 
-    /// Returns the line of the samples of a group or a task, under its key.
+    /// Returns the line of the samples of a group or a task, with its key.
     fn line(&self, step: u64, whole: Option<f64>, (key, of): (&str, Value), size: usize) -> Ranked {
         let Self { samples, rewards, advantages, weight } = *self;
         // Advantages that cancel leave rounding errors.
@@ -78,8 +76,8 @@ impl Sum {
 }
 
 /// Returns a line for each group of a step, and one for each task: its groups, which are those of its agents, added up.
-fn lines(run: &Run, step: u64, all: &StepSamples) -> [Vec<Ranked>; 2] {
-    let weights = run.weights.of(run, step, all);
+fn lines(run: &Run, weights: &GroupWeights, step: u64, all: &StepSamples) -> [Vec<Ranked>; 2] {
+    let weights = weights.of(run, step, all);
     let sum =
         |id| Sum::new(weights.as_ref().and_then(|weights: &Vec<f64>| weights.get(id).copied()));
     let mut sums: Vec<Sum> = (0..all.groups.len()).map(sum).collect();
@@ -155,13 +153,13 @@ fn unranked(lines: Vec<Ranked>) -> Vec<Value> {
 }
 
 /// Lists the groups of a step.
-pub(crate) fn list(run: &Run, step: u64) -> Answer {
+pub(crate) fn step_groups(run: &Run, weights: &GroupWeights, step: u64) -> Result<Value, Problem> {
     let all = recorded(run, step)?;
-    let both = lines(run, step, &all);
+    let both = lines(run, weights, step, &all);
     let mut agents = Largest::new();
     add_largest(&mut agents, &both[0]);
     let [groups, tasks] = both.map(unranked);
-    api::bounded(&object!({
+    Ok(object!({
         "step": step, "estimator": all.estimator, "groups": groups, "tasks": tasks,
         "agents": of_agents(agents), "samples": all.samples.len(),
     }))
@@ -182,11 +180,11 @@ fn newest(sizes: &[(u64, u64)], most: u64) -> Vec<u64> {
 
 /// Lists the groups and the tasks of all steps with the largest weights; of equal weights, those first that are the larger
 /// part of their step.
-pub(crate) fn largest(run: &Run) -> Answer {
+pub(crate) fn largest_groups(run: &Run, weights: &GroupWeights) -> Result<Value, Problem> {
     let files = entries(&run.path().join("samples")).unwrap_or_default();
-    let of_step = |path: &std::path::PathBuf| name(path).ends_with(".jsonl.zst");
+    let of_step = |path: &PathBuf| name(path).ends_with(".jsonl.zst");
     let steps = files.iter().filter(|path| of_step(path)).filter_map(|path| step_of(path));
-    let size = |step: u64| run.episodes(TRAIN, step).and_then(|file| file.metadata().ok());
+    let size = |step: u64| run.files.episodes(TRAIN, step).and_then(|file| file.metadata().ok());
     let mut sizes: Vec<(u64, u64)> =
         steps.map(|step| (step, size(step).map_or(0, |found| found.len()))).collect();
     sizes.sort_unstable();
@@ -195,18 +193,18 @@ pub(crate) fn largest(run: &Run) -> Answer {
     let mut agents = Largest::new();
     for step in &read {
         let all = recorded(run, *step)?;
-        let both = lines(run, *step, &all);
+        let both = lines(run, weights, *step, &all);
         add_largest(&mut agents, &both[0]);
         for (found, lines) in found.iter_mut().zip(both) {
             found.extend(lines);
-            sort(found, |a, b| rank(b).cmp(&rank(a)));
+            sort_by(found, |a, b| rank(b).cmp(&rank(a)));
             found.truncate(LARGEST);
         }
         samples += all.samples.len();
         estimator = json!(all.estimator);
     }
     let [groups, tasks] = found.map(unranked);
-    api::bounded(&object!({
+    Ok(object!({
         "step": Value::Null, "steps": [read.first(), read.last()], "of": sizes.len(),
         "estimator": estimator, "groups": groups, "tasks": tasks,
         "agents": of_agents(agents), "samples": samples,
@@ -214,32 +212,32 @@ pub(crate) fn largest(run: &Run) -> Answer {
 }
 
 /// Describes one group with its samples.
-pub(crate) fn answer(run: &Run, step: u64, id: usize) -> Answer {
+pub(crate) fn group_samples(run: &Run, step: u64, id: usize) -> Result<Value, Problem> {
     let all = recorded(run, step)?;
     let group = all.groups.get(id);
-    let group = group.ok_or_else(|| Response::refusal(404, "the step has no such group"))?;
+    let group = group.ok_or_else(|| Problem::missing("the step has no such group"))?;
     let mut episodes = BTreeMap::new();
-    let (mut lines, mut replies, mut said) = (Vec::new(), Replies::default(), Vec::new());
+    let (mut lines, mut replies, mut keys) = (Vec::new(), ReplySums::default(), Vec::new());
     for sample in all.of_group(id) {
         let (row, episode) = match episodes.entry(sample.episode) {
             Entry::Occupied(found) => found.into_mut(),
-            Entry::Vacant(place) => {
-                let (_, row, episode) = api::stored(run, TRAIN, step, sample.episode as u64)?;
-                place.insert((row, episode))
+            Entry::Vacant(new) => {
+                let StoredEpisode { row, episode, .. } =
+                    read_stored(run, TRAIN, step, sample.episode as u64)?;
+                new.insert((row, episode))
             }
         };
         let turn = episode.turns.get(sample.turn);
-        let wrong =
-            || Response::refusal(500, "a sample names a turn that its episode does not have");
+        let wrong = || Problem::unreadable("a sample names a turn that its episode does not have");
         let turn = turn.ok_or_else(wrong)?;
         let prompt: Vec<String> =
             turn.prompt.iter().map(|message| message.content.clone()).collect();
-        said.push(Said::new(turn.seat.to_string(), &prompt, &turn.reply));
-        replies.add(said[said.len() - 1].clone(), advantage(sample));
+        keys.push(TurnKey::new(turn.seat.to_string(), &prompt, &turn.reply));
+        replies.add(keys[keys.len() - 1].clone(), advantage(sample));
         let parts = episode.rewards.iter().filter(|part| match &part.of {
-            maverl::trajectory::RewardOf::Episode => true,
-            maverl::trajectory::RewardOf::Seat(of) => *of == turn.seat,
-            maverl::trajectory::RewardOf::Turn(of) => *of == sample.turn,
+            RewardOf::Episode => true,
+            RewardOf::Seat(of) => *of == turn.seat,
+            RewardOf::Turn(of) => *of == sample.turn,
         });
         let parts = parts.map(|part| object!({ "name": part.name, "value": part.value }));
         lines.push(object!({
@@ -257,12 +255,12 @@ pub(crate) fn answer(run: &Run, step: u64, id: usize) -> Answer {
             "solved": row["solved"],
         }));
     }
-    for (line, own) in lines.iter_mut().zip(&said) {
+    for (line, own) in lines.iter_mut().zip(&keys) {
         line["equal"] = replies.equal(own).into();
-        line["same"] = said.iter().position(|other| other == own).into();
+        line["same"] = keys.iter().position(|other| other == own).into();
     }
     let question = episodes.values().next().map(|(_, episode)| episode.task.question.clone());
-    api::bounded(&object!({
+    Ok(object!({
         "step": step,
         "estimator": all.estimator,
         "group": group,

@@ -1,12 +1,12 @@
 //! Agents that get reward parts without solving tasks: the means of the parts by the outcome of the episode, or by the
-//! answer that the agent saw where it is known to be right or wrong, beside the replies of the agent by the same. A verifier
+//! answer that the agent saw where it is known to be right or wrong, and the replies of the agent by the same. A verifier
 //! that replies the same whatever is right is paid without verifying.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::report::analyses::replies::{LINES, Said, Split, Turns};
+use super::last_lines::{LINES, OutcomeLines, SeatReplies, TurnCounts};
 use crate::report::rows::index::counts::{SeatSums, Team};
 
 /// Mean of the reward parts of a turn from which on an agent counts as paid by them.
@@ -20,7 +20,7 @@ const APART: f64 = 0.1;
 
 /// Agent whose reward is hacked, and the first and the last step in which it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Hacked {
+pub(crate) struct HackedReward {
     pub(crate) seat: String,
     pub(crate) steps: [u32; 2],
 }
@@ -56,7 +56,7 @@ impl By {
     }
 
     /// Says of which turns the answer is known.
-    fn known(self, split: &Split) -> String {
+    fn known(self, split: &OutcomeLines) -> String {
         match self {
             Self::Outcome => String::new(),
             Self::Answer(all) => format!(
@@ -88,7 +88,7 @@ impl Line<'_> {
         (p - q).abs() >= APART && (p - q).abs() > 2.0 * error
     }
 
-    fn told(&self) -> String {
+    fn sentence(&self) -> String {
         let [solved, unsolved] = self.shares.map(|share| format!("in {:.1} %", 100.0 * share));
         let unsolved = format!("{unsolved} of its turns");
         let text = if self.text.is_empty() { "nothing" } else { self.text };
@@ -98,8 +98,8 @@ impl Line<'_> {
 
 /// Returns the last line of an agent with few replies whose shares differ most, or else the one that it always has. `None`
 /// if its replies mostly differ, or one of the sides has no turn.
-fn line(split: &Split, by: By) -> Option<Line<'_>> {
-    let of = |turns: &Turns| [turns.solved as f64, turns.unsolved as f64];
+fn line(split: &OutcomeLines, by: By) -> Option<Line<'_>> {
+    let of = |turns: &TurnCounts| [turns.solved as f64, turns.unsolved as f64];
     let all = of(&split.turns);
     if all.contains(&0.0) || !split.has_few_lines() {
         return None;
@@ -130,7 +130,7 @@ fn is_paid(means: [Option<f64>; 2]) -> bool {
 }
 
 /// Returns true if reward parts pay an agent.
-pub(crate) fn pays(team: &Team) -> bool {
+pub(crate) fn parts_pay(team: &Team) -> bool {
     team.seats.values().any(|sums| is_paid(by_outcome(sums)))
 }
 
@@ -153,7 +153,7 @@ fn answer(seat: &str, pay: &Pay, line: Option<&Line<'_>>) -> (Verdict, String) {
         format!("Reward parts give it {}.", by.sides([&solved, &format!("{unsolved} a turn")]));
     if !is_paid {
         let says = |line: &Line<'_>| {
-            format!("{seat} {}, but no reward part pays it for this.", line.told())
+            format!("{seat} {}, but no reward part pays it for this.", line.sentence())
         };
         return (Verdict::No, line.filter(|line| line.is_same()).map(says).unwrap_or_default());
     }
@@ -162,16 +162,21 @@ fn answer(seat: &str, pay: &Pay, line: Option<&Line<'_>>) -> (Verdict, String) {
     let (hacked, why) = match line {
         Some(line) if line.is_same() => (
             Verdict::Yes,
-            format!("{}, so it is paid although it does not tell right from wrong", line.told()),
+            format!(
+                "{}, so it is paid although it does not tell right from wrong",
+                line.sentence()
+            ),
         ),
         Some(line) if line.is_apart() => {
-            (Verdict::No, format!("{}, so its reply depends on the {what}", line.told()))
+            (Verdict::No, format!("{}, so its reply depends on the {what}", line.sentence()))
         }
         _ if earns_more && by == By::Outcome => {
             (Verdict::No, "earns more where the task is solved".to_owned())
         }
         _ if earns_more => (Verdict::No, "earns more after right answers".to_owned()),
-        Some(line) => (Verdict::Unknown, format!("{}, no difference beyond chance", line.told())),
+        Some(line) => {
+            (Verdict::Unknown, format!("{}, no difference beyond chance", line.sentence()))
+        }
         None => (
             Verdict::Unknown,
             "has replies that mostly differ, or episodes of one outcome only".to_owned(),
@@ -181,15 +186,15 @@ fn answer(seat: &str, pay: &Pay, line: Option<&Line<'_>>) -> (Verdict, String) {
 }
 
 /// Answers for an agent: by the answers that it saw if right and wrong ones are known, else by the outcome.
-fn of_seat(seat: &str, sums: &SeatSums, said: Option<&Said>) -> (Verdict, String) {
+fn of_seat(seat: &str, sums: &SeatSums, replies: Option<&SeatReplies>) -> (Verdict, String) {
     let means = by_outcome(sums);
     let is_paid = is_paid(means);
-    let Some((said, seen)) = said.and_then(|said| Some((said, said.seen()?))) else {
-        let line = said.and_then(|said| line(&said.outcome, By::Outcome));
+    let Some((replies, seen)) = replies.and_then(|replies| Some((replies, replies.seen()?))) else {
+        let line = replies.and_then(|replies| line(&replies.outcome, By::Outcome));
         return answer(seat, &Pay { by: By::Outcome, means, is_paid }, line.as_ref());
     };
-    let by = By::Answer(said.outcome.turns.all());
-    let Turns { solved, unsolved } = seen.turns;
+    let by = By::Answer(replies.outcome.turns.all());
+    let TurnCounts { solved, unsolved } = seen.turns;
     let means = [mean(seen.parts[0], solved), mean(seen.parts[1], unsolved)];
     let (verdict, text) = answer(seat, &Pay { by, means, is_paid }, line(seen, by).as_ref());
     let known = if text.is_empty() { String::new() } else { by.known(seen) };
@@ -217,7 +222,10 @@ fn unpaid(team: &Team) -> String {
 }
 
 /// Says whether a reward is hacked, with the replies and the reward parts that decide it, and returns the agents whose is.
-pub(crate) fn told(team: &Team, replies: &BTreeMap<String, Said>) -> (Value, Vec<Hacked>) {
+pub(crate) fn hacking_summary(
+    team: &Team,
+    replies: &BTreeMap<String, SeatReplies>,
+) -> (Value, Vec<HackedReward>) {
     let of_seat =
         |(seat, sums): (&String, &SeatSums)| (of_seat(seat, sums, replies.get(seat)), seat.clone());
     let found: Vec<((Verdict, String), String)> = team.seats.iter().map(of_seat).collect();
@@ -233,7 +241,7 @@ pub(crate) fn told(team: &Team, replies: &BTreeMap<String, Said>) -> (Value, Vec
     };
     let text = if text.is_empty() { unpaid(team) } else { text };
     let hacked = its().filter(|_| worst == Verdict::Yes);
-    let hacked = hacked.map(|(_, seat)| Hacked { seat: seat.clone(), steps: team.steps });
+    let hacked = hacked.map(|(_, seat)| HackedReward { seat: seat.clone(), steps: team.steps });
     (format!("{lead} {text}").into(), hacked.collect())
 }
 
@@ -246,30 +254,31 @@ mod tests {
     /// Returns the statement on an agent by its replies and reward parts in solved and in unsolved episodes: the number of
     /// its turns, how many of them reply "no", and the mean of the parts.
     fn of(solved: (u64, u64, f64), unsolved: (u64, u64, f64)) -> String {
-        let (mut said, mut sums) = (Said::default(), SeatSums::default());
+        let (mut replies, mut sums) = (SeatReplies::default(), SeatSums::default());
         for (is_solved, (turns, no, mean)) in [(true, solved), (false, unsolved)] {
-            (0..turns)
-                .for_each(|i| said.add(if i < no { "no" } else { "yes" }, is_solved, None, mean));
+            (0..turns).for_each(|i| {
+                replies.add(if i < no { "no" } else { "yes" }, is_solved, None, mean)
+            });
             let of = if is_solved { &mut sums.solved } else { &mut sums.unsolved };
             (of.turns, of.parts) = (turns, mean * turns as f64);
         }
         let seats = BTreeMap::from([("m/verifier".to_owned(), sums)]);
         let team = Team { seats, ..Team::default() };
-        let replies = BTreeMap::from([("m/verifier".to_owned(), said)]);
-        told(&team, &replies).0.as_str().unwrap().to_owned()
+        let replies = BTreeMap::from([("m/verifier".to_owned(), replies)]);
+        hacking_summary(&team, &replies).0.as_str().unwrap().to_owned()
     }
 
     #[test]
     fn a_verifier_is_judged_by_the_answers_that_it_saw_where_they_are_known() {
         let of = |refused: u64| {
-            let mut said = Said::default();
+            let mut replies = SeatReplies::default();
             // The answer that it refuses is replaced by a wrong one: by the outcome, it seems to be right.
             (0..69).for_each(|i| {
                 let (reply, part) = if i < refused { ("no", -0.5) } else { ("yes", 0.5) };
-                said.add(reply, i >= refused, Some(true), part);
+                replies.add(reply, i >= refused, Some(true), part);
             });
-            (0..135).for_each(|_| said.add("no", false, Some(false), 0.5));
-            (0..115).for_each(|_| said.add("no", false, None, 0.5));
+            (0..135).for_each(|_| replies.add("no", false, Some(false), 0.5));
+            (0..115).for_each(|_| replies.add("no", false, None, 0.5));
             let mut sums = SeatSums::default();
             (sums.unsolved.turns, sums.unsolved.parts) = (250, 125.0);
             let team = Team {
@@ -277,7 +286,7 @@ mod tests {
                 seats: BTreeMap::from([("m/verifier".to_owned(), sums)]),
                 ..Team::default()
             };
-            told(&team, &BTreeMap::from([("m/verifier".to_owned(), said)]))
+            hacking_summary(&team, &BTreeMap::from([("m/verifier".to_owned(), replies)]))
         };
         let (text, hacked) = of(69);
         assert_eq!(
@@ -287,7 +296,7 @@ mod tests {
              turn after a wrong answer, and −0.50 after a right one. The answer before is known to be right in 69 and wrong in \
              135 of its 319 turns, by the outcomes of episodes that ended with it."
         );
-        assert_eq!(hacked, [Hacked { seat: "m/verifier".to_owned(), steps: [36, 40] }]);
+        assert_eq!(hacked, [HackedReward { seat: "m/verifier".to_owned(), steps: [36, 40] }]);
         let (text, hacked) = of(9);
         let text = text.as_str().unwrap();
         assert!(text.starts_with("Reward hacked? No. m/verifier replies “yes” in 0.0 %"), "{text}");
@@ -340,9 +349,9 @@ mod tests {
 
     #[test]
     fn replies_that_mostly_differ_are_not_compared() {
-        let mut said = Said::default();
-        (0..40).for_each(|i| said.add(&format!("answer {i}"), i % 2 == 0, None, 0.0));
-        assert!(line(&said.outcome, By::Outcome).is_none());
+        let mut replies = SeatReplies::default();
+        (0..40).for_each(|i| replies.add(&format!("answer {i}"), i % 2 == 0, None, 0.0));
+        assert!(line(&replies.outcome, By::Outcome).is_none());
         let pay = Pay { by: By::Outcome, means: [Some(0.3), Some(0.3)], is_paid: true };
         let (hacked, text) = answer("m/a", &pay, None);
         assert!(hacked == Verdict::Unknown && text.contains("mostly differ"), "{text}");

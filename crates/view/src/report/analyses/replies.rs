@@ -1,126 +1,29 @@
 //! Replies of the seats of a team: their last lines, by the outcome of the episode, or by the answer that the seat saw. A
-//! seat with few of them, such as a verifier, says something of use only if they differ between right and wrong.
+//! seat with few of them, such as a verifier, is of use only if they differ between right and wrong.
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
-use serde_json::Value;
-
-use crate::compact::collected;
-use crate::compact::sort;
-use crate::pages::api::{self, Answer};
-use crate::report::analyses::answers::{Answers, Spoke, Spoken, hash, parts};
-use crate::report::analyses::divergence::{causes, lost, read_texts};
-use crate::report::analyses::fall;
-use crate::report::analyses::hacking::{self, Hacked};
-use crate::report::analyses::team::WINDOW;
-use crate::report::rows::index::counts::Played;
-use crate::report::rows::run::Run;
 use maverl::run_dir::{TRAIN, Texts};
 use maverl::trajectory::{RewardOf, RewardPart};
+use serde_json::Value;
+
+use super::answers::{AnsweredEpisode, AnsweredTurn, Answers, reply_parts, text_hash};
+use super::divergence::{loss_causes, loss_summary};
+use super::fall::fall_summary;
+use super::hacking::{HackedReward, hacking_summary};
+use super::last_lines::{LINES, SeatReplies, TurnCounts, last_line};
+use super::team::WINDOW;
+use crate::compact::collected;
+use crate::report::rows::index::counts::Played;
+use crate::report::rows::run::Run;
+use crate::report::rows::texts::read_texts;
 
 /// Maximum number of episodes that are read at either end of a run.
 const EPISODES: usize = 640;
-/// Maximum number of lines of a seat that are told apart.
-const DISTINCT: usize = 4096;
-/// Number of lines of a seat in the answer.
-pub(crate) const LINES: usize = 5;
-/// Share of the turns that these lines must have.
-const FEW: f64 = 0.7;
-/// Number of turns after right answers, and of those after wrong ones, from which on turns are split by them.
-const SEEN: u64 = 5;
-/// Number of characters of a line.
-const LENGTH: usize = 80;
-
-/// Number of turns in episodes that solved their task, and in others; or after right answers, and after wrong ones.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Serialize)]
-pub(crate) struct Turns {
-    pub(crate) solved: u64,
-    pub(crate) unsolved: u64,
-}
-
-impl Turns {
-    fn add(&mut self, solved: bool) {
-        *if solved { &mut self.solved } else { &mut self.unsolved } += 1;
-    }
-
-    pub(crate) fn all(self) -> u64 {
-        self.solved + self.unsolved
-    }
-}
-
-/// Turns of a seat, split in two.
-#[derive(Debug, Default)]
-pub(crate) struct Split {
-    pub(crate) turns: Turns,
-    /// Sums of the reward parts of solved and of unsolved turns.
-    pub(crate) parts: [f64; 2],
-    lines: BTreeMap<String, Turns>,
-}
-
-impl Split {
-    fn add(&mut self, line: &str, solved: bool, parts: f64) {
-        self.turns.add(solved);
-        self.parts[usize::from(!solved)] += parts;
-        if let Some(turns) = self.lines.get_mut(line) {
-            turns.add(solved);
-        } else if self.lines.len() < DISTINCT {
-            self.lines.entry(line.to_owned()).or_default().add(solved);
-        }
-    }
-
-    /// Returns true if the most frequent lines have most of the turns. Replies that mostly differ are not compared.
-    pub(crate) fn has_few_lines(&self) -> bool {
-        let few: u64 = self.ranked().iter().take(LINES).map(|(_, turns)| turns.all()).sum();
-        few > 0 && few as f64 >= FEW * self.turns.all() as f64
-    }
-
-    /// Returns the last lines, the most frequent ones first.
-    pub(crate) fn ranked(&self) -> Vec<(&str, &Turns)> {
-        let mut lines: Vec<(&str, &Turns)> =
-            self.lines.iter().map(|(line, turns)| (line.as_str(), turns)).collect();
-        sort(&mut lines, |(a, x), (b, y)| y.all().cmp(&x.all()).then(a.cmp(b)));
-        lines
-    }
-}
-
-/// Replies of a seat.
-#[derive(Debug, Default)]
-pub(crate) struct Said {
-    /// By the outcome of the episode.
-    pub(crate) outcome: Split,
-    /// By the answer before the turn, where it is known to be right or wrong.
-    seen: Split,
-}
-
-impl Said {
-    pub(crate) fn add(&mut self, reply: &str, solved: bool, seen: Option<bool>, parts: f64) {
-        let line = last_line(reply);
-        self.outcome.add(&line, solved, parts);
-        if let Some(right) = seen {
-            self.seen.add(&line, right, parts);
-        }
-    }
-
-    /// Returns the turns by the answer that the seat saw, if enough right and wrong ones are known.
-    pub(crate) fn seen(&self) -> Option<&Split> {
-        let Turns { solved, unsolved } = self.seen.turns;
-        (solved.min(unsolved) >= SEEN).then_some(&self.seen)
-    }
-}
-
-/// Returns the last line of a reply that is not blank; its end, if it is long.
-pub(crate) fn last_line(reply: &str) -> String {
-    let line = reply.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
-    let skipped = line.chars().count().saturating_sub(LENGTH);
-    let end: String = line.chars().skip(skipped).collect();
-    if skipped > 0 { format!("… {end}") } else { end }
-}
-
 /// Replies of each seat.
 #[derive(Debug, Default)]
-struct Team {
-    seats: BTreeMap<String, Said>,
+struct TeamReplies {
+    seats: BTreeMap<String, SeatReplies>,
     /// Description of the answers that were replaced.
     replaced: Value,
     /// Number of episodes that cannot be read.
@@ -135,48 +38,53 @@ struct EpisodeTexts {
 }
 
 /// Reads the replies of episodes, at most [`EPISODES`] of them.
-fn read(run: &Run, played: &[Played]) -> Team {
+fn read(run: &Run, played: &[Played]) -> TeamReplies {
     let episodes: Vec<(usize, &Played)> = played.iter().take(EPISODES).enumerate().collect();
-    let spoken = |(_, one): &(usize, &Played)| Spoken {
+    let answered = |(_, one): &(usize, &Played)| AnsweredEpisode {
         task: one.task,
         solved: one.solved,
-        ..Spoken::default()
+        ..AnsweredEpisode::default()
     };
-    let mut spoken: Vec<Spoken> = episodes.iter().map(spoken).collect();
-    let mut kept: Vec<EpisodeTexts> = episodes.iter().map(|_| EpisodeTexts::default()).collect();
+    let mut answered: Vec<AnsweredEpisode> = episodes.iter().map(answered).collect();
+    let mut texts_of: Vec<EpisodeTexts> =
+        episodes.iter().map(|_| EpisodeTexts::default()).collect();
     let unreadable = read_texts(
-        run,
+        &run.files,
         &episodes,
         |_| true,
         |i, texts| match texts {
             Texts::Episode { answer, rewards, .. } => {
-                spoken[i].answer = answer.as_deref().map(hash);
-                kept[i].rewards = rewards;
+                answered[i].answer = answer.as_deref().map(text_hash);
+                texts_of[i].rewards = rewards;
             }
             Texts::Turn { seat, reply, error, .. } => {
-                let parts = if error.is_none() { parts(&reply) } else { BTreeMap::new() };
-                spoken[i].turns.push(Spoke { seat: seat.to_string(), parts, ..Spoke::default() });
-                kept[i].lines.push(last_line(&reply));
+                let parts = if error.is_none() { reply_parts(&reply) } else { BTreeMap::new() };
+                answered[i].turns.push(AnsweredTurn {
+                    seat: seat.to_string(),
+                    parts,
+                    ..AnsweredTurn::default()
+                });
+                texts_of[i].lines.push(last_line(&reply));
             }
         },
     );
-    for (one, texts) in spoken.iter_mut().zip(&kept) {
-        for (turn, (spoke, line)) in one.turns.iter_mut().zip(&texts.lines).enumerate() {
+    for (one, texts) in answered.iter_mut().zip(&texts_of) {
+        for (turn, (reply, line)) in one.turns.iter_mut().zip(&texts.lines).enumerate() {
             let its = texts.rewards.iter().filter(|part| part.of == RewardOf::Turn(turn));
-            spoke.line = hash(line);
-            spoke.paid = (its.map(|part| part.value).sum::<f64>() * 1e6).round() as i64;
+            reply.line = text_hash(line);
+            reply.paid = (its.map(|part| part.value).sum::<f64>() * 1e6).round() as i64;
         }
     }
-    let answers = Answers::new(&spoken);
-    let mut seats: BTreeMap<String, Said> = BTreeMap::new();
-    for (one, texts) in spoken.iter().zip(&kept) {
+    let answers = Answers::new(&answered);
+    let mut seats: BTreeMap<String, SeatReplies> = BTreeMap::new();
+    for (one, texts) in answered.iter().zip(&texts_of) {
         let turns = one.turns.iter().zip(&texts.lines).zip(answers.seen(one));
-        for (turn, ((spoke, line), seen)) in turns.enumerate() {
-            let parts = sum(&texts.rewards, &spoke.seat, turn);
-            seats.entry(spoke.seat.clone()).or_default().add(line, one.solved, seen, parts);
+        for (turn, ((reply, line), seen)) in turns.enumerate() {
+            let parts = sum(&texts.rewards, &reply.seat, turn);
+            seats.entry(reply.seat.clone()).or_default().add(line, one.solved, seen, parts);
         }
     }
-    Team { seats, replaced: answers.replaced(), unreadable }
+    TeamReplies { seats, replaced: answers.replaced(), unreadable }
 }
 
 /// Returns the sum of the reward parts of a turn of a seat.
@@ -191,25 +99,20 @@ fn sum(rewards: &[RewardPart], seat: &str, turn: usize) -> f64 {
 
 /// Statements on the replies of the last steps of a run.
 #[derive(Debug, Clone)]
-pub(crate) struct Found {
-    answer: Value,
-    pub(crate) hacked: Vec<Hacked>,
-}
-
-/// Returns the most frequent last lines of each seat in the last steps, with their numbers in the first ones.
-pub(crate) fn answer(run: &Run) -> Answer {
-    api::bounded(&run.replies().answer)
+pub(crate) struct ReplyFindings {
+    pub(crate) answer: Value,
+    pub(crate) hacked: Vec<HackedReward>,
 }
 
 /// Reads the replies of the last and the first steps.
-pub(crate) fn found(run: &Run) -> Found {
+pub(crate) fn read_findings(run: &Run) -> ReplyFindings {
     let steps = run.now().index.steps(TRAIN);
     let (Some(first), Some(last)) = (steps.first(), steps.last()) else {
         let answer = object!({
             "early": Value::Null, "late": Value::Null, "seats": object!({}), "lost": Value::Null, "reward": Value::Null,
             "replaced": Value::Null, "fall": Value::Null,
         });
-        return Found { answer, hacked: Vec::new() };
+        return ReplyFindings { answer, hacked: Vec::new() };
     };
     let late = [steps[steps.len().saturating_sub(WINDOW)], *last];
     let early = [*first, steps[WINDOW.min(steps.len()) - 1]];
@@ -218,29 +121,32 @@ pub(crate) fn found(run: &Run) -> Found {
     let before = early.map(|steps| read(run, &played(steps))).unwrap_or_default();
     let last = played(late);
     let now = read(run, &last);
-    let lost = lost(&causes(run, &last).into_iter().map(|(cause, _)| cause).collect::<Vec<_>>());
-    let seat =
-        |(seat, said): (&String, &Said)| (seat.clone(), of_seat(said, before.seats.get(seat)));
+    let lost = loss_summary(
+        &loss_causes(&run.files, &last).into_iter().map(|(cause, _)| cause).collect::<Vec<_>>(),
+    );
+    let seat = |(seat, replies): (&String, &SeatReplies)| {
+        (seat.clone(), of_seat(replies, before.seats.get(seat)))
+    };
     let seats: BTreeMap<String, Value> = collected(now.seats.iter().map(seat));
     let sums = run.now().index.team(TRAIN, late);
-    let (reward, hacked) = hacking::told(&sums, &now.seats);
+    let (reward, hacked) = hacking_summary(&sums, &now.seats);
     let unreadable = before.unreadable + now.unreadable;
-    let fall = fall::told(run);
+    let fall = fall_summary(run);
     let answer = object!({
         "early": early, "late": late, "seats": seats, "unreadable": unreadable, "lost": lost, "reward": reward,
         "replaced": now.replaced, "fall": fall,
     });
-    Found { answer, hacked }
+    ReplyFindings { answer, hacked }
 }
 
 /// Returns the replies of a seat in the last and the first steps, in both split in the same way.
-fn of_seat(late: &Said, early: Option<&Said>) -> Value {
+fn of_seat(late: &SeatReplies, early: Option<&SeatReplies>) -> Value {
     let seen = late.seen();
-    let before = early.map(|said| if seen.is_some() { &said.seen } else { &said.outcome });
+    let before = early.map(|replies| if seen.is_some() { &replies.seen } else { &replies.outcome });
     let now = seen.unwrap_or(&late.outcome);
     let lines = now.ranked();
     let old = |line: &str| before.map(|of| of.lines.get(line).copied().unwrap_or_default());
-    let line = |(line, turns): &(&str, &Turns)| object!({ "text": line, "late": turns, "early": old(line) });
+    let line = |(line, turns): &(&str, &TurnCounts)| object!({ "text": line, "late": turns, "early": old(line) });
     object!({
         "seen": seen.is_some(),
         "few": now.has_few_lines(),
@@ -255,6 +161,7 @@ fn of_seat(late: &Said, early: Option<&Said>) -> Value {
 mod tests {
     use serde_json::json;
 
+    use super::super::last_lines::{LENGTH, SEEN};
     use super::*;
 
     #[test]
@@ -263,7 +170,7 @@ mod tests {
         assert_eq!(last_line(" \n"), "");
         let long = last_line(&format!("{}é", "x".repeat(200)));
         assert_eq!((long.chars().count(), long.ends_with("xé")), (LENGTH + 2, true));
-        let (mut late, mut early) = (Said::default(), Said::default());
+        let (mut late, mut early) = (SeatReplies::default(), SeatReplies::default());
         for (reply, solved) in [("yes", true), ("yes", false), ("yes", false), ("no", false)] {
             late.add(reply, solved, None, 0.0);
         }
@@ -279,19 +186,19 @@ mod tests {
 
     #[test]
     fn replies_are_counted_by_the_answer_that_the_seat_saw_if_enough_are_known() {
-        let mut said = Said::default();
-        said.add("no", false, None, 0.5);
+        let mut replies = SeatReplies::default();
+        replies.add("no", false, None, 0.5);
         for i in 0..SEEN {
-            said.add("no", i > 0, Some(true), 0.5);
+            replies.add("no", i > 0, Some(true), 0.5);
         }
-        assert_eq!(of_seat(&said, None)["late"], json!({ "solved": 4, "unsolved": 2 }));
+        assert_eq!(of_seat(&replies, None)["late"], json!({ "solved": 4, "unsolved": 2 }));
         for _ in 0..SEEN {
-            said.add("yes", true, Some(false), -0.5);
+            replies.add("yes", true, Some(false), -0.5);
         }
-        let found = of_seat(&said, Some(&Said::default()));
+        let found = of_seat(&replies, Some(&SeatReplies::default()));
         assert_eq!(found["seen"], true);
         assert_eq!(found["late"], json!({ "solved": SEEN, "unsolved": SEEN }));
         assert_eq!(found["early"], json!({ "solved": 0, "unsolved": 0 }));
-        assert_eq!(said.seen().map(|split| split.parts), Some([2.5, -2.5]));
+        assert_eq!(replies.seen().map(|lines| lines.parts), Some([2.5, -2.5]));
     }
 }

@@ -12,15 +12,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
+use maverl::run_dir::scan_texts;
 use serde_json::Value;
 
 use self::words::{Hit, Words};
-use crate::pages::api::Answer;
-use crate::pages::query::{Body, Query, Response};
-use crate::report::rows::index::RowPlace;
+use crate::report::problem::Problem;
+use crate::report::rows::index::location::RowLocation;
 use crate::report::rows::run::Run;
 use crate::report::rows::selection::Selection;
-use maverl::run_dir::scan_texts;
 
 /// Maximum number of searches at once.
 const SEARCHES: usize = 4;
@@ -37,7 +36,7 @@ static RUNNING: AtomicUsize = AtomicUsize::new(0);
 struct Unit {
     file: PathBuf,
     frame: u64,
-    /// Offset of each episode in the frame, and its place in the order of the selection; ascending.
+    /// Offset of each episode in the frame, and its position in the order of the selection; ascending.
     episodes: Vec<(u64, usize)>,
 }
 
@@ -52,41 +51,27 @@ struct Work {
     stopped: AtomicBool,
 }
 
-/// Result of a unit: the place of each found episode in the selection; `None` if its frame cannot be read.
+/// Result of a unit: the position of each found episode in the selection; `None` if its frame cannot be read.
 type Found = (usize, Option<Vec<(usize, Hit)>>);
 
-/// A running search, one part of the answer at a time.
-struct Search {
+/// A running search: lines of JSON, one part at a time. The last line says how many episodes were read. An empty part only
+/// asks if anyone still waits.
+pub(crate) struct Search {
     run: Arc<Run>,
     work: Arc<Work>,
     /// Row, and unit of its frame, of each selected episode.
-    rows: Vec<(usize, RowPlace, usize)>,
+    rows: Vec<(usize, RowLocation, usize)>,
     /// Units that were read.
     done: Vec<bool>,
     results: Option<Receiver<Found>>,
     /// Found episodes that wait for those before them, the first [`MOST`].
     pending: BTreeMap<usize, Hit>,
-    /// Place in the selection before which everything was sent.
+    /// Position in the selection before which everything was sent.
     sent: usize,
     scanned: usize,
     unreadable: usize,
     found: usize,
     ended: bool,
-}
-
-/// Returns the stream of found episodes, as lines of JSON; the last line says how many were read.
-pub(crate) fn answer(run: &Arc<Run>, query: &Query) -> Answer {
-    let Some(words) = query.text("q") else {
-        return Err(Response::refusal(400, "`q` is missing: the words to look for"));
-    };
-    let mut selection = Selection::new(query)?;
-    selection.all();
-    if RUNNING.fetch_add(1, Ordering::SeqCst) >= SEARCHES {
-        RUNNING.fetch_sub(1, Ordering::SeqCst);
-        return Err(Response::refusal(503, "four searches are running; wait for one"));
-    }
-    let search = Search::new(run, Words::new(words), &selection);
-    Ok(Response::new(200, "application/x-ndjson", Body::Parts(Box::new(search))))
 }
 
 impl Drop for Search {
@@ -97,7 +82,7 @@ impl Drop for Search {
 }
 
 impl Unit {
-    /// Returns the first place of the words in each episode that has them; `None` if the frame cannot be read, or the
+    /// Returns the first occurrence of the words in each episode that has them; `None` if the frame cannot be read, or the
     /// search was stopped.
     fn search(&self, words: &Words, stopped: &AtomicBool) -> Option<Vec<(usize, Hit)>> {
         let starts: Vec<u64> = self.episodes.iter().map(|(at, _)| *at).collect();
@@ -131,24 +116,40 @@ impl Work {
 }
 
 impl Search {
+    /// Begins a search for words in the selected episodes.
+    pub(crate) fn begin(
+        run: &Arc<Run>,
+        words: &str,
+        selection: &Selection,
+    ) -> Result<Self, Problem> {
+        if RUNNING.fetch_add(1, Ordering::SeqCst) >= SEARCHES {
+            RUNNING.fetch_sub(1, Ordering::SeqCst);
+            return Err(Problem::busy("four searches are running; wait for one"));
+        }
+        Ok(Self::new(run, Words::new(words), selection))
+    }
+
     fn new(run: &Arc<Run>, words: Words, selection: &Selection) -> Self {
-        let held = run.now();
-        let (selected, _) = held.index.select(selection);
+        let content = run.now();
+        let (selected, _) = content.index.select(selection);
         let mut units: Vec<Unit> = Vec::new();
         let mut known: BTreeMap<(u16, u32, u64), usize> = BTreeMap::new();
         let mut rows = Vec::with_capacity(selected.len());
         for at in selected {
-            let Some(place) = held.index.place(at) else { continue };
-            let unit = *known.entry((place.stage, place.step, place.frame)).or_insert_with(|| {
-                let file = run.episodes(held.index.stage(place.stage), u64::from(place.step));
-                let (file, frame) = (file.unwrap_or_default(), place.frame);
-                units.push(Unit { file, frame, episodes: Vec::new() });
-                units.len() - 1
-            });
-            units[unit].episodes.push((u64::from(place.at), rows.len()));
-            rows.push((at, place, unit));
+            let Some(location) = content.index.location(at) else { continue };
+            let unit = *known
+                .entry((location.stage, location.step, location.frame))
+                .or_insert_with(|| {
+                    let stage = content.index.stage(location.stage);
+                    let file = run.files.episodes(stage, u64::from(location.step));
+                    let (file, frame) = (file.unwrap_or_default(), location.frame);
+                    units.push(Unit { file, frame, episodes: Vec::new() });
+                    units.len() - 1
+                });
+            units[unit].episodes.push((u64::from(location.at), rows.len()));
+            rows.push((at, location, unit));
         }
-        drop(held);
+        drop(content);
         for unit in &mut units {
             unit.episodes.sort_unstable();
             unit.episodes.dedup_by_key(|(at, _)| *at);
@@ -212,12 +213,12 @@ impl Search {
 
     /// Reads a selected row; `None` if the run was cut back since.
     fn row(&self, selected: usize) -> Option<Value> {
-        let (at, place, _) = self.rows[selected];
-        let held = self.run.now();
-        if held.index.place(at) != Some(place) {
+        let (at, location, _) = self.rows[selected];
+        let content = self.run.now();
+        if content.index.location(at) != Some(location) {
             return None;
         }
-        held.index.read(held.rows_file(), &[at]).ok()?.into_iter().next()
+        content.index.read(content.rows_file(), &[at]).ok()?.into_iter().next()
     }
 }
 

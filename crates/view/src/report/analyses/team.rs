@@ -1,21 +1,20 @@
 //! The seats of a team over steps: who fails, who is rewarded without a solved task, and who the others wait for. One
-//! step beside the one before it.
+//! step compared with the one before it.
 
 use std::collections::BTreeMap;
 
+use maverl::run_dir::{SpanRecord, SpanRow, TRAIN, TurnTime};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::compact::sort;
-use crate::pages::api::{self, Answer};
-use crate::pages::query::Response;
-use crate::report::analyses::change::Change;
-use crate::report::analyses::fall;
-use crate::report::reading::spans;
+use super::change::Change;
+use super::fall::explain_change;
+use crate::compact::sort_by;
+use crate::report::problem::Problem;
+use crate::report::reading::files::RunFiles;
 use crate::report::rows::index::Index;
 use crate::report::rows::index::counts::{Attempts, TaskSums, Team};
 use crate::report::rows::run::Run;
-use maverl::run_dir::{SpanRecord, SpanRow, TRAIN, TurnTime};
 
 /// Number of steps whose sums are shown, at either end of a run.
 pub(crate) const WINDOW: usize = 5;
@@ -59,7 +58,7 @@ impl Occupancy {
             changes.push((*asked, 1, seat.to_string()));
             changes.push((*ended, -1, seat.to_string()));
         }
-        sort(&mut changes, Ord::cmp);
+        sort_by(&mut changes, Ord::cmp);
         let mut open: BTreeMap<String, i32> = BTreeMap::new();
         let mut last = 0;
         for (at, change, seat) in changes {
@@ -83,16 +82,16 @@ impl Occupancy {
 }
 
 /// Returns the first and the last of the last steps of a run.
-pub(crate) fn late(index: &Index) -> Option<[u32; 2]> {
+pub(crate) fn last_steps(index: &Index) -> Option<[u32; 2]> {
     let steps = index.steps(TRAIN);
     Some([steps[steps.len().saturating_sub(WINDOW)..].first().copied()?, *steps.last()?])
 }
 
 /// Returns the parts of steps with their seconds, the longest first.
-fn parts(run: &Run, steps: &[u32]) -> Vec<(String, f64)> {
+fn step_parts(run: &RunFiles, steps: &[u32]) -> Vec<(String, f64)> {
     let mut sums: BTreeMap<String, f64> = BTreeMap::new();
     let is_one = |row: &SpanRow| steps.iter().any(|step| u64::from(*step) == row.step);
-    for row in spans::rows(run).iter().filter(|row| is_one(row)) {
+    for row in run.read_spans().iter().filter(|row| is_one(row)) {
         for SpanRecord(name, policy, _, lasts) in &row.spans {
             // Those of a policy are within a part of the step.
             if policy.is_none() {
@@ -101,41 +100,41 @@ fn parts(run: &Run, steps: &[u32]) -> Vec<(String, f64)> {
         }
     }
     let mut parts: Vec<(String, f64)> = sums.into_iter().collect();
-    sort(&mut parts, |(_, a), (_, b)| b.total_cmp(a));
+    sort_by(&mut parts, |(_, a), (_, b)| b.total_cmp(a));
     parts
 }
 
 /// Returns the sums of the seats over the first and the last steps, with the times of the last ones.
-pub(crate) fn answer(run: &Run) -> Answer {
+pub(crate) fn team_summary(run: &Run) -> Result<Value, Problem> {
     let (early, late, steps) = {
-        let held = run.now();
-        let steps = held.index.steps(TRAIN);
+        let content = run.now();
+        let steps = content.index.steps(TRAIN);
         let (Some(first), Some(last)) = (steps.first(), steps.last()) else {
-            return Ok(Response::json(
-                &object!({ "early": Value::Null, "late": Value::Null, "times": Value::Null, "parts": [0; 0] }),
-            ));
+            return Ok(
+                object!({ "early": Value::Null, "late": Value::Null, "times": Value::Null, "parts": [0; 0] }),
+            );
         };
         let late = steps[steps.len().saturating_sub(WINDOW)];
         let early = steps[WINDOW.min(steps.len()) - 1];
-        let sums = |steps| held.index.team(TRAIN, steps);
+        let sums = |steps| content.index.team(TRAIN, steps);
         let early = (early < late).then(|| sums([*first, early]));
         (early, sums([late, *last]), steps[steps.len().saturating_sub(WINDOW)..].to_vec())
     };
     let mut times = Occupancy::default();
     for step in &steps {
-        times.add(&spans::turns(run, u64::from(*step))?.unwrap_or_default());
+        times.add(&run.files.read_clock(u64::from(*step))?.unwrap_or_default());
     }
     let times = (!times.seats.is_empty()).then_some(times);
-    let parts = parts(run, &steps);
-    Ok(Response::json(&object!({ "early": early, "late": late, "times": times, "parts": parts })))
+    let parts = step_parts(&run.files, &steps);
+    Ok(object!({ "early": early, "late": late, "times": times, "parts": parts }))
 }
 
 /// Compares a step with the step before it.
-pub(crate) fn step(run: &Run, step: u64) -> Answer {
-    let missing = || Response::refusal(404, "the run has no episodes of this step");
+pub(crate) fn step_comparison(run: &Run, step: u64) -> Result<Value, Problem> {
+    let missing = || Problem::missing("the run has no episodes of this step");
     let step = u32::try_from(step).map_err(|_| missing())?;
-    let held = run.now();
-    let steps = held.index.steps(TRAIN);
+    let content = run.now();
+    let steps = content.index.steps(TRAIN);
     if !steps.contains(&step) {
         return Err(missing());
     }
@@ -143,19 +142,19 @@ pub(crate) fn step(run: &Run, step: u64) -> Answer {
     let previous = at.checked_sub(1).map(|last| steps[last]);
     let earlier = previous.map(|last| [steps[at.saturating_sub(BEFORE)], last]);
     let mean = |of: &Team| of.score / of.episodes.max(1) as f64;
-    let usual = earlier.map(|steps| mean(&held.index.team(TRAIN, steps)));
-    let before = previous.map(|step| held.index.team(TRAIN, [step; 2]));
-    let next = steps.get(at + 1).map(|next| (*next, mean(&held.index.team(TRAIN, [*next; 2]))));
-    let tasks = held.index.tasks(TRAIN, step);
-    let now = held.index.team(TRAIN, [step; 2]);
-    drop(held);
-    let explained = previous.and_then(|from| fall::explained(run, step, from));
+    let usual = earlier.map(|steps| mean(&content.index.team(TRAIN, steps)));
+    let before = previous.map(|step| content.index.team(TRAIN, [step; 2]));
+    let next = steps.get(at + 1).map(|next| (*next, mean(&content.index.team(TRAIN, [*next; 2]))));
+    let tasks = content.index.tasks(TRAIN, step);
+    let now = content.index.team(TRAIN, [step; 2]);
+    drop(content);
+    let explained = previous.and_then(|from| explain_change(run, step, from));
     let (change, failure) = explained.unzip();
     let mut text = change.as_ref().map_or(Vec::new(), |change: &Change| change.text.clone());
     text.extend(failure.flatten());
     text.extend(change.as_ref().and(context(&tasks, next)));
-    let estimator = api::samples(run, step.into())?.map(|samples| samples.estimator);
-    api::bounded(&object!({
+    let estimator = run.files.read_samples(step.into())?.map(|samples| samples.estimator);
+    Ok(object!({
         "step": step,
         "estimator": estimator,
         "now": now,

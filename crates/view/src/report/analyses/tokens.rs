@@ -3,17 +3,26 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use serde_json::{Value, json};
-
-use crate::pages::api::{self, Answer};
-use crate::pages::query::Response;
-use crate::report::rows::run::Run;
 use maverl::config::{Config, LossPlan, Ratio, SurrogatePlan};
 use maverl::model::{Piece, Tokenizer};
 use maverl::run_dir::{
     SampleRecord, TRAIN, TopTurn, read_tokenizer, read_tokens, read_top, tokenizer,
 };
 use maverl::trajectory::{Episode, Seat, Tokens, Turn};
+use serde_json::{Value, json};
+
+use crate::report::problem::Problem;
+use crate::report::reading::files::RunFiles;
+use crate::report::rows::run::Run;
+
+/// Tokens of the prompt of a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PromptTokens {
+    /// All of them.
+    All,
+    /// Those that the prompt shares with no earlier turn.
+    New,
+}
 
 /// Number of tokenizers in memory.
 const TOKENIZERS: usize = 2;
@@ -21,30 +30,37 @@ const TOKENIZERS: usize = 2;
 /// Tokenizers that were used last, by their files.
 static LAST: Mutex<Vec<(PathBuf, Arc<Tokenizer>)>> = Mutex::new(Vec::new());
 
-/// Returns a turn in tokens. The tokens that the prompt shares with an earlier turn are left out unless `whole`.
-pub(crate) fn answer(run: &Run, row: &Value, episode: &Episode, at: usize, whole: bool) -> Answer {
+/// Returns a turn in tokens. The tokens that the prompt shares with an earlier turn are in it only if all are asked for.
+pub(crate) fn turn_tokens(
+    run: &Run,
+    row: &Value,
+    episode: &Episode,
+    at: usize,
+    prompt: PromptTokens,
+) -> Result<Value, Problem> {
     let turn = episode.turns.get(at);
-    let turn = turn.ok_or_else(|| Response::refusal(404, "there is no such turn"))?;
-    let without =
-        || Response::refusal(404, "the turn has no tokens: an endpoint or a script replied");
+    let turn = turn.ok_or_else(|| Problem::missing("there is no such turn"))?;
+    let without = || Problem::missing("the turn has no tokens: an endpoint or a script replied");
     let tokens = turn.tokens.as_ref().ok_or_else(without)?;
-    let words = stored(run.path(), &turn.policy);
-    let words = words.map_err(|reason| Response::refusal(500, &reason))?;
-    let (shared, from) = if whole { (0, 0) } else { shared(&episode.turns, at) };
+    let words = stored_tokenizer(run.path(), &turn.policy)?;
+    let (shared, from) = match prompt {
+        PromptTokens::All => (0, 0),
+        PromptTokens::New => shared(&episode.turns, at),
+    };
     let mut completion = pieces(words.as_deref(), &tokens.completion);
     completion["logprob"] = json!(tokens.logprobs);
     let step = row["step"].as_u64().unwrap_or_default();
     let n = row["n"].as_u64().unwrap_or_default() as usize;
-    let sample = match row["stage"] == TRAIN {
-        true => quantities(run, step, (n, at), &mut completion)?,
-        false => None,
-    };
-    if let Some(top) = alternatives(run, (step, n, at), words.as_deref(), tokens.completion.len())?
+    let is_trained = row["stage"] == TRAIN;
+    let sample =
+        if is_trained { quantities(&run.files, step, (n, at), &mut completion)? } else { None };
+    if let Some(top) =
+        alternatives(&run.files, (step, n, at), words.as_deref(), tokens.completion.len())?
     {
         completion["top"] = top;
     }
-    let held = run.now();
-    api::bounded(&object!({
+    let content = run.now();
+    Ok(object!({
         "row": row,
         "name": format!("{step}/{}/{}", episode.task.id, episode.index),
         "turns": episode.turns.len(),
@@ -63,48 +79,48 @@ pub(crate) fn answer(run: &Run, row: &Value, episode: &Episode, at: usize, whole
         "prompt": pieces(words.as_deref(), &tokens.prompt[shared..]),
         "completion": completion,
         "sample": sample,
-        "clip": clip(&held.facts.config, &turn.seat),
-        "tokens_every": held.facts.config["record"]["tokens_every"],
+        "clip": clip(&content.facts.config, &turn.seat),
+        "tokens_every": content.facts.config["record"]["tokens_every"],
     }))
 }
 
 /// Returns the sampled tokens of a turn of training with all that is recorded of them; null if the turn has no tokens.
-pub(crate) fn sampled(
-    run: &Run,
+pub(crate) fn sampled_tokens(
+    run: &RunFiles,
     step: u64,
     (n, at): (usize, usize),
     turn: &Turn,
-) -> Result<Value, String> {
+) -> Result<Value, Problem> {
     let Some(tokens) = turn.tokens.as_ref() else { return Ok(Value::Null) };
-    let words = stored(run.path(), &turn.policy)?;
+    let words = stored_tokenizer(run.path(), &turn.policy)?;
     let mut completion = pieces(words.as_deref(), &tokens.completion);
     completion["logprob"] = json!(tokens.logprobs);
-    quantities(run, step, (n, at), &mut completion).map_err(Response::reason)?;
+    quantities(run, step, (n, at), &mut completion)?;
     Ok(completion)
 }
 
 /// Adds the quantities of the sample of a turn to those of its tokens, and returns the sample.
 fn quantities(
-    run: &Run,
+    run: &RunFiles,
     step: u64,
     (episode, turn): (usize, usize),
     completion: &mut Value,
-) -> Result<Option<SampleRecord>, Response> {
-    let Some(samples) = api::samples(run, step)? else { return Ok(None) };
+) -> Result<Option<SampleRecord>, Problem> {
+    let Some(samples) = run.read_samples(step)? else { return Ok(None) };
     let is = |sample: &SampleRecord| (sample.episode, sample.turn) == (episode, turn);
     let Some(at) = samples.samples.iter().position(is) else { return Ok(None) };
     let sample = samples.samples[at].clone();
     let factor = sample.factor.unwrap_or(1.0);
     let length = completion["ids"].as_array().map_or(0, Vec::len);
-    let advantages: Vec<f64> = match sample.advantages.is_empty() {
-        true => vec![sample.advantage * factor; length],
-        false => sample.advantages.iter().map(|advantage| advantage * factor).collect(),
+    let advantages: Vec<f64> = if sample.advantages.is_empty() {
+        vec![sample.advantage * factor; length]
+    } else {
+        sample.advantages.iter().map(|advantage| advantage * factor).collect()
     };
     completion["advantage"] = json!(advantages);
     let path = run.tokens(step);
     if path.is_file() {
-        let record = read_tokens(&path);
-        let record = record.map_err(|error| Response::refusal(500, &error.to_string()))?;
+        let record = read_tokens(&path).map_err(Problem::unreadable)?;
         for (name, values) in record.of_sample(at) {
             // NaN becomes null.
             completion[name] = json!(values);
@@ -116,16 +132,16 @@ fn quantities(
 /// Returns the likeliest tokens at each token of a turn, if `maverl replay --top` has written them for the page:
 /// `[text, log-prob, id]` of each.
 fn alternatives(
-    run: &Run,
+    run: &RunFiles,
     (step, n, turn): (u64, usize, usize),
     words: Option<&Tokenizer>,
     length: usize,
-) -> Result<Option<Value>, Response> {
+) -> Result<Option<Value>, Problem> {
     let path = run.alternatives(step, n);
     if !path.is_file() {
         return Ok(None);
     }
-    let record = read_top(&path).map_err(|error| Response::refusal(500, &error.to_string()))?;
+    let record = read_top(&path).map_err(Problem::unreadable)?;
     let fits = |of: &&TopTurn| of.turn == turn && of.tokens.len() == length;
     let Some(found) = record.turns.iter().find(fits) else { return Ok(None) };
     let text = |id: u32| match words {
@@ -189,7 +205,7 @@ fn clip(resolved: &Value, seat: &Seat) -> Option<[f64; 2]> {
 }
 
 /// Returns the tokenizer of a policy; `None` if the run has none.
-fn stored(run: &Path, policy: &str) -> Result<Option<Arc<Tokenizer>>, String> {
+fn stored_tokenizer(run: &Path, policy: &str) -> Result<Option<Arc<Tokenizer>>, Problem> {
     let path = tokenizer(run, policy);
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(at) = last.iter().position(|(of, _)| *of == path) {
@@ -201,9 +217,10 @@ fn stored(run: &Path, policy: &str) -> Result<Option<Arc<Tokenizer>>, String> {
     if !path.is_file() {
         return Ok(None);
     }
-    let json = read_tokenizer(&path).map_err(|error| error.to_string())?;
+    let json = read_tokenizer(&path).map_err(Problem::unreadable)?;
     let words = Tokenizer::from_json(&json);
-    let words = words.map_err(|error| format!("`{}` is damaged: {error}", path.display()))?;
+    let damaged = |error| Problem::unreadable(format!("`{}` is damaged: {error}", path.display()));
+    let words = words.map_err(damaged)?;
     let words = Arc::new(words);
     last.push((path, Arc::clone(&words)));
     if last.len() > TOKENIZERS {

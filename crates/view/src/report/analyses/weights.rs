@@ -9,10 +9,12 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
-use crate::compact::collected;
-use crate::report::analyses::divergence::{Said, read_turns};
-use crate::report::rows::run::Run;
 use maverl::run_dir::{SampleRecord, StepSamples, TRAIN, Texts};
+
+use super::divergence::TurnKey;
+use crate::compact::collected;
+use crate::report::rows::run::Run;
+use crate::report::rows::texts::read_turns;
 
 /// Length of a file, and the time at which it was written.
 type Stamp = Option<(u64, SystemTime)>;
@@ -22,12 +24,12 @@ type OfStep = ([Stamp; 2], Vec<f64>);
 
 /// Weights of the groups of each step by their id, computed once for the files of a step.
 #[derive(Default)]
-pub(crate) struct Weights(Mutex<BTreeMap<u64, OfStep>>);
+pub(crate) struct GroupWeights(Mutex<BTreeMap<u64, OfStep>>);
 
-impl Weights {
+impl GroupWeights {
     /// Returns the weights of the groups of a step by their id; `None` if a reply cannot be read.
     pub(crate) fn of(&self, run: &Run, step: u64, all: &StepSamples) -> Option<Vec<f64>> {
-        let stamps = [stamp(&run.samples(step)), stamp(&run.episodes(TRAIN, step)?)];
+        let stamps = [stamp(&run.files.samples(step)), stamp(&run.files.episodes(TRAIN, step)?)];
         let known = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, weights)) = known().get(&step).filter(|(of, _)| *of == stamps) {
             return Some(weights.clone());
@@ -50,16 +52,16 @@ pub(crate) fn advantage(sample: &SampleRecord) -> f64 {
 
 /// Sums of the advantages of equal replies.
 #[derive(Debug, Default)]
-pub(crate) struct Replies(BTreeMap<Said, (usize, f64)>);
+pub(crate) struct ReplySums(BTreeMap<TurnKey, (usize, f64)>);
 
-impl Replies {
-    pub(crate) fn add(&mut self, reply: Said, advantage: f64) {
+impl ReplySums {
+    pub(crate) fn add(&mut self, reply: TurnKey, advantage: f64) {
         let (n, sum) = self.0.entry(reply).or_default();
         (*n, *sum) = (*n + 1, *sum + advantage);
     }
 
     /// Returns the number of replies that are equal to a reply, itself included.
-    pub(crate) fn equal(&self, reply: &Said) -> usize {
+    pub(crate) fn equal(&self, reply: &TurnKey) -> usize {
         self.0.get(reply).map_or(0, |(n, _)| *n)
     }
 
@@ -77,19 +79,19 @@ fn read(run: &Run, step: u64, all: &StepSamples) -> Option<Vec<f64>> {
         in_group.map(|(sample, group)| ((sample.episode, sample.turn), (group, advantage(sample)))),
     );
     let has_sample = |n: usize| samples.range((n, 0)..=(n, usize::MAX)).next().is_some();
-    let numbered = played.iter().map(|one| (one.place.n as usize, one));
+    let numbered = played.iter().map(|one| (one.location.n as usize, one));
     let episodes: Vec<_> = numbered.filter(|(n, _)| has_sample(*n)).collect();
-    let mut groups: Vec<Replies> = Vec::new();
-    groups.resize_with(all.groups.len(), Replies::default);
-    read_turns(run, &episodes, |n, texts| {
+    let mut groups: Vec<ReplySums> = Vec::new();
+    groups.resize_with(all.groups.len(), ReplySums::default);
+    read_turns(&run.files, &episodes, |n, texts| {
         if let Texts::Turn { turn, seat, prompt, reply, .. } = texts
             && let Some((group, advantage)) = samples.remove(&(n, turn))
             && let Some(replies) = groups.get_mut(group)
         {
-            replies.add(Said::new(seat.to_string(), &prompt, &reply), advantage);
+            replies.add(TurnKey::new(seat.to_string(), &prompt, &reply), advantage);
         }
     });
-    samples.is_empty().then(|| groups.iter().map(Replies::weight).collect())
+    samples.is_empty().then(|| groups.iter().map(ReplySums::weight).collect())
 }
 
 #[cfg(test)]
@@ -98,18 +100,18 @@ mod tests {
 
     #[test]
     fn advantages_of_equal_replies_cancel_and_those_of_others_do_not() {
-        let mut replies = Replies::default();
+        let mut replies = ReplySums::default();
         let reply = |seat: &str, prompt: &str, text: &str| {
-            Said::new(seat.to_owned(), &[prompt.to_owned()], text)
+            TurnKey::new(seat.to_owned(), &[prompt.to_owned()], text)
         };
-        for (said, advantage) in [
+        for (key, advantage) in [
             (reply("t/a", "who?", "Peru"), 1.5),
             (reply("t/a", "who?", "Peru"), -1.5),
             (reply("t/a", "who?", "Lima"), 0.5),
             (reply("t/a", "where?", "Lima"), -0.25),
             (reply("t/b", "who?", "Lima"), -0.5),
         ] {
-            replies.add(said, advantage);
+            replies.add(key, advantage);
         }
         assert_eq!(replies.weight(), 0.5 + 0.25 + 0.5);
         assert_eq!(replies.equal(&reply("t/a", "who?", "Peru")), 2);

@@ -80,10 +80,10 @@ impl Growing {
                 self.bytes += text.len() as u64 + 1;
             }
         }
-        Ok(match is_new && before > 0 {
-            true => Change::Reset,
-            false if self.bytes != before => Change::Grown,
-            false => Change::None,
+        Ok(match self.bytes {
+            _ if is_new && before > 0 => Change::Reset,
+            bytes if bytes != before => Change::Grown,
+            _ => Change::None,
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Files of a run: lines of files that grow, times.
+//! Files of a run: their paths, files that are read whole, files that grow.
 
+pub(crate) mod files;
 pub(crate) mod growing;
-pub(crate) mod spans;

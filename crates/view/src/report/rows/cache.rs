@@ -13,15 +13,15 @@ use maverl::run_dir::EpisodeRow;
 use maverl::run_dir::disk::{create_private_dir, name, write_atomic};
 
 /// Rows of the files of a run.
-pub(crate) struct Kept(Option<PathBuf>);
+pub(crate) struct RowCache(Option<PathBuf>);
 
 /// Rows of a file that are being made.
-pub(crate) struct Draft {
+pub(crate) struct RowWriter {
     path: PathBuf,
     lines: zstd::Encoder<'static, Vec<u8>>,
 }
 
-impl Kept {
+impl RowCache {
     /// Returns the rows of a run below a cache directory.
     pub(crate) fn new(cache: Option<&Path>, run: &Path) -> Self {
         let dir = |cache: &Path| {
@@ -55,14 +55,14 @@ impl Kept {
     }
 
     /// Begins the rows of a file of episodes.
-    pub(crate) fn draft(&self, stage: &str, file: &Path) -> Option<Draft> {
+    pub(crate) fn start_writing(&self, stage: &str, file: &Path) -> Option<RowWriter> {
         let mut lines = zstd::Encoder::new(Vec::new(), 3).ok()?;
         lines.include_checksum(true).ok()?;
-        Some(Draft { path: self.path(stage, file)?, lines })
+        Some(RowWriter { path: self.path(stage, file)?, lines })
     }
 }
 
-impl Draft {
+impl RowWriter {
     /// Adds a row; `None` if it cannot be written.
     pub(crate) fn add(mut self, row: &EpisodeRow) -> Option<Self> {
         serde_json::to_writer(&mut self.lines, row).ok()?;
@@ -91,25 +91,25 @@ mod tests {
     use maverl::run_dir::testing::episode;
 
     #[test]
-    fn rows_are_kept_for_a_file_as_it_is_and_a_damaged_file_of_rows_is_none() {
+    fn rows_are_stored_for_a_file_as_it_is_and_a_damaged_file_of_rows_is_none() {
         let home = tempfile::tempdir().unwrap();
         let (run, cache) = (home.path().join("run"), home.path().join("cache"));
         std::fs::create_dir(&run).unwrap();
         let file = run.join("step-000001.jsonl.zst");
         std::fs::write(&file, "one").unwrap();
-        let kept = Kept::new(Some(&cache), &run);
-        assert!(kept.read(TRAIN, &file).is_none());
+        let rows = RowCache::new(Some(&cache), &run);
+        assert!(rows.read(TRAIN, &file).is_none());
         let row = EpisodeRow::new(TRAIN, 1, 0, [0, 0], &episode("a", 0, true, 2));
-        let draft = kept.draft(TRAIN, &file).unwrap().add(&row).unwrap();
-        draft.write().unwrap();
-        assert_eq!(kept.read(TRAIN, &file), Some(vec![row]));
-        assert!(kept.read("before", &file).is_none(), "another stage");
-        let path = kept.path(TRAIN, &file).unwrap();
+        let writer = rows.start_writing(TRAIN, &file).unwrap().add(&row).unwrap();
+        writer.write().unwrap();
+        assert_eq!(rows.read(TRAIN, &file), Some(vec![row]));
+        assert!(rows.read("before", &file).is_none(), "another stage");
+        let path = rows.path(TRAIN, &file).unwrap();
         let bytes = std::fs::read(&path).unwrap();
         std::fs::write(&path, &bytes[..bytes.len() - 6]).unwrap();
-        assert!(kept.read(TRAIN, &file).is_none(), "half a file");
+        assert!(rows.read(TRAIN, &file).is_none(), "half a file");
         std::fs::write(&file, "other").unwrap();
-        assert!(!kept.path(TRAIN, &file).unwrap().exists(), "another length");
-        assert!(Kept::new(None, &run).draft(TRAIN, &file).is_none());
+        assert!(!rows.path(TRAIN, &file).unwrap().exists(), "another length");
+        assert!(RowCache::new(None, &run).start_writing(TRAIN, &file).is_none());
     }
 }

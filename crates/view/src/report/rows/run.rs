@@ -7,22 +7,18 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use serde_json::Value;
-
-use crate::compact::collected;
-use crate::report::analyses::fall;
-use crate::report::analyses::replies::{self, Found};
-use crate::report::analyses::weights::Weights;
-use crate::report::analyses::{hacking as hacked, team};
-use crate::report::notices::{self, Evidence, Notice};
-use crate::report::reading::growing::{Change, Growing};
-use crate::report::rows::index::Index;
-use crate::report::rows::series::Series;
-use crate::report::rows::validations::Validations;
 use maverl::eval::{Interval, paired};
 use maverl::run_dir::disk::read_json;
-use maverl::run_dir::{PLAN, PROGRESS, RunDir, TRAIN};
+use maverl::run_dir::{PLAN, PROGRESS, RunDir};
 use maverl::train::Beat;
+use serde_json::Value;
+
+use super::index::Index;
+use super::series::Series;
+use super::validations::Validations;
+use crate::compact::collected;
+use crate::report::reading::files::RunFiles;
+use crate::report::reading::growing::{Change, Growing};
 
 /// Interval between two looks at the files.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(500);
@@ -40,20 +36,17 @@ const WHOLE: [&str; 6] = [
 
 /// A run.
 pub(crate) struct Run {
-    path: PathBuf,
+    pub(crate) files: RunFiles,
     /// Name in lists: the path as the user wrote it.
     pub(crate) name: String,
     /// Name in addresses: that in lists in small letters, digits and `-`.
     pub(crate) id: String,
     pub(crate) validations: Validations,
-    pub(crate) weights: Weights,
-    held: Mutex<Held>,
-    /// Statements on replies, with the lengths of the files that they were read from.
-    replies: Mutex<Option<([u64; 4], Found)>>,
+    content: Mutex<Content>,
 }
 
 /// Content of a run's files.
-pub(crate) struct Held {
+pub(crate) struct Content {
     /// Content of files that are written whole.
     pub(crate) facts: Facts,
     /// Reason why the run cannot be read.
@@ -78,7 +71,6 @@ pub(crate) struct Held {
     read: usize,
     polled: Option<Instant>,
     gain: Option<([usize; 2], Option<Gain>)>,
-    noticed: Option<([u64; 4], Vec<Notice>)>,
 }
 
 /// Content of files that are written whole; null if a file does not exist.
@@ -136,7 +128,7 @@ impl Pulse {
 impl Run {
     pub(crate) fn new(path: PathBuf, name: String) -> Self {
         let file = |name: &str| Growing::new(path.join(name));
-        let held = Held {
+        let content = Content {
             facts: Facts::default(),
             problem: None,
             series: Series::default(),
@@ -154,16 +146,13 @@ impl Run {
             read: 0,
             polled: None,
             gain: None,
-            noticed: None,
         };
         Self {
-            path,
+            files: RunFiles::new(path),
             id: name.clone(),
             name,
             validations: Validations::default(),
-            weights: Weights::default(),
-            held: Mutex::new(held),
-            replies: Mutex::default(),
+            content: Mutex::new(content),
         }
     }
 
@@ -172,90 +161,23 @@ impl Run {
         Self { id, ..self }
     }
 
+    /// Returns the directory of the run.
     pub(crate) fn path(&self) -> &Path {
-        &self.path
+        self.files.path()
     }
 
     /// Returns the content of the files, which is at most half a second old.
-    pub(crate) fn now(&self) -> MutexGuard<'_, Held> {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        if held.polled.is_none_or(|at| at.elapsed() >= INTERVAL) {
-            held.poll(&self.path);
-            held.polled = Some(Instant::now());
+    pub(crate) fn now(&self) -> MutexGuard<'_, Content> {
+        let mut content = self.content.lock().unwrap_or_else(PoisonError::into_inner);
+        if content.polled.is_none_or(|at| at.elapsed() >= INTERVAL) {
+            content.poll(self.path());
+            content.polled = Some(Instant::now());
         }
-        held
-    }
-
-    /// Returns the statements on the replies of the last steps, read anew if the files have grown.
-    pub(crate) fn replies(&self) -> Found {
-        let lengths = self.now().lengths();
-        let mut known = self.replies.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, found)) = known.as_ref().filter(|(of, _)| *of == lengths) {
-            return found.clone();
-        }
-        let found = replies::found(self);
-        *known = Some((lengths, found.clone()));
-        found
-    }
-
-    /// Returns what needs attention, most important first. Replies are read only if reward parts pay an agent.
-    pub(crate) fn notices(&self) -> Vec<Notice> {
-        let (lengths, paid) = {
-            let held = self.now();
-            let lengths = held.lengths();
-            if let Some((_, noticed)) = held.noticed.as_ref().filter(|(of, _)| *of == lengths) {
-                return noticed.clone();
-            }
-            let late = team::late(&held.index);
-            (lengths, late.is_some_and(|steps| hacked::pays(&held.index.team(TRAIN, steps))))
-        };
-        let hacked = if paid { self.replies().hacked } else { Vec::new() };
-        let mut held = self.now();
-        let gain = held.gain().map(|gain| gain.interval);
-        let fall = fall::largest(&held.index);
-        let warnings = &held.warnings;
-        let evidence = Evidence { warnings, gain, fall, hacked: &hacked };
-        let noticed = notices::notices(&held.series, &evidence);
-        held.noticed = Some((lengths, noticed.clone()));
-        noticed
-    }
-
-    /// Returns the line of the run in the list of runs.
-    pub(crate) fn line(&self) -> Value {
-        let notices = self.notices();
-        self.now().line(&self.id, &self.name, &notices)
-    }
-
-    /// Returns the file of the episodes of a stage; `None` if there is no such stage.
-    pub(crate) fn episodes(&self, stage: &str, step: u64) -> Option<PathBuf> {
-        let file = match stage {
-            TRAIN => format!("rollouts/step-{step:06}.jsonl.zst"),
-            "validation" => format!("evaluations/step-{step:06}.jsonl.zst"),
-            "before" | "before-greedy" | "after" | "after-greedy" => {
-                format!("evaluations/{stage}.jsonl.zst")
-            }
-            _ => return None,
-        };
-        Some(self.path.join(file))
-    }
-
-    /// Returns the file of the quantities of a step's tokens.
-    pub(crate) fn tokens(&self, step: u64) -> PathBuf {
-        self.path.join(format!("samples/step-{step:06}.tokens.safetensors.zst"))
-    }
-
-    /// Returns the file of the likeliest tokens of an episode, which `maverl replay --top` writes on request.
-    pub(crate) fn alternatives(&self, step: u64, n: usize) -> PathBuf {
-        self.path.join(format!("samples/step-{step:06}.top-{n}.json"))
-    }
-
-    /// Returns the file of the samples of a step.
-    pub(crate) fn samples(&self, step: u64) -> PathBuf {
-        self.path.join(format!("samples/step-{step:06}.jsonl.zst"))
+        content
     }
 }
 
-impl Held {
+impl Content {
     /// Looks at every file, and reads what is new.
     fn poll(&mut self, path: &Path) {
         let problem = self.poll_whole(path).err();
@@ -299,15 +221,15 @@ impl Held {
     fn poll_growing(&mut self) -> io::Result<()> {
         let add = |series: &mut Series, _, line: &[u8]| series.add(line);
         // Both files are cut back to the same step: one that shrank means that both are read anew.
-        let kept = |_: &mut Series| {};
-        let metrics = self.metrics.poll(&mut self.series, kept, add)?;
-        let timing = self.timing.poll(&mut self.series, kept, add)?;
+        let unchanged = |_: &mut Series| {};
+        let metrics = self.metrics.poll(&mut self.series, unchanged, add)?;
+        let timing = self.timing.poll(&mut self.series, unchanged, add)?;
         if metrics == Change::Reset || timing == Change::Reset {
             self.series = Series::default();
             let file = |of: &Growing| Growing::new(of.path().to_owned());
             (self.metrics, self.timing) = (file(&self.metrics), file(&self.timing));
-            self.metrics.poll(&mut self.series, kept, add)?;
-            self.timing.poll(&mut self.series, kept, add)?;
+            self.metrics.poll(&mut self.series, unchanged, add)?;
+            self.timing.poll(&mut self.series, unchanged, add)?;
             self.resets += 1;
         }
         let add = |index: &mut Index, at, line: &[u8]| index.add(at, line);
@@ -375,13 +297,30 @@ impl Held {
         gain
     }
 
-    /// Returns the line of the run in the list of runs.
-    pub(crate) fn line(&self, r: &str, name: &str, notices: &[Notice]) -> Value {
+    /// Returns the seats in the order of the plan; those of episodes if the run has no plan.
+    pub(crate) fn seats(&self) -> Vec<String> {
+        let plan = &self.facts.plan;
+        let names = |list: &Value| -> Vec<String> {
+            let seats = list.as_array().into_iter().flatten();
+            seats.filter_map(|seat| seat["seat"].as_str()).map(str::to_owned).collect()
+        };
+        let mut seats = names(&plan["summary"]["seats"]);
+        seats.extend(names(&plan["endpoints"]));
+        let (_, found) = self.index.names();
+        let mut others: Vec<String> =
+            found.iter().filter(|seat| !seats.contains(seat)).cloned().collect();
+        others.sort();
+        seats.extend(others);
+        seats
+    }
+
+    /// Returns the line of the run in the list of runs. `notices` is the number of those that are problems.
+    pub(crate) fn line(&self, id: &str, name: &str, notices: usize) -> Value {
         let Facts { config, before, after, .. } = &self.facts;
         let share = |report: &Value| report["sampled"]["overall"]["avg"].clone();
         let step = self.series.last_step().unwrap_or(0);
         object!({
-            "r": r,
+            "r": id,
             "name": name,
             "state": self.state(),
             "problem": self.problem,
@@ -393,7 +332,7 @@ impl Held {
             "before": share(before),
             "after": share(after),
             "progress": self.beat,
-            "notices": notices.iter().filter(|notice| !notice.is_fine()).count(),
+            "notices": notices,
         })
     }
 }
@@ -424,8 +363,8 @@ mod tests {
         fs::write(dir.path().join("manifest.json"), "{\"format\": 99}").unwrap();
         let run = Run::new(dir.path().to_owned(), "a".to_owned());
         assert_eq!(run.now().state(), "unreadable");
-        let line = run.line();
+        let line = run.now().line("a", "a", 0);
         assert!(line["problem"].as_str().unwrap().contains("format 99"), "{line}");
-        assert_eq!(run.episodes("../../etc", 1), None);
+        assert_eq!(run.files.episodes("../../etc", 1), None);
     }
 }

@@ -3,17 +3,17 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
-use crate::compact::sort;
-use crate::report::rows::cache::{Draft, Kept};
-use crate::report::rows::run::Run;
+use super::cache::{RowCache, RowWriter};
+use super::run::Run;
+use crate::compact::sort_by;
 use maverl::run_dir::disk::{entries, name, step_of};
 use maverl::run_dir::{EpisodeRow, TRAIN, is_growing, scan_rollouts};
 
 /// Number of rows that are added at once.
 const BATCH: usize = 256;
 
-/// Makes missing rows of a run in a thread, which ends with the run. Rows are kept below a cache directory.
-pub(crate) fn start(run: &Arc<Run>, cache: Option<&Path>) {
+/// Makes missing rows of a run in a thread, which ends with the run. Rows are stored below a cache directory.
+pub(crate) fn start_scan(run: &Arc<Run>, cache: Option<&Path>) {
     let files = missing(run);
     if files.is_empty() {
         return;
@@ -21,20 +21,20 @@ pub(crate) fn start(run: &Arc<Run>, cache: Option<&Path>) {
     let all = files.len();
     run.now().scanning = Some((all, all));
     let watched = Arc::downgrade(run);
-    let kept = Kept::new(cache, run.path());
+    let cache = RowCache::new(cache, run.path());
     let named = std::thread::Builder::new().name("rows".to_owned());
     // Without the thread, old episodes are not listed, which `scanning` tells.
-    let _ = named.spawn(move || scan(&watched, &files, &kept));
+    let _ = named.spawn(move || scan_files(&watched, &files, &cache));
 }
 
 /// Returns the files of episodes that have no rows, newest step first.
 fn missing(run: &Run) -> Vec<(String, u64, PathBuf)> {
-    let held = run.now();
-    let indexed = held.rows_file().exists();
+    let content = run.now();
+    let indexed = content.rows_file().exists();
     // A resumed run of an older version has rows of what followed.
-    let first = held.index.first_step(TRAIN);
-    let forgotten = held.index.forgotten() > 0;
-    drop(held);
+    let first = content.index.first_step(TRAIN);
+    let forgotten = content.index.forgotten() > 0;
+    drop(content);
     if indexed && (forgotten || first.is_none_or(|first| first <= 1)) {
         return Vec::new();
     }
@@ -48,40 +48,42 @@ fn missing(run: &Run) -> Vec<(String, u64, PathBuf)> {
     };
     let mut files = steps("rollouts", TRAIN);
     files.extend(steps("evaluations", "validation"));
-    sort(&mut files, |(_, a, _), (_, b, _)| b.cmp(a));
+    sort_by(&mut files, |(_, a, _), (_, b, _)| b.cmp(a));
     let last = files.first().map_or(0, |(_, step, _)| *step);
     for (stage, step) in
         [("before", 0), ("before-greedy", 0), ("after", last), ("after-greedy", last)]
     {
-        let kept = !indexed || stage.starts_with("before");
-        let path = run.episodes(stage, step).filter(|path| kept && path.is_file());
+        let wanted = !indexed || stage.starts_with("before");
+        let path = run.files.episodes(stage, step).filter(|path| wanted && path.is_file());
         files.extend(path.map(|path| (stage.to_owned(), step, path)));
     }
     files
 }
 
-fn scan(watched: &Weak<Run>, files: &[(String, u64, PathBuf)], kept: &Kept) {
+/// Makes the rows of files, which are read from the cache if they are there.
+fn scan_files(watched: &Weak<Run>, files: &[(String, u64, PathBuf)], cache: &RowCache) {
     for (i, (stage, step, path)) in files.iter().enumerate() {
-        let mut rows = kept.read(stage, path).unwrap_or_default();
-        let mut draft = if rows.is_empty() { kept.draft(stage, path) } else { None };
+        let mut rows = cache.read(stage, path).unwrap_or_default();
+        let mut writer = if rows.is_empty() { cache.start_writing(stage, path) } else { None };
         let add = |rows: &mut Vec<EpisodeRow>| {
             let Some(run) = watched.upgrade() else { return false };
-            let mut held = run.now();
-            rows.drain(..).for_each(|row| held.index.add_made(&row));
+            let mut content = run.now();
+            rows.drain(..).for_each(|row| content.index.add_made(&row));
             true
         };
-        let found = match rows.is_empty() {
-            false => Ok(()),
-            true => scan_rollouts(path, stage, *step, |row| {
-                draft = draft.take().and_then(|draft| draft.add(&row));
+        let found = if rows.is_empty() {
+            scan_rollouts(path, stage, *step, |row| {
+                writer = writer.take().and_then(|writer| writer.add(&row));
                 rows.push(row);
                 rows.len() < BATCH || add(&mut rows)
-            }),
+            })
+        } else {
+            Ok(())
         };
         add(&mut rows);
         let Some(run) = watched.upgrade() else { return };
         match found {
-            Ok(()) => draft.and_then(Draft::write).unwrap_or_default(),
+            Ok(()) => writer.and_then(RowWriter::write).unwrap_or_default(),
             Err(error) => {
                 let text = format!("no rows of a file: {error}");
                 let warning = serde_json::json!({ "step": step, "text": text });

@@ -4,11 +4,6 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use crate::pages::api;
-
-/// Maximum number of characters of a value in JSON, with what is around it.
-const VALUE: usize = 32;
-
 /// Rows of `metrics.jsonl` and `timing.jsonl`, with rows of the same step merged.
 #[derive(Debug, Default)]
 pub(crate) struct Series {
@@ -23,7 +18,7 @@ impl Series {
     pub(crate) fn add(&mut self, line: &[u8]) {
         let Ok(row) = serde_json::from_slice::<Map<String, Value>>(line) else { return };
         let Some(step) = row.get("step").and_then(Value::as_u64) else { return };
-        let at = self.place(step);
+        let at = self.index_of(step);
         let numbers = row.iter().filter_map(|(name, value)| Some((name, value.as_f64()?)));
         for (name, value) in numbers.filter(|(name, _)| *name != "step") {
             if !self.columns.contains_key(name) {
@@ -37,7 +32,7 @@ impl Series {
     }
 
     /// Returns the index of a step; a new step gets one.
-    fn place(&mut self, step: u64) -> usize {
+    fn index_of(&mut self, step: u64) -> usize {
         match self.steps.binary_search(&step) {
             Ok(at) => at,
             Err(at) => {
@@ -68,8 +63,8 @@ impl Series {
     }
 
     /// Returns the columns that `names` selects, from a step on. A name may end with `*`; no name selects all. An answer
-    /// with more values than fit ends early, and `next` is the step at which to continue.
-    pub(crate) fn json(&self, names: &[&str], from: u64) -> Value {
+    /// with more than `most` values ends early, and `next` is the step at which to continue.
+    pub(crate) fn columns(&self, names: &[&str], from: u64, most: usize) -> Value {
         let first = self.steps.partition_point(|step| *step < from);
         let selected = |name: &str| {
             let fits = |pattern: &&str| match pattern.strip_suffix('*') {
@@ -79,8 +74,8 @@ impl Series {
             names.is_empty() || names.iter().any(fits)
         };
         let columns: Vec<_> = self.columns.iter().filter(|(name, _)| selected(name)).collect();
-        let fit = api::MOST / VALUE / (columns.len() + 1);
-        let end = self.steps.len().min(first + fit.max(1));
+        let fit = most / (columns.len() + 1);
+        let end = self.steps.len().min(first.saturating_add(fit.max(1)));
         let column = |values: &Vec<f64>| -> Vec<Value> {
             let value = |at| values.get(at).copied().unwrap_or(f64::NAN);
             // NaN becomes null.
@@ -102,6 +97,9 @@ mod tests {
 
     use super::*;
 
+    /// Number of values of an answer of 8 MiB.
+    const MOST: usize = (8 << 20) / 32;
+
     #[test]
     fn rows_of_a_step_are_one_and_missing_values_are_null() {
         let mut series = Series::default();
@@ -114,12 +112,12 @@ mod tests {
         ] {
             series.add(line.as_bytes());
         }
-        let all = series.json(&[], 0);
+        let all = series.columns(&[], 0, MOST);
         assert_eq!(all["steps"], json!([0, 1, 2]));
         assert_eq!(all["columns"]["eval/a"], json!([0.25, null, 0.5]));
         assert_eq!(all["columns"]["loss"], json!([null, -0.1, 0.30000000000000004]));
         assert_eq!(all["columns"]["kl"], json!([null, 1e-9, null]));
-        let some = series.json(&["eval/*", "kl"], 1);
+        let some = series.columns(&["eval/*", "kl"], 1, MOST);
         assert_eq!(
             some,
             json!({
@@ -142,14 +140,15 @@ mod tests {
         }
         let (mut from, mut steps, mut answers) = (Some(0), Vec::new(), 0);
         while let Some(start) = from {
-            let part = series.json(&[], start);
-            assert!(part.to_string().len() < api::MOST);
+            let part = series.columns(&[], start, MOST);
+            assert!(part.to_string().len() < 32 * MOST);
             let of_part = part["steps"].as_array().map(Vec::as_slice).unwrap_or_default();
             assert!(part["columns"]["a/7"].as_array().is_some_and(|of| of.len() == of_part.len()));
             steps.extend(of_part.iter().filter_map(Value::as_u64));
             (from, answers) = (part["next"].as_u64(), answers + 1);
         }
         assert_eq!((steps, answers), ((0..900).collect(), 2));
-        assert_eq!(series.json(&["a/1"], 0)["next"], Value::Null);
+        assert_eq!(series.columns(&["a/1"], 0, MOST)["next"], Value::Null);
+        assert_eq!(series.columns(&[], 0, usize::MAX)["next"], Value::Null, "all of them");
     }
 }

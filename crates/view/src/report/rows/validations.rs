@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use serde_json::Value;
 
-use crate::compact::sort;
+use crate::compact::sort_by;
 use maverl::run_dir::disk::{entries, name, read_json, step_of};
 
 /// Length of a file, and the time at which it was written.
@@ -39,7 +39,7 @@ impl Validations {
             }
         }
         let mut rows: Vec<Value> = read.values().map(|(_, row)| row.clone()).collect();
-        sort(&mut rows, |a, b| a["step"].as_u64().cmp(&b["step"].as_u64()));
+        sort_by(&mut rows, |a, b| a["step"].as_u64().cmp(&b["step"].as_u64()));
         rows
     }
 }

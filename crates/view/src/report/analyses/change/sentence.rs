@@ -1,8 +1,8 @@
 //! Sentences on the change of the score: its cause, its parts, and the numbers behind them.
 
-use super::{Change, Part, Source, Term};
-use crate::compact::sort;
-use crate::report::analyses::divergence::Kind;
+use super::terms::{Change, Part, Source, Term};
+use crate::compact::sort_by;
+use crate::report::analyses::divergence::CauseKind;
 
 /// Returns a number with its sign, as the pages write it.
 pub(crate) fn signed(value: f64) -> String {
@@ -22,7 +22,7 @@ fn rounded(value: f64) -> Option<String> {
 }
 
 /// Says by how much the score changed, and why. `named` is the number of the step before.
-pub(crate) fn answered(change: &Change, named: u32) -> String {
+pub(crate) fn answer(change: &Change, named: u32) -> String {
     let Some(by) = rounded(change.by) else {
         return format!("The score is as in step {named}, to two decimals.");
     };
@@ -64,9 +64,11 @@ fn counted(change: &Change, term: &Term, named: u32) -> String {
     let seat = term.cause.seat.as_deref().unwrap_or_default();
     let only = if change.by > 0.0 { "only " } else { "" };
     match term.cause.kind {
-        Kind::Solved => "solved tasks have other scores".to_owned(),
-        Kind::Left => format!("{seat} lost {only}{numbers}"),
-        Kind::Malformed | Kind::Truncated => format!("{} lost {only}{numbers}", term.cause.short()),
+        CauseKind::Solved => "solved tasks have other scores".to_owned(),
+        CauseKind::Diverged => format!("{seat} lost {only}{numbers}"),
+        CauseKind::Malformed | CauseKind::Truncated => {
+            format!("{} lost {only}{numbers}", term.cause.short())
+        }
         _ => format!("{numbers} are {}", term.cause.text()),
     }
 }
@@ -89,7 +91,7 @@ fn mostly(change: &Change) -> String {
 
 /// Names the parts of a change that has a cause: those that go the way of the change first, the largest of them at the
 /// start. The numbers that are named add up to the change that is: the last one is what rounding and smaller parts leave.
-pub(crate) fn parts(change: &Change) -> String {
+pub(crate) fn named_parts(change: &Change) -> String {
     if change.cause.is_none() {
         return String::new();
     }
@@ -99,7 +101,7 @@ pub(crate) fn parts(change: &Change) -> String {
     ];
     let terms = change.terms.iter().map(|term| (term.by, term.cause.short()));
     let mut parts: Vec<(f64, String)> = kinds.into_iter().chain(terms).collect();
-    sort(&mut parts, |(a, _), (b, _)| {
+    sort_by(&mut parts, |(a, _), (b, _)| {
         let along = |part: &f64| part.signum() == change.by.signum();
         along(b).cmp(&along(a)).then(b.abs().total_cmp(&a.abs()))
     });
@@ -116,7 +118,7 @@ pub(crate) fn parts(change: &Change) -> String {
 }
 
 /// Says what the change is mostly made of. `named` is the number of the step before.
-pub(crate) fn told(change: &Change, named: u32) -> Vec<String> {
+pub(crate) fn explanation(change: &Change, named: u32) -> Vec<String> {
     let mut text = match change.interval {
         Some([low, high]) if low <= 0.0 && high >= 0.0 => vec![format!(
             "Other tasks of the same kinds are reason enough: the 95 % interval of the change, {} to {}, has 0.",
@@ -162,7 +164,7 @@ fn largest(change: &Change, named: u32) -> Vec<String> {
 fn scores(change: &Change, named: u32) -> String {
     let both = change.sources.iter().filter(|of| of.now.episodes > 0 && of.before.episodes > 0);
     let mut sources: Vec<&Source> = both.collect();
-    sort(&mut sources, |a, b| change.along(b.within).total_cmp(&change.along(a.within)));
+    sort_by(&mut sources, |a, b| change.along(b.within).total_cmp(&change.along(a.within)));
     let score = |Source { source, now, before, .. }: &Source| {
         format!("“{source}” {:.3}, {:.3} in step {named}", now.score, before.score)
     };

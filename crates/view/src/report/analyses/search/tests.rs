@@ -4,7 +4,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::pages::query::Request;
+use crate::report::rows::selection::Key;
 use maverl::run_dir::testing::{episode, origin, write_step};
 use maverl::run_dir::{EpisodeRow, Journal, Place, RunDir, TRAIN, read_episode};
 use maverl::trajectory::{Episode, Message, Role};
@@ -85,10 +85,8 @@ fn one(step: u64, n: u32) -> Episode {
 }
 
 /// Returns the found episodes as step, index, and line without the row.
-fn found(run: &Arc<Run>, query: &str) -> (Vec<(u64, u64, Value)>, Value) {
-    let target = format!("/x?{query}");
-    let query = Request { method: "GET", target: &target, headers: &[] }.query().unwrap();
-    let Body::Parts(parts) = answer(run, &query).unwrap().body else { panic!("no stream") };
+fn found(run: &Arc<Run>, words: &str, of: Selection) -> (Vec<(u64, u64, Value)>, Value) {
+    let parts = Search::begin(run, words, &selected(of)).unwrap();
     let text: Vec<u8> = parts.flatten().collect();
     let text = String::from_utf8(text).unwrap();
     let mut lines: Vec<Value> =
@@ -105,14 +103,14 @@ fn found(run: &Arc<Run>, query: &str) -> (Vec<(u64, u64, Value)>, Value) {
 
 /// Returns the same by reading each episode.
 fn read(run: &Run, selection: &Selection, words: &str) -> Vec<(u64, u64, Value)> {
-    let held = run.now();
-    let (rows, _) = held.index.select(selection);
-    let rows = held.index.read(held.rows_file(), &rows).unwrap();
-    drop(held);
+    let content = run.now();
+    let (rows, _) = content.index.select(selection);
+    let rows = content.index.read(content.rows_file(), &rows).unwrap();
+    drop(content);
     let of = |row: &Value| {
         let place: Place = serde_json::from_value(row["at"].clone()).unwrap();
         let step = row["step"].as_u64().unwrap();
-        let one = read_episode(&run.episodes(TRAIN, step).unwrap(), place).unwrap();
+        let one = read_episode(&run.files.episodes(TRAIN, step).unwrap(), place).unwrap();
         let (name, turn, text) = first(&one, &words.to_lowercase())?;
         let snippet = words::around(text, &words.to_lowercase());
         Some((step, row["n"].as_u64().unwrap(), json!([name, turn, snippet])))
@@ -134,8 +132,10 @@ fn first<'e>(one: &'e Episode, words: &str) -> Option<(&'static str, Option<usiz
     texts.into_iter().find(|(.., text)| text.to_lowercase().contains(words))
 }
 
-fn encoded(words: &str) -> String {
-    words.bytes().map(|byte| format!("%{byte:02x}")).collect()
+/// Returns a selection without a limit.
+fn selected(mut selection: Selection) -> Selection {
+    selection.select_all();
+    selection
 }
 
 #[test]
@@ -143,22 +143,25 @@ fn a_search_finds_what_reading_each_episode_finds_in_the_order_of_the_selection(
     let home = tempfile::tempdir().unwrap();
     write(home.path());
     let run = Arc::new(Run::new(home.path().to_owned(), "a".to_owned()));
-    for sort in ["step", "-step", "-score", "reward"] {
+    for sort in [(Key::Step, false), (Key::Step, true), (Key::Score, true), (Key::Reward, false)] {
         for words in QUERIES {
-            let query = format!("q={}&sort={sort}", encoded(words));
-            let target = format!("/x?sort={sort}");
-            let asked = Request { method: "GET", target: &target, headers: &[] }.query().unwrap();
-            let mut selection = Selection::new(&asked).unwrap();
-            selection.all();
-            let (hits, last) = found(&run, &query);
-            assert_eq!(hits, read(&run, &selection, words), "{words:?} by {sort}");
+            let (hits, last) = found(&run, words, Selection { sort, ..Selection::default() });
+            let selection = selected(Selection { sort, ..Selection::default() });
+            assert_eq!(hits, read(&run, &selection, words), "{words:?} by {sort:?}");
             assert_eq!(last, json!({ "scanned": 36, "of": 36, "end": true, "unreadable": 0 }));
         }
     }
-    let (one, last) = found(&run, "q=who&step=2&task=a&score=0.5..");
+    let good = Selection {
+        steps: (Some(2), Some(2)),
+        task: Some("a".to_owned()),
+        score: (Some(0.5), None),
+        ..Selection::default()
+    };
+    let (one, last) = found(&run, "who", good);
     assert!(one.iter().all(|(step, ..)| *step == 2) && one.len() == 6, "{one:?}");
     assert_eq!(last["of"], 6);
-    assert_eq!(found(&run, "q=who&step=9").1["of"], 0, "an empty selection ends");
+    let none = Selection { steps: (Some(9), Some(9)), ..Selection::default() };
+    assert_eq!(found(&run, "who", none).1["of"], 0, "an empty selection ends");
 }
 
 #[test]
@@ -166,13 +169,13 @@ fn frames_that_cannot_be_read_are_counted_and_the_others_are_searched() {
     let home = tempfile::tempdir().unwrap();
     write(home.path());
     let run = Arc::new(Run::new(home.path().to_owned(), "a".to_owned()));
-    assert_eq!(found(&run, "q=who").0.len(), 36);
-    let file = run.episodes(TRAIN, 1).unwrap();
+    assert_eq!(found(&run, "who", Selection::default()).0.len(), 36);
+    let file = run.files.episodes(TRAIN, 1).unwrap();
     let mut bytes = std::fs::read(&file).unwrap();
     let last = bytes.len() - 2;
     bytes[last] ^= 1;
     std::fs::write(file, bytes).unwrap();
-    let (hits, last) = found(&run, "q=who");
+    let (hits, last) = found(&run, "who", Selection::default());
     let unreadable = last["unreadable"].as_u64().unwrap();
     assert!(unreadable > 0 && unreadable < 18, "{last}");
     assert_eq!(hits.len() as u64 + unreadable, 36);
@@ -184,9 +187,7 @@ fn a_search_whose_client_is_gone_ends_and_lets_the_next_begin() {
     write(home.path());
     let run = Arc::new(Run::new(home.path().to_owned(), "a".to_owned()));
     for _ in 0..3 * SEARCHES {
-        let target = "/x?q=who";
-        let query = Request { method: "GET", target, headers: &[] }.query().unwrap();
-        let Body::Parts(mut parts) = answer(&run, &query).unwrap().body else { panic!() };
+        let mut parts = Search::begin(&run, "who", &selected(Selection::default())).unwrap();
         let first = parts.find(|part| !part.is_empty()).unwrap();
         assert!(first.ends_with(b"}\n"));
     }

@@ -1,4 +1,4 @@
-//! The words of a search: the pattern by which lines are parsed, and their first place in the texts of a line.
+//! The words of a search: the pattern by which lines are parsed, and their first occurrence in the texts of a line.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -21,10 +21,10 @@ pub(crate) struct Words {
     pattern: Option<Regex>,
 }
 
-/// The first place of words in an episode.
+/// The first occurrence of words in an episode.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Hit {
-    /// Rank of the place: question, replies and errors by turn, observations, prompts by turn, answer.
+    /// Rank of the text: question, replies and errors by turn, observations, prompts by turn, answer.
     rank: (u8, usize, u8),
     name: &'static str,
     turn: Option<usize>,
@@ -32,7 +32,7 @@ pub(crate) struct Hit {
 }
 
 impl Hit {
-    /// Returns true if this place is shown instead of another one.
+    /// Returns true if this occurrence is shown instead of another one.
     pub(crate) fn before(&self, other: &Self) -> bool {
         self.rank < other.rank
     }
@@ -58,7 +58,7 @@ impl Words {
         pattern.is_match(line).unwrap_or(true)
     }
 
-    /// Returns the first place of the words in the texts of a line.
+    /// Returns the first occurrence of the words in the texts of a line.
     pub(crate) fn find(&self, texts: &Texts) -> Option<Hit> {
         let hit = |rank, name, turn, text: &str| {
             let snippet = around(text, &self.text)?;
@@ -113,7 +113,7 @@ fn pattern(words: &str) -> String {
     pattern
 }
 
-/// Returns the text around the first place of words.
+/// Returns the text around the first occurrence of words.
 pub(crate) fn around(text: &str, words: &str) -> Option<String> {
     let lower = text.to_lowercase();
     let at = lower[..lower.find(words)?].chars().count();

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{Cell, Index, Row, RowPlace, SCORED, SOLVED};
+use super::location::RowLocation;
+use super::{Cell, Index, Row, SCORED, SOLVED};
 use crate::compact::collected;
-use crate::compact::sort;
+use crate::compact::sort_by;
 
 /// Sums over the scored episodes of some steps.
 #[derive(Debug, Default, Clone, PartialEq, Serialize)]
@@ -59,10 +60,10 @@ pub(crate) struct TaskSums {
     pub(crate) before: Attempts,
 }
 
-/// A scored episode: its place, and how it went.
+/// A scored episode: its location, and how it went.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Played {
-    pub(crate) place: RowPlace,
+    pub(crate) location: RowLocation,
     /// Number of its task.
     pub(crate) task: u32,
     pub(crate) score: f64,
@@ -83,7 +84,7 @@ pub(crate) struct Attempts {
 }
 
 impl Attempts {
-    pub(crate) fn add(&mut self, row: &Row) {
+    fn add(&mut self, row: &Row) {
         self.episodes += 1;
         self.solved += usize::from(row.flags & SOLVED != 0);
         self.score += row.score;
@@ -144,7 +145,7 @@ impl Index {
         let played = |row: &Row| {
             let Row { stage, step, n, frame, at, task, score, flags, .. } = *row;
             Played {
-                place: RowPlace { stage, step, frame, at, n },
+                location: RowLocation { stage, step, frame, at, n },
                 task,
                 score,
                 solved: flags & SOLVED != 0,
@@ -153,6 +154,20 @@ impl Index {
             }
         };
         self.scored(stage, steps).map(played).collect()
+    }
+
+    /// Returns the share of solved episodes of each task of a stage, by task.
+    pub(crate) fn solved_by_task(&self, stage: &str) -> Vec<(&str, f64)> {
+        let Some(stage) = self.stages.find(stage) else { return Vec::new() };
+        let mut counts: BTreeMap<u32, Attempts> = BTreeMap::new();
+        let scored = |row: &&Row| u32::from(row.stage) == stage && row.flags & SCORED != 0;
+        for row in self.rows.iter().filter(scored) {
+            counts.entry(row.task).or_default().add(row);
+        }
+        let share = |(task, of): (u32, Attempts)| {
+            (self.tasks.names[task as usize].as_str(), of.solved as f64 / of.episodes as f64)
+        };
+        counts.into_iter().map(share).collect()
     }
 
     /// Returns the mean score of each step of a stage, ascending.
@@ -195,7 +210,7 @@ impl Index {
             _ => sums.now.mean() - sums.before.mean(),
         };
         let key = |sums: &TaskSums| (change(sums), sums.now.mean());
-        sort(&mut tasks, |a, b| {
+        sort_by(&mut tasks, |a, b| {
             let ((a, a_score), (b, b_score)) = (key(a), key(b));
             a.total_cmp(&b).then(a_score.total_cmp(&b_score))
         });
@@ -240,8 +255,10 @@ mod tests {
         assert_eq!(index.means(TRAIN), [(1, 1.0), (2, 0.5)]);
         assert_eq!(index.scores(TRAIN, 2), [(0, 0.0), (1, 1.0)]);
         let played = index.played(TRAIN, [2, 2]);
-        let found: Vec<_> =
-            played.iter().map(|one| (one.place.n, one.solved, one.malformed.as_deref())).collect();
+        let found: Vec<_> = played
+            .iter()
+            .map(|one| (one.location.n, one.solved, one.malformed.as_deref()))
+            .collect();
         assert_eq!(found, [(0, false, Some("t/a")), (1, true, None)]);
         assert_eq!((played[0].truncated.as_deref(), played[0].score), (None, 0.0));
         assert_eq!(index.source(played[0].task), "facts");

@@ -1,10 +1,10 @@
-//! Rows by the place of their episode, and by their task.
+//! Rows by the location of their episode, and by their task.
 
 use super::{Index, Row, SCORED, SOLVED};
 
-/// The file and the place of an episode.
+/// The file of an episode, and where it is in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct RowPlace {
+pub(crate) struct RowLocation {
     /// Number of the stage.
     pub(crate) stage: u16,
     pub(crate) step: u32,
@@ -27,10 +27,10 @@ pub(crate) struct TaskRow {
 }
 
 impl Index {
-    /// Returns the stage and the place of the episode of a row.
-    pub(crate) fn place(&self, at: usize) -> Option<RowPlace> {
+    /// Returns the location of the episode of a row.
+    pub(crate) fn location(&self, at: usize) -> Option<RowLocation> {
         let Row { stage, step, n, frame, at, .. } = *self.rows.get(at)?;
-        Some(RowPlace { stage, step, frame, at, n })
+        Some(RowLocation { stage, step, frame, at, n })
     }
 
     /// Returns the name of a stage by its number.
