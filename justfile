@@ -93,7 +93,7 @@ screenshots RUNS OUT="docs/src/img/view" STEP="10":
 
 # Checks the types of the scripts of the pages (needs TypeScript: `npm install --global typescript`).
 types:
-    tsc --noEmit --allowJs --checkJs --strict --target es2022 --module es2022 --moduleResolution bundler --lib es2023,dom,dom.iterable maverl/src/view/web/*.js
+    tsc --noEmit --allowJs --checkJs --strict --target es2022 --module es2022 --moduleResolution bundler --lib es2023,dom,dom.iterable crates/view/web/*.js
 
 # Measures the pages on a run of 10^5 episodes, made from another run.
 view-times RUN OUT="/tmp/large":

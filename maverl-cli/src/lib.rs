@@ -219,7 +219,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         }
         Command::Train(args) => train(&args, None),
         Command::Eval(args) => eval::eval(&args),
-        Command::Info { run: Some(run), json } => runs::info(&run, json),
+        Command::Info { run: Some(run), json } => runs::info(&run, json, view::notices_of),
         Command::Info { run: None, json } => machine::machine(json),
         Command::Runs { dir, json } => runs::runs(&paths::of_runs(dir.as_deref(), "runs")?, json),
         Command::Replay(args) => replay::replay(&args),

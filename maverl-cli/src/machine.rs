@@ -8,7 +8,7 @@ use super::{Failure, print, terminal};
 use maverl::output;
 use maverl::runtime::DeviceChoice;
 use maverl::table::paragraphs;
-use maverl::train::{FEATURES, own};
+use maverl::train::{features, own};
 
 /// The machine and the binary.
 #[derive(Debug, Serialize)]
@@ -76,7 +76,7 @@ impl Machine {
         let paths = maverl_kernels::simd::available().into_iter().map(|path| path.name()).collect();
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let named = |has: bool| {
-            FEATURES.iter().filter(move |(_, of)| *of == has).map(|(name, _)| *name).collect()
+            features().into_iter().filter(move |(_, of)| *of == has).map(|(name, _)| name).collect()
         };
         let (gpus, no_gpu) = match gpus() {
             Ok(gpus) if gpus.is_empty() => (gpus, Some("the driver lists no GPU".to_owned())),

@@ -132,6 +132,12 @@ pub(super) fn extract(_: &ExtractArgs) -> Result<ExitCode, Failure> {
     Err(Failure(MISSING.to_owned()))
 }
 
+/// Returns no notice on a run: pages have the rules.
+#[cfg(not(feature = "view"))]
+pub(super) fn notices_of(_: &std::path::Path) -> Vec<String> {
+    Vec::new()
+}
+
 /// Prints episodes.
 #[cfg(not(feature = "view"))]
 pub(super) fn show(_: &ShowArgs) -> Result<ExitCode, Failure> {
@@ -140,6 +146,8 @@ pub(super) fn show(_: &ShowArgs) -> Result<ExitCode, Failure> {
 
 #[cfg(feature = "view")]
 pub(super) use enabled::{extract, show, view};
+#[cfg(feature = "view")]
+pub(super) use maverl_view::notices_of;
 
 #[cfg(feature = "view")]
 mod enabled {
@@ -152,7 +160,7 @@ mod enabled {
     use crate::{block_on, print, terminal};
     use maverl::output;
     use maverl::train::Interrupt;
-    use maverl::view::{self, Detail, Format, PageChoice, Part, Shown, Viewer};
+    use maverl_view::{self as pages, Detail, Format, PageChoice, Part, Shown, Viewer};
 
     /// Serves pages about runs until a signal.
     pub(crate) fn view(args: &ViewArgs) -> Result<ExitCode, Failure> {
@@ -202,7 +210,7 @@ mod enabled {
             let stop = async {
                 interrupt.or(std::future::pending::<()>()).await;
             };
-            view::serve(listener, viewer, stop).await;
+            pages::serve(listener, viewer, stop).await;
             Ok(ExitCode::SUCCESS)
         })
     }
@@ -218,7 +226,7 @@ mod enabled {
             PartName::Inspect => Part::Inspect,
         };
         let format = Format::of(part, &args.out).map_err(Failure)?;
-        let rows = view::extract(&args.run, (part, format), &args.evaluation, &args.out);
+        let rows = pages::extract(&args.run, (part, format), &args.evaluation, &args.out);
         let rows = rows.map_err(|error| Failure(error.to_string()))?;
         let unit = match part {
             Part::Trace => "events",
@@ -263,13 +271,13 @@ mod enabled {
             }
         };
         let detail = if args.tokens { Detail::Tokens } else { Detail::Turns };
-        let failed = |error: view::ShowError| Failure(error.to_string());
+        let failed = |error: pages::ShowError| Failure(error.to_string());
         print(&match args.json {
             true => {
-                let found = view::show_json(&args.run, &shown, detail).map_err(failed)?;
+                let found = pages::show_json(&args.run, &shown, detail).map_err(failed)?;
                 output::json(&found)?
             }
-            false => view::show(&args.run, &shown, detail, terminal::width()).map_err(failed)?,
+            false => pages::show(&args.run, &shown, detail, terminal::width()).map_err(failed)?,
         })
     }
 }

@@ -342,7 +342,8 @@ pub fn over_runs(values: &[f64]) -> Option<Interval> {
 
 /// Returns the quantile of Student's t distribution for a two-sided 95 % interval; NaN without degrees of freedom.
 /// Above 30 degrees, Cornish and Fisher's expansion (Abramowitz and Stegun, 26.7.5).
-pub(crate) fn student(freedom: usize) -> f64 {
+#[doc(hidden)]
+pub fn student(freedom: usize) -> f64 {
     const TABLE: [f64; 30] = [
         12.706_205, 4.302_653, 3.182_446, 2.776_445, 2.570_582, 2.446_912, 2.364_624, 2.306_004,
         2.262_157, 2.228_139, 2.200_985, 2.178_813, 2.160_369, 2.144_787, 2.131_450, 2.119_905,

@@ -97,9 +97,6 @@ pub mod tools;
 pub mod train;
 pub mod trajectory;
 mod verifier;
-#[cfg(feature = "view")]
-#[doc(hidden)]
-pub mod view;
 
 pub(crate) use map::{IntoMap, TryIntoMap};
 pub(crate) use maverl_engine::dist;

@@ -40,14 +40,6 @@ pub(crate) trait TryIntoMap<K: Ord, V, E>:
 
 impl<K: Ord, V, E, I: Iterator<Item = Result<(K, V), E>>> TryIntoMap<K, V, E> for I {}
 
-/// Returns the map or set of all items.
-#[cfg(feature = "view")]
-pub(crate) fn collected<C: Default + Extend<T>, T>(items: impl IntoIterator<Item = T>) -> C {
-    let mut found = C::default();
-    found.extend(items);
-    found
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,7 +8,7 @@ use std::io::{self, Write as _};
 use serde::Serialize;
 
 /// Returns true for a character that a terminal obeys, that changes the direction of the text around it, or that is not
-/// seen. The pages of `maverl view` mark the same ones (`HIDDEN` in `view/web/dom.js`).
+/// seen. The pages of `maverl view` mark the same ones (`HIDDEN` in `crates/view/web/dom.js`).
 fn is_hidden(c: char) -> bool {
     let obeyed = c.is_control() && c != '\n' && c != '\t';
     let directs = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');

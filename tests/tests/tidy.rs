@@ -17,7 +17,8 @@ const CRATE_MAY_USE: &[(&str, &[&str])] = &[
     ("maverl-macros", &[]),
     ("maverl-sandbox", &[]),
     ("maverl", &["maverl-engine", "maverl-kernels", "maverl-macros", "maverl-sandbox"]),
-    ("maverl-cli", &["maverl", "maverl-kernels", "maverl-sandbox"]),
+    ("maverl-view", &["maverl"]),
+    ("maverl-cli", &["maverl", "maverl-kernels", "maverl-sandbox", "maverl-view"]),
     ("agents", &["maverl"]),
     ("orchestras", &["maverl", "agents"]),
     ("binary", &["maverl", "maverl-cli", "orchestras"]),
@@ -169,25 +170,19 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "verifier",
         ],
     ),
-    // Pages about runs.
-    (
-        "view",
-        &[
-            "agent",
-            "config",
-            "eval",
-            "map",
-            "model",
-            "output",
-            "run_dir",
-            "serve",
-            "table",
-            "task",
-            "train",
-            "trajectory",
-        ],
-    ),
 ];
+
+/// Modules of `maverl-view`.
+const VIEW_MAY_USE: &[(&str, &[&str])] = &[
+    ("json", &[]),
+    ("compact", &[]),
+    ("report", &["compact", "json"]),
+    ("pages", &["compact", "json", "report"]),
+    ("extract", &["compact", "json", "report"]),
+];
+
+/// Parts of the module `report` of `maverl-view`. Each uses those before it.
+const REPORT_PARTS: [&str; 5] = ["reading", "rows", "analyses", "notices", "watched"];
 
 /// Traits of the module `map`, which all modules may use.
 const EVERYWHERE: [&str; 2] = ["IntoMap", "TryIntoMap"];
@@ -216,6 +211,7 @@ const MUST_NOT_KNOW: &[(&str, &[&str])] = &[
     ("trajectory", &["Tensor", "std::fs", "tokio"]),
     ("rollout", &["Tensor", "Instant", "SystemTime"]),
     ("train", &["clap", "Tensor"]),
+    ("report", &["axum", "http", "tokio", "StatusCode"]),
 ];
 
 /// Maximum number of lines of a file, tests excluded.
@@ -243,6 +239,7 @@ const CRATES: &[&str] = &[
     "maverl-macros",
     "maverl-kernels",
     "maverl-sandbox",
+    "maverl-view",
     "agents",
     "orchestras",
     "binary",
@@ -252,6 +249,12 @@ const CRATES: &[&str] = &[
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+/// Returns the directory of a crate: its name, or in `crates` the last part of its name.
+fn crate_dir(name: &str) -> PathBuf {
+    let inner = root().join("crates").join(name.trim_start_matches("maverl-"));
+    if inner.is_dir() { inner } else { root().join(name) }
 }
 
 /// First line of files that are generated.
@@ -312,17 +315,19 @@ fn uncommented(line: &str) -> &str {
 type Modules = &'static [(&'static str, &'static [&'static str])];
 
 /// Crates whose modules have a table of dependencies.
-const LAYERED: [(&str, Modules); 2] = [("maverl-engine", ENGINE_MAY_USE), ("maverl", MAY_USE)];
+const LAYERED: [(&str, Modules); 3] =
+    [("maverl-engine", ENGINE_MAY_USE), ("maverl", MAY_USE), ("maverl-view", VIEW_MAY_USE)];
 
 /// Returns the source files of a crate that are not tests.
 fn sources(name: &str) -> Vec<PathBuf> {
-    let files = rust_files(&root().join(name).join("src"));
+    let files = rust_files(&crate_dir(name).join("src"));
     files.into_iter().filter(|path| !is_test(path)).collect()
 }
 
 /// Returns the path of a file below the `src` of its crate.
 fn below_src(path: &Path) -> PathBuf {
-    path.strip_prefix(root()).unwrap().components().skip(2).collect()
+    let parts = path.strip_prefix(root()).unwrap().components();
+    parts.skip_while(|part| part.as_os_str() != "src").skip(1).collect()
 }
 
 /// Returns the top-level module that a file belongs to.
@@ -406,7 +411,7 @@ fn uses_are_found_however_they_are_written() {
 #[test]
 fn the_table_has_no_circle_and_no_module_that_is_not_there() {
     // Repeatedly removes modules that use none of the remaining ones.
-    let mut left: Vec<_> = [ENGINE_MAY_USE, MAY_USE].concat();
+    let mut left: Vec<_> = LAYERED.map(|(_, table)| table).concat();
     loop {
         let names: BTreeSet<&str> = left.iter().map(|(name, _)| *name).collect();
         let before = left.len();
@@ -418,7 +423,7 @@ fn the_table_has_no_circle_and_no_module_that_is_not_there() {
     let circle: Vec<&str> = left.iter().map(|(name, _)| *name).collect();
     assert!(circle.is_empty(), "a circle among {circle:?}");
     for (crate_name, table) in LAYERED {
-        let source = root().join(crate_name).join("src");
+        let source = crate_dir(crate_name).join("src");
         for (name, _) in table {
             let there = source.join(name).is_dir() || source.join(format!("{name}.rs")).is_file();
             assert!(there, "there is no module `{name}` in {crate_name}");
@@ -428,7 +433,7 @@ fn the_table_has_no_circle_and_no_module_that_is_not_there() {
 
 /// Returns the path of a file's module in its crate, as in `["train", "display", "bar"]`.
 fn module_path(path: &Path) -> Vec<String> {
-    let inside = path.strip_prefix(root().join("maverl/src")).unwrap().with_extension("");
+    let inside = below_src(path).with_extension("");
     let mut parts: Vec<String> =
         inside.components().map(|part| part.as_os_str().to_string_lossy().into_owned()).collect();
     parts.pop_if(|last| last == "mod");
@@ -510,9 +515,9 @@ fn uses_among_files_are_found_however_they_are_written() {
     );
 }
 
-#[test]
-fn no_file_of_training_uses_one_that_uses_it() {
-    let files = rust_files(&root().join("maverl/src/train"));
+/// Returns the files below a directory that use each other in a circle, with those that they use.
+fn circles(dir: &Path) -> Vec<String> {
+    let files = rust_files(dir);
     let files: Vec<PathBuf> = files.into_iter().filter(|path| !is_test(path)).collect();
     let modules: BTreeSet<Vec<String>> = files.iter().map(|path| module_path(path)).collect();
     let uses = |path: &PathBuf| {
@@ -531,8 +536,39 @@ fn no_file_of_training_uses_one_that_uses_it() {
             break;
         }
     }
-    let circle = left.iter().map(|(name, used)| format!("{} uses {used:?}", name.join("::")));
-    none(&circle.collect::<Vec<_>>());
+    left.iter().map(|(name, used)| format!("{} uses {used:?}", name.join("::"))).collect()
+}
+
+#[test]
+fn no_file_of_training_or_of_the_viewer_uses_one_that_uses_it() {
+    let dirs = [root().join("maverl/src/train"), crate_dir("maverl-view").join("src")];
+    none(&dirs.map(|dir| circles(&dir)).concat());
+}
+
+#[test]
+fn a_part_of_the_report_uses_only_those_before_it() {
+    let mut problems = Vec::new();
+    for path in sources("maverl-view") {
+        let own = module_path(&path);
+        let place_of = |name: &str| REPORT_PARTS.iter().position(|part| *part == name);
+        let Some(at) = own.get(1).filter(|_| own[0] == "report").and_then(|name| place_of(name))
+        else {
+            continue;
+        };
+        for (i, line) in code(&path).iter().enumerate() {
+            let line = uncommented(line);
+            for above in REPORT_PARTS.iter().skip(at + 1) {
+                if line.contains(&format!("report::{above}::")) {
+                    problems.push(format!(
+                        "{}: `{}` may not use `{above}`",
+                        place(&path, i),
+                        own[1]
+                    ));
+                }
+            }
+        }
+    }
+    none(&problems);
 }
 
 /// Maximum number of lines of the file that is one step of training.
@@ -551,7 +587,7 @@ fn crates_depend_only_on_those_below() {
     let mut problems = Vec::new();
     for (at, (dir, allowed)) in CRATE_MAY_USE.iter().enumerate() {
         assert!(allowed.iter().all(|other| dirs[..at].contains(other)), "{dir} is above them");
-        let text = fs::read_to_string(root().join(dir).join("Cargo.toml")).unwrap();
+        let text = fs::read_to_string(crate_dir(dir).join("Cargo.toml")).unwrap();
         let manifest: toml::Table = text.parse().unwrap();
         for table in ["dependencies", "dev-dependencies", "build-dependencies"] {
             let names =
@@ -594,7 +630,7 @@ fn has_word(line: &str, word: &str) -> bool {
 fn no_file_is_longer_than_400_lines_without_its_tests() {
     let mut problems = Vec::new();
     for dir in CRATES {
-        let files = rust_files(&root().join(dir));
+        let files = rust_files(&crate_dir(dir));
         for path in files.iter().filter(|path| !is_test(path)) {
             let lines = code(path).len();
             if lines > LONGEST {
@@ -609,7 +645,7 @@ fn no_file_is_longer_than_400_lines_without_its_tests() {
 fn no_function_is_longer_than_60_lines() {
     let mut problems = Vec::new();
     for dir in CRATES {
-        for path in rust_files(&root().join(dir)).iter().filter(|path| !is_test(path)) {
+        for path in rust_files(&crate_dir(dir)).iter().filter(|path| !is_test(path)) {
             let code = code(path);
             for (i, line) in code.iter().enumerate().filter(|(_, line)| opens_function(line)) {
                 let indent: String = line.chars().take_while(|c| *c == ' ').collect();
@@ -644,7 +680,7 @@ fn nothing_is_left_to_be_done() {
     let mut problems = Vec::new();
     let here = Path::new(file!()).file_name().unwrap();
     for dir in CRATES {
-        let files = rust_files(&root().join(dir));
+        let files = rust_files(&crate_dir(dir));
         for path in files.iter().filter(|path| path.file_name() != Some(here)) {
             let text = fs::read_to_string(path).unwrap();
             for (i, line) in text.lines().enumerate() {
@@ -665,7 +701,7 @@ const PRINTER: &str = "maverl/src/output.rs";
 #[test]
 fn one_module_prints() {
     let mut problems = Vec::new();
-    for name in ["maverl", "maverl-cli", "maverl-engine", "maverl-sandbox"] {
+    for name in ["maverl", "maverl-cli", "maverl-engine", "maverl-sandbox", "maverl-view"] {
         for path in sources(name).iter().filter(|path| !path.ends_with(PRINTER)) {
             for (i, line) in code(path).iter().enumerate() {
                 let line = uncommented(line).replace("().is_terminal()", "");
@@ -837,7 +873,7 @@ fn doc_comments(path: &Path) -> Vec<(String, String)> {
 
 #[test]
 fn doc_comments_begin_with_the_noun_or_verb_of_the_thing() {
-    let files = CRATES.iter().flat_map(|name| rust_files(&root().join(name)));
+    let files = CRATES.iter().flat_map(|name| rust_files(&crate_dir(name)));
     let comments: Vec<(String, String)> = files.flat_map(|path| doc_comments(&path)).collect();
     let questions = ["What", "How", "Whether", "Why"];
     let question =
@@ -876,7 +912,7 @@ const REPLACED: &[(&str, &str)] = &[
 #[test]
 fn replaced_names_do_not_come_back() {
     let mut problems = Vec::new();
-    for path in CRATES.iter().flat_map(|name| rust_files(&root().join(name))) {
+    for path in CRATES.iter().flat_map(|name| rust_files(&crate_dir(name))) {
         if path.ends_with("tests/tests/tidy.rs") {
             continue;
         }
@@ -897,7 +933,7 @@ fn every_dependency_is_used_and_comes_from_the_workspace() {
         workspace["workspace"]["dependencies"].as_table().unwrap().keys().collect();
     let mut problems = Vec::new();
     for dir in CRATES {
-        let dir = root().join(dir);
+        let dir = crate_dir(dir);
         let manifest = read(&dir.join("Cargo.toml"));
         let files = rust_files(&dir);
         let code: Vec<String> =
@@ -931,12 +967,15 @@ fn every_dependency_is_used_and_comes_from_the_workspace() {
 #[test]
 fn every_feature_of_maverl_is_one_of_the_stock_binary() {
     let features = |dir: &str| -> BTreeSet<String> {
-        let manifest = fs::read_to_string(root().join(dir).join("Cargo.toml")).unwrap();
+        let manifest = fs::read_to_string(crate_dir(dir).join("Cargo.toml")).unwrap();
         let manifest: toml::Table = manifest.parse().unwrap();
         manifest["features"].as_table().unwrap().keys().cloned().collect()
     };
+    // Parts of the command line that are crates are features of it alone.
+    let own = ["default", "view"].map(str::to_owned);
+    let all: BTreeSet<String> = features("maverl").into_iter().chain(own).collect();
     for dir in ["maverl-cli", "binary"] {
-        assert_eq!(features(dir), features("maverl"), "{dir}");
+        assert_eq!(features(dir), all, "{dir}");
     }
 }
 

@@ -118,9 +118,11 @@ fn features(metadata: &Value, name: &str) -> Vec<String> {
 fn a_new_team_is_built_with_pages_by_the_features_that_a_run_prints() {
     let home = tempfile::tempdir().unwrap();
     let dir = new_team(home.path(), "my_team", Some(workspace())).unwrap();
-    let metadata = metadata(&dir, "maverl-cli/view");
-    for name in ["maverl", "maverl-cli"] {
-        assert!(features(&metadata, name).iter().any(|feature| feature == "view"), "{name}");
+    // The default features have it, too.
+    for asked in ["maverl-cli/view", ""] {
+        let metadata = metadata(&dir, asked);
+        assert!(features(&metadata, "maverl-cli").iter().any(|feature| feature == "view"));
+        assert!(features(&metadata, "maverl").iter().any(|feature| feature == "serve"));
     }
 }
 
@@ -134,9 +136,8 @@ fn a_new_team_outside_of_a_workspace_is_a_package_with_its_dependencies() {
     let root = metadata["resolve"]["root"].as_str().unwrap();
     assert!(root.contains("my_team"), "{root}");
     assert_eq!(metadata["workspace_root"], dir.canonicalize().unwrap().to_str().unwrap());
-    for name in ["maverl", "maverl-cli"] {
-        assert_eq!(features(&metadata, name), [""; 0], "{name}");
-    }
+    assert_eq!(features(&metadata, "maverl"), ["serve"]);
+    assert_eq!(features(&metadata, "maverl-cli"), ["default", "serve", "view"]);
     let locked = |dir: &Path| {
         let lock: toml::Table =
             fs::read_to_string(dir.join("Cargo.lock")).unwrap().parse().unwrap();

@@ -179,7 +179,12 @@ impl State {
 }
 
 /// Prints the content of a run directory, its results, and all changed files; fails if any file has changed.
-pub fn info(dir: &Path, json: bool) -> Result<ExitCode, Failure> {
+/// `notices_of` returns the notices of the pages on the run in a directory.
+pub fn info(
+    dir: &Path,
+    json: bool,
+    notices_of: fn(&Path) -> Vec<String>,
+) -> Result<ExitCode, Failure> {
     let opened = paths::run(dir)?;
     let mut run = Run::read(dir, dir.display().to_string())?;
     let checkpoints = Checkpoints::of(dir);
@@ -192,10 +197,7 @@ pub fn info(dir: &Path, json: bool) -> Result<ExitCode, Failure> {
         run.state = State::Damaged { problems };
     }
     let provenance = opened.origin()?.provenance;
-    #[cfg(feature = "view")]
-    let notices = crate::view::notices_of(dir);
-    #[cfg(not(feature = "view"))]
-    let notices = Vec::new();
+    let notices = notices_of(dir);
     let info = Info { run, provenance, checkpoints: steps, verified, notices };
     print(&match json {
         true => output::json(&info)?,

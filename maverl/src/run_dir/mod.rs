@@ -45,6 +45,8 @@ mod provenance;
 mod rollouts;
 mod rows;
 mod samples;
+#[doc(hidden)]
+pub mod testing;
 #[cfg(test)]
 pub(crate) mod tests;
 mod tokenizers;
@@ -59,29 +61,26 @@ pub use files::Missing;
 pub use journal::{Journal, STEP_SECONDS};
 #[doc(hidden)]
 pub use manifest::{Difference, FORMAT, FileHash, MANIFEST, Manifest};
-pub(crate) use origin::HELD_OUT;
 #[doc(hidden)]
-pub use origin::Origin;
+pub use origin::{HELD_OUT, Origin};
 #[doc(hidden)]
 pub use provenance::Provenance;
 pub(crate) use rollouts::places;
 #[doc(hidden)]
 pub use rollouts::{Place, RolloutWriter, read_episode, write_rollouts};
-#[cfg(feature = "view")]
-pub(crate) use rollouts::{Texts, is_growing, scan_texts};
+#[doc(hidden)]
+pub use rollouts::{Texts, is_growing, scan_texts};
 pub use rollouts::{read_ended_rollouts, read_rollouts};
 #[doc(hidden)]
 pub use rows::{EpisodeRow, SeatCounts, TRAIN, scan_rollouts};
 #[doc(hidden)]
 pub use samples::Arithmetic;
 pub use samples::{EstimatorRecord, GroupRecord, SampleRecord, StepSamples, read_samples};
-#[cfg(feature = "view")]
-pub(crate) use tokenizers::{read_tokenizer, tokenizer};
-pub use tokens::{TokenRecord, read_tokens};
-#[cfg(feature = "view")]
-pub(crate) use top::read_top;
 #[doc(hidden)]
-pub use top::{TopRecord, TopTurn};
+pub use tokenizers::{read_tokenizer, tokenizer};
+pub use tokens::{TokenRecord, read_tokens};
+#[doc(hidden)]
+pub use top::{TopRecord, TopTurn, read_top};
 
 use std::fs;
 use std::io;
@@ -103,9 +102,11 @@ pub(crate) const RESOLVED: &str = "resolved.toml";
 const PROVENANCE: &str = "provenance.json";
 const SUMMARY: &str = "summary.json";
 /// Name of the file of the plan in numbers.
-pub(crate) const PLAN: &str = "plan.json";
+#[doc(hidden)]
+pub const PLAN: &str = "plan.json";
 /// Name of the file of the progress of a running process.
-pub(crate) const PROGRESS: &str = "progress.json";
+#[doc(hidden)]
+pub const PROGRESS: &str = "progress.json";
 
 /// Directory that a run is written to.
 #[derive(Debug, Clone, PartialEq, Eq)]

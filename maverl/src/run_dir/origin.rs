@@ -17,7 +17,7 @@ use crate::config::tables::may_change;
 use crate::run_dir::Provenance;
 
 /// Prefix of the names of held-out data in [`Provenance::data`].
-pub(crate) const HELD_OUT: &str = "held out ";
+pub const HELD_OUT: &str = "held out ";
 
 /// Origin of a run; written before its first step and compared when the run is resumed.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,7 +1,6 @@
 //! Episodes on disk: compressed JSON lines, one for each episode followed by one for each of its turns.
 
 mod programs;
-#[cfg(feature = "view")]
 mod texts;
 mod writer;
 
@@ -11,11 +10,10 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-#[cfg(feature = "view")]
-pub(crate) use self::texts::{Texts, scan_texts};
+pub use self::texts::{Texts, scan_texts};
 pub use self::writer::RolloutWriter;
 pub(super) use self::writer::growing;
-pub(crate) use self::writer::is_growing;
+pub use self::writer::is_growing;
 
 use super::disk::write_atomic;
 use super::error::{At, RunDirError, damaged};

@@ -13,7 +13,7 @@ pub(super) const TOKENIZERS: &str = "tokenizers";
 const END: &str = ".json.zst";
 
 /// Returns the path of the tokenizer of a policy in a run directory.
-pub(crate) fn tokenizer(run: &Path, policy: &str) -> PathBuf {
+pub fn tokenizer(run: &Path, policy: &str) -> PathBuf {
     run.join(TOKENIZERS).join(file_name(policy) + END)
 }
 
@@ -22,8 +22,7 @@ pub(crate) fn tokenizer(run: &Path, policy: &str) -> PathBuf {
 /// # Errors
 ///
 /// If the file cannot be read.
-#[cfg(feature = "view")]
-pub(crate) fn read_tokenizer(path: &Path) -> Result<Vec<u8>, RunDirError> {
+pub fn read_tokenizer(path: &Path) -> Result<Vec<u8>, RunDirError> {
     let file = std::fs::File::open(path).at("open", path)?;
     zstd::decode_all(file).at("read", path)
 }

@@ -4,9 +4,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-#[cfg(feature = "view")]
-use super::disk::read_json;
-use super::disk::write_json;
+use super::disk::{read_json, write_json};
 use super::error::RunDirError;
 
 /// Likeliest tokens of the turns of an episode.
@@ -45,7 +43,6 @@ impl TopRecord {
 /// # Errors
 ///
 /// If the file cannot be read.
-#[cfg(feature = "view")]
-pub(crate) fn read_top(path: &Path) -> Result<TopRecord, RunDirError> {
+pub fn read_top(path: &Path) -> Result<TopRecord, RunDirError> {
     read_json(path)
 }

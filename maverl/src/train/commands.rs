@@ -38,8 +38,8 @@ pub const COMMANDS: [&str; 25] = [
     "help",
 ];
 
-/// Cargo features of the program, and whether it has them.
-pub const FEATURES: [(&str, bool); 13] = [
+/// Cargo features of this crate, and whether the program has them.
+const FEATURES: [(&str, bool); 12] = [
     ("cuda", cfg!(feature = "cuda")),
     ("grammar", cfg!(feature = "grammar")),
     ("grpc", cfg!(feature = "grpc")),
@@ -52,11 +52,33 @@ pub const FEATURES: [(&str, bool); 13] = [
     ("serve", cfg!(feature = "serve")),
     ("sqlite", cfg!(feature = "sqlite")),
     ("tls", cfg!(feature = "tls")),
-    ("view", cfg!(feature = "view")),
 ];
+
+/// Cargo feature of the command line that brings pages about runs.
+const VIEW: &str = "view";
+
+/// Cargo features of the command line that no built program needs to ask for: they are on by default.
+const DEFAULT: [&str; 2] = ["serve", VIEW];
+
+/// Cargo feature of the command line that brings a crate above this one into the program. That crate submits it.
+pub struct LinkedFeature(pub &'static str);
+
+inventory::collect!(LinkedFeature);
 
 /// Features that are not part of the feature `full`.
 const APART: [&str; 3] = ["cuda", "grammar", "mpi"];
+
+/// Returns the Cargo features of the command line, and whether this program has them.
+pub fn features() -> Vec<(&'static str, bool)> {
+    let mut all = FEATURES.to_vec();
+    all.push((VIEW, has_view()));
+    all
+}
+
+/// Returns true if this program has pages about runs.
+pub(crate) fn has_view() -> bool {
+    inventory::iter::<LinkedFeature>.into_iter().any(|linked| linked.0 == VIEW)
+}
 
 /// Returns the command that resumes a run.
 pub fn resume_command(dir: &Path) -> String {
@@ -67,7 +89,7 @@ pub fn resume_command(dir: &Path) -> String {
 /// this program lacks it. `None` if the source that it would be built from is not known.
 pub(crate) fn view_command(dir: &Path) -> Option<String> {
     let start = Start::of_process();
-    let call = if cfg!(feature = "view") { Some(start.call()) } else { start.with_view() };
+    let call = if has_view() { Some(start.call()) } else { start.with_view() };
     Some(format!("{} view {}", call?, quoted(&dir.display().to_string())))
 }
 
@@ -243,7 +265,7 @@ impl Start {
     /// Returns the flag for the features of this program that its manifest does not name.
     fn features(&self, package: &Path) -> String {
         let stock = self.is_stock(package);
-        let named = if stock { Vec::new() } else { features_of(package) };
+        let named = if stock { default_features() } else { features_of(package) };
         let lacks = |feature: &&str| {
             !named.iter().any(|name| name == feature || name == "full" && !APART.contains(feature))
         };
@@ -261,7 +283,7 @@ impl Start {
 
 /// Returns the Cargo features that this program was built with.
 fn built_features() -> Vec<&'static str> {
-    FEATURES.iter().filter(|(_, built)| *built).map(|(name, _)| *name).collect()
+    features().into_iter().filter(|(_, built)| *built).map(|(name, _)| name).collect()
 }
 
 /// Returns the manifest of a package; an empty one if it cannot be read.
@@ -270,13 +292,21 @@ fn manifest(package: &Path) -> toml::Table {
     text.parse().unwrap_or_default()
 }
 
+/// Returns the features that the command line has if nothing else is asked for.
+fn default_features() -> Vec<String> {
+    DEFAULT.map(str::to_owned).to_vec()
+}
+
 /// Returns the features of the command line that a package asks for in its manifest.
 fn features_of(package: &Path) -> Vec<String> {
     let manifest = manifest(package);
     let dependency = manifest.get("dependencies").and_then(|all| all.get(COMMAND_LINE));
     let features = dependency.and_then(|dependency| dependency.get("features")?.as_array());
     let names = features.into_iter().flatten().filter_map(|name| name.as_str());
-    names.map(str::to_owned).collect()
+    let without = dependency.and_then(|dependency| dependency.get("default-features")?.as_bool());
+    let mut found = if without == Some(false) { Vec::new() } else { default_features() };
+    found.extend(names.map(str::to_owned));
+    found
 }
 
 /// Quotes a word for a shell, if that is needed.

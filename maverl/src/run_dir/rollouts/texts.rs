@@ -13,7 +13,7 @@ const EPISODE: &[u8] = b"{\"episode\":";
 
 /// Texts of a line, without tokens.
 #[derive(Debug)]
-pub(crate) enum Texts {
+pub enum Texts {
     /// The line of an episode.
     Episode {
         /// Question of the task.
@@ -102,7 +102,7 @@ impl Line {
 /// # Errors
 ///
 /// If the file cannot be read, a parsed line is invalid, or no episode begins at one of the offsets.
-pub(crate) fn scan_texts(
+pub fn scan_texts(
     path: &Path,
     frame: u64,
     starts: &[u64],

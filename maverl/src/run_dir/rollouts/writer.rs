@@ -188,7 +188,7 @@ pub(in crate::run_dir) fn growing(path: &Path) -> PathBuf {
 }
 
 /// Returns true if the name of a path is that of a growing file.
-pub(crate) fn is_growing(path: &Path) -> bool {
+pub fn is_growing(path: &Path) -> bool {
     name(path).ends_with(PART)
 }
 

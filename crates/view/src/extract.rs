@@ -1,0 +1,270 @@
+//! Parts of a run in the formats of other programs: CSV, JSON lines, Parquet, Chrome trace, logs of Inspect.
+//!
+//! A new format is a variant of [`Format`], its writer here or in a file of the folder, and its help in
+//! `maverl-cli/src/view.rs`.
+
+mod columns;
+mod error;
+mod inspect;
+#[cfg(feature = "parquet")]
+mod parquet;
+pub(crate) mod show;
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+use maverl::run_dir::{EpisodeRow, RunDir, SampleRecord, StepSamples, read_rollouts, read_samples};
+use maverl::trajectory::{Episode, Message};
+use serde_json::{Map, Value, json};
+
+use self::columns::Columns;
+pub use self::error::ExtractError;
+use crate::report::analyses::trace::events;
+use crate::report::reading::files::RunFiles;
+use crate::report::rows::run::Run;
+
+/// Part of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// A row per step: metrics and times.
+    Metrics,
+    /// A row per episode.
+    Episodes,
+    /// A row per turn of training.
+    Turns,
+    /// Times of steps and turns, as Chrome trace.
+    Trace,
+    /// An evaluation, as a log of Inspect.
+    Inspect,
+}
+
+/// Format of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// Numbers and names, separated by commas. Without the texts of models.
+    Csv,
+    /// An object per line, with all texts.
+    Jsonl,
+    /// Columns with all texts.
+    Parquet,
+    /// Chrome trace, or a log of Inspect: one object.
+    Json,
+}
+
+impl Format {
+    /// Returns the format of a part by the end of a file's name; `Err` with the ends that there are.
+    ///
+    /// # Errors
+    ///
+    /// If the part has no such format.
+    pub fn of(part: Part, path: &Path) -> Result<Self, String> {
+        let end = path.extension().and_then(|end| end.to_str()).unwrap_or_default();
+        let known: &[(&str, Self)] = match part {
+            Part::Trace | Part::Inspect => &[("json", Self::Json)],
+            _ => &[("csv", Self::Csv), ("jsonl", Self::Jsonl), ("parquet", Self::Parquet)],
+        };
+        let found = known.iter().find(|(name, _)| *name == end).map(|(_, format)| *format);
+        let names: Vec<String> = known.iter().map(|(name, _)| format!("`.{name}`")).collect();
+        found.ok_or_else(|| format!("`{}` must end with {}", path.display(), names.join(" or ")))
+    }
+}
+
+/// Writes a part of a run, and returns the number of rows.
+///
+/// `evaluation` names the evaluation of [`Part::Inspect`]: `before`, `before-greedy`, `after`, `after-greedy`, or
+/// `step-000010` for a validation.
+///
+/// # Errors
+///
+/// If the run has no such part, or a file cannot be read or written.
+pub fn extract(
+    dir: &Path,
+    (part, format): (Part, Format),
+    evaluation: &str,
+    out: &Path,
+) -> Result<usize, ExtractError> {
+    let run = RunDir::open(dir)?;
+    match part {
+        Part::Inspect => {
+            let (log, samples) = inspect::log(&run, evaluation)?;
+            json(&log, out)?;
+            Ok(samples)
+        }
+        Part::Trace => trace(dir, out),
+        Part::Metrics => write(&metrics(dir)?, format, out),
+        Part::Episodes => write(&episodes(&run)?, format, out),
+        Part::Turns => write(&turns(&run)?, format, out),
+    }
+}
+
+fn failed(out: &Path) -> impl Fn(String) -> ExtractError + '_ {
+    |reason| ExtractError::Output { path: out.display().to_string(), reason }
+}
+
+/// Writes rows.
+fn write(rows: &[Map<String, Value>], format: Format, out: &Path) -> Result<usize, ExtractError> {
+    let error = failed(out);
+    let create = || File::create(out).map_err(|e| error(e.to_string()));
+    match format {
+        Format::Csv => {
+            let table = Columns::of(rows, false);
+            let mut file = BufWriter::new(create()?);
+            table.csv(&mut file).and_then(|()| file.flush()).map_err(|e| error(e.to_string()))?;
+        }
+        Format::Jsonl | Format::Json => {
+            let mut file = BufWriter::new(create()?);
+            let line = |row: &Map<String, Value>| -> std::io::Result<()> {
+                serde_json::to_writer(&mut file, row)?;
+                file.write_all(b"\n")
+            };
+            rows.iter().try_for_each(line).map_err(|e| error(e.to_string()))?;
+            file.flush().map_err(|e| error(e.to_string()))?;
+        }
+        #[cfg(feature = "parquet")]
+        Format::Parquet => {
+            let table = Columns::of(rows, true);
+            parquet::write(&table, create()?).map_err(|e| error(e.to_string()))?;
+        }
+        #[cfg(not(feature = "parquet"))]
+        Format::Parquet => {
+            let reason = maverl::lacks_feature!("parquet");
+            return Err(error(reason.to_owned()));
+        }
+    }
+    Ok(rows.len())
+}
+
+/// Returns the metrics and times of each step; a row has all names.
+fn metrics(dir: &Path) -> Result<Vec<Map<String, Value>>, ExtractError> {
+    let run = Run::new(dir.to_owned(), String::new());
+    let all = run.now().series.columns(&[], 0, usize::MAX);
+    let steps = all["steps"].as_array().cloned().unwrap_or_default();
+    let columns = all["columns"].as_object().cloned().unwrap_or_default();
+    if steps.is_empty() {
+        let path = dir.display().to_string();
+        return Err(ExtractError::Missing { path, part: "metrics", reason: "it has done no step" });
+    }
+    let row = |(i, step): (usize, &Value)| {
+        let mut row = Map::from_iter([("step".to_owned(), step.clone())]);
+        row.extend(columns.iter().map(|(name, values)| (name.clone(), values[i].clone())));
+        row
+    };
+    Ok(steps.iter().enumerate().map(row).collect())
+}
+
+/// Returns the rows of `episodes.jsonl`, with a column for each count of each seat.
+fn episodes(run: &RunDir) -> Result<Vec<Map<String, Value>>, ExtractError> {
+    let path = run.path().join("episodes.jsonl");
+    let text = std::fs::read_to_string(&path).map_err(|_| ExtractError::Missing {
+        path: run.path().display().to_string(),
+        part: "rows of episodes",
+        reason: "it was made by an older version; extract `turns` instead",
+    })?;
+    let rows =
+        text.lines().filter_map(|line| serde_json::from_slice::<EpisodeRow>(line.as_bytes()).ok());
+    Ok(rows.map(|row| episode(&row)).collect())
+}
+
+fn episode(row: &EpisodeRow) -> Map<String, Value> {
+    let mut object = object(&object!({
+        "step": row.step, "stage": row.stage, "n": row.n, "source": row.source, "task": row.task,
+        "index": row.index, "solved": row.solved, "score": row.score, "fault": row.fault,
+        "tokens": row.tokens, "answer": row.answer,
+    }));
+    for (seat, counts) in &row.seats {
+        let of = [
+            ("turns", json!(counts.0)),
+            ("malformed", json!(counts.1)),
+            ("truncated", json!(counts.2)),
+            ("tokens", json!(counts.3)),
+            ("reward_sum", json!(counts.4)),
+        ];
+        object.extend(of.into_iter().map(|(name, value)| (format!("{seat}/{name}"), value)));
+    }
+    object
+}
+
+/// Returns a row for each turn of each training step.
+fn turns(run: &RunDir) -> Result<Vec<Map<String, Value>>, ExtractError> {
+    let mut rows = Vec::new();
+    for step in run.rollout_steps()? {
+        let path = run.samples(step);
+        let samples = path.is_file().then(|| read_samples(&path)).transpose()?;
+        for (n, episode) in read_rollouts(&run.rollouts(step))?.iter().enumerate() {
+            let its = samples.as_ref().map(|samples: &StepSamples| samples.of_episode(n));
+            for i in 0..episode.turns.len() {
+                let sample = its.as_ref().and_then(|its| its.get(&i).copied());
+                rows.push(turn(step, (n, i), episode, sample));
+            }
+        }
+    }
+    if rows.is_empty() {
+        return Err(ExtractError::Missing {
+            path: run.path().display().to_string(),
+            part: "turns",
+            reason: "it has done no step, or its rollouts were removed",
+        });
+    }
+    Ok(rows)
+}
+
+fn turn(
+    step: u64,
+    (n, i): (usize, usize),
+    episode: &Episode,
+    sample: Option<&SampleRecord>,
+) -> Map<String, Value> {
+    let turn = &episode.turns[i];
+    let tokens = turn.tokens.as_ref();
+    let message = |message: &Message| {
+        format!("{}: {}", json!(message.role).as_str().unwrap_or_default(), message.content)
+    };
+    let prompt: Vec<String> = turn.prompt.iter().map(message).collect();
+    object(&object!({
+        "step": step, "n": n, "source": episode.task.source, "task": episode.task.id,
+        "index": episode.index, "turn": i, "path": turn.path.to_string(),
+        "seat": turn.seat, "policy": turn.policy,
+        "reward": episode.turn_reward(i),
+        "advantage": sample.map(|sample| sample.advantage * sample.factor.unwrap_or(1.0)),
+        "group": sample.and_then(|sample| sample.group),
+        "solved": episode.score().map(|score| score.solved),
+        "malformed": turn.error.is_some(), "truncated": turn.truncated,
+        "prompt_tokens": tokens.map(|tokens| tokens.prompt.len()),
+        "reply_tokens": tokens.map(|tokens| tokens.completion.len()),
+        "logprob_sum": tokens.map(|tokens| tokens.logprobs.iter().map(|l| f64::from(*l)).sum::<f64>()),
+        "prompt": prompt.join("\n\n"), "reply": turn.reply, "error": turn.error,
+    }))
+}
+
+/// Writes all steps as a Chrome trace, and returns the number of events.
+fn trace(dir: &Path, out: &Path) -> Result<usize, ExtractError> {
+    let run = RunFiles::new(dir.to_owned());
+    let rows = run.read_spans();
+    let missing =
+        |reason| ExtractError::Missing { path: dir.display().to_string(), part: "times", reason };
+    if rows.is_empty() {
+        return Err(missing("`record.clock` is off, or it was made by an older version"));
+    }
+    let mut steps = Vec::new();
+    for row in rows {
+        let turns = run.read_clock(row.step);
+        let turns = turns.map_err(|_| missing("a file in `clock` is damaged"))?;
+        steps.push((row, turns.unwrap_or_default()));
+    }
+    let events = events(&steps);
+    json(&object!({ "traceEvents": events }), out)?;
+    Ok(events.len())
+}
+
+/// Writes one object.
+fn json(value: &Value, out: &Path) -> Result<(), ExtractError> {
+    let error = failed(out);
+    let mut file = BufWriter::new(File::create(out).map_err(|e| error(e.to_string()))?);
+    serde_json::to_writer(&mut file, value).map_err(|e| error(e.to_string()))?;
+    file.flush().map_err(|e| error(e.to_string()))
+}
+
+fn object(value: &Value) -> Map<String, Value> {
+    value.as_object().cloned().unwrap_or_default()
+}

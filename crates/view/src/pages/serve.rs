@@ -1,0 +1,49 @@
+//! The pages on the listener of the servers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::Path;
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
+use maverl::serve::{Limits, Listener};
+use tokio::net::TcpListener;
+
+use super::guard::protect_pages;
+use super::viewer::Viewer;
+use super::{api, assets};
+use crate::report::problem::Problem;
+
+/// Maximum number of concurrent connections; further ones wait to be accepted.
+const CONNECTIONS: usize = 256;
+/// Maximum time that a stop waits for requests: streams of events have no end.
+const DRAIN: Duration = Duration::from_millis(200);
+
+/// Serves the pages until `stop` resolves.
+pub async fn serve(listener: TcpListener, viewer: Arc<Viewer>, stop: impl Future<Output = ()>) {
+    let limits = Limits { connections: CONNECTIONS, drain: DRAIN, ..Limits::default() };
+    Listener::new(listener, limits).serve(page_router(viewer), stop).await;
+}
+
+/// Returns the routes of the pages with their conditions.
+pub(crate) fn page_router(viewer: Arc<Viewer>) -> Router {
+    let (path, keys) = (viewer.path(), viewer.keys());
+    let router = Router::new()
+        .route(&path, get(async || file("")))
+        .route(&format!("{path}{{file}}"), get(async |Path(name): Path<String>| file(&name)))
+        .nest(&format!("{path}api"), api::routes())
+        .fallback(async || file("/"))
+        .with_state(viewer);
+    protect_pages(router, keys)
+}
+
+/// Returns a file of the pages.
+fn file(name: &str) -> Response {
+    match assets::find_file(name) {
+        Some((content_type, text)) => {
+            ([(axum::http::header::CONTENT_TYPE, content_type)], text).into_response()
+        }
+        None => Problem::missing("there is no such page").into_response(),
+    }
+}

@@ -1,0 +1,190 @@
+//! Sentences on the change of the score: its cause, its parts, and the numbers behind them.
+
+use super::terms::{Change, Part, Source, Term};
+use crate::compact::sort_by;
+use crate::report::analyses::divergence::CauseKind;
+
+/// Returns a number with its sign, as the pages write it.
+pub(crate) fn signed(value: f64) -> String {
+    let text = format!("{:.3}", value.abs());
+    format!("{}{text}", if value < 0.0 && text != "0.000" { "−" } else { "+" })
+}
+
+/// Number of parts that are named.
+const NAMED: usize = 6;
+
+/// Returns a number to two decimals with its sign; `None` if it is 0 then.
+fn rounded(value: f64) -> Option<String> {
+    match format!("{:.2}", value.abs()).as_str() {
+        "0.00" => None,
+        text => Some(format!("{}{text}", if value < 0.0 { "−" } else { "+" })),
+    }
+}
+
+/// Says by how much the score changed, and why. `named` is the number of the step before.
+pub(crate) fn answer(change: &Change, named: u32) -> String {
+    let Some(by) = rounded(change.by) else {
+        return format!("The score is as in step {named}, to two decimals.");
+    };
+    let way = if change.by < 0.0 { "fell" } else { "rose" };
+    let size = by.trim_start_matches(['−', '+']);
+    let start = format!("The score {way} by {size} from step {named}");
+    match &change.cause {
+        Some(cause) => format!("{start}: {cause}."),
+        None => format!("{start}, which is within chance."),
+    }
+}
+
+/// Names the cause of a change that is beyond chance: its largest part, and the source where most of it is.
+pub(crate) fn cause(change: &Change, named: u32) -> Option<String> {
+    if change.is_chance() || rounded(change.by).is_none() {
+        return None;
+    }
+    if let Some(term) = change.leading() {
+        return Some(counted(change, term, named) + &mostly(change));
+    }
+    if change.along(change.mix) >= change.along(change.new) {
+        let kinds = if change.by < 0.0 { "harder" } else { "easier" };
+        return Some(format!("tasks of {kinds} kinds were drawn; {}", shares(change, named)?));
+    }
+    let new = change.sources.iter().filter(|of| of.before.episodes == 0).map(|of| {
+        format!("{} episodes of “{}”, which score {:.3}", of.now.episodes, of.source, of.now.score)
+    });
+    Some(format!("new sources of tasks: {}", new.collect::<Vec<_>>().join(", ")))
+}
+
+/// Says how many episodes a term has in both steps.
+fn counted(change: &Change, term: &Term, named: u32) -> String {
+    let all = |of: fn(&Source) -> Part| -> usize {
+        change.sources.iter().map(|source| of(source).episodes).sum()
+    };
+    let [is, was] = term.episodes;
+    let (n, m) = (all(|source| source.now), all(|source| source.before));
+    let numbers = format!("{is} of {n} episodes ({was} of {m} in step {named})");
+    let seat = term.cause.seat.as_deref().unwrap_or_default();
+    let only = if change.by > 0.0 { "only " } else { "" };
+    match term.cause.kind {
+        CauseKind::Solved => "solved tasks have other scores".to_owned(),
+        CauseKind::Diverged => format!("{seat} lost {only}{numbers}"),
+        CauseKind::Malformed | CauseKind::Truncated => {
+            format!("{} lost {only}{numbers}", term.cause.short())
+        }
+        _ => format!("{numbers} are {}", term.cause.text()),
+    }
+}
+
+/// Share of a part above which it is mostly that of one source.
+const MOSTLY: f64 = 0.7;
+
+/// Names the source of several that most of the change within sources comes from.
+fn mostly(change: &Change) -> String {
+    let both = || change.sources.iter().filter(|of| of.now.episodes > 0 && of.before.episodes > 0);
+    let whole = change.along(change.within());
+    let most = both().max_by(|a, b| change.along(a.within).total_cmp(&change.along(b.within)));
+    match most {
+        Some(of) if both().count() > 1 && change.along(of.within) > MOSTLY * whole => {
+            format!(", mostly of “{}”", of.source)
+        }
+        _ => String::new(),
+    }
+}
+
+/// Names the parts of a change that has a cause: those that go the way of the change first, the largest of them at the
+/// start. The numbers that are named add up to the change that is: the last one is what rounding and smaller parts leave.
+pub(crate) fn named_parts(change: &Change) -> String {
+    if change.cause.is_none() {
+        return String::new();
+    }
+    let kinds = [
+        (change.mix, "another mix of tasks".to_owned()),
+        (change.new, "tasks of new sources".to_owned()),
+    ];
+    let terms = change.terms.iter().map(|term| (term.by, term.cause.short()));
+    let mut parts: Vec<(f64, String)> = kinds.into_iter().chain(terms).collect();
+    sort_by(&mut parts, |(a, _), (b, _)| {
+        let along = |part: &f64| part.signum() == change.by.signum();
+        along(b).cmp(&along(a)).then(b.abs().total_cmp(&a.abs()))
+    });
+    let rest: f64 = parts.iter().skip(NAMED).map(|(by, _)| by).sum();
+    parts.truncate(NAMED);
+    parts.push((rest, "all others".to_owned()));
+    let hundredths = |value: f64| {
+        format!("{value:.2}").parse().map_or(0.0, |value: f64| (100.0 * value).round())
+    };
+    let named: f64 = parts.iter().map(|(by, _)| hundredths(*by)).sum();
+    parts.push(((hundredths(change.by) - named) / 100.0, "rounding".to_owned()));
+    let parts = parts.into_iter().filter_map(|(by, what)| Some(format!("{} {what}", rounded(by)?)));
+    format!("In parts: {}.", parts.collect::<Vec<_>>().join(", "))
+}
+
+/// Says what the change is mostly made of. `named` is the number of the step before.
+pub(crate) fn explanation(change: &Change, named: u32) -> Vec<String> {
+    let mut text = match change.interval {
+        Some([low, high]) if low <= 0.0 && high >= 0.0 => vec![format!(
+            "Other tasks of the same kinds are reason enough: the 95 % interval of the change, {} to {}, has 0.",
+            signed(low),
+            signed(high)
+        )],
+        _ => largest(change, named),
+    };
+    text.extend(change.sources.iter().filter(|of| of.before.episodes == 0).map(|of| {
+        let (episodes, score) = (of.now.episodes, of.now.score);
+        format!("New are {episodes} episodes of “{}”; they score {score:.3}.", of.source)
+    }));
+    text
+}
+
+/// Names the largest part of the change, and the largest of its own parts.
+fn largest(change: &Change, named: u32) -> Vec<String> {
+    let Change { now, before, by, mix, new, .. } = *change;
+    let of = format!("of {}", signed(by));
+    if let Some(most) = change.leading() {
+        let how = if now < before { "worse" } else { "better" };
+        let within = signed(change.within());
+        let first = format!(
+            "Equal kinds of tasks were answered {how}: {within} {of} ({}).",
+            scores(change, named)
+        );
+        let [is, was] = most.episodes;
+        let by = signed(most.by);
+        let text = &most.text;
+        let second =
+            format!("Of this, {by} comes from {is} episodes ({was} in step {named}): {text}.");
+        return vec![first, second];
+    }
+    if change.along(mix) >= change.along(new) {
+        let how = if now < before { "harder" } else { "easier" };
+        let first = format!("The tasks drawn were of {how} kinds: {} {of}.", signed(mix));
+        return [first].into_iter().chain(shares(change, named).map(|text| text + ".")).collect();
+    }
+    vec![format!("Tasks of new sources: {} {of}.", signed(new))]
+}
+
+/// Lists the scores of sources that both steps have, those first that changed the score most.
+fn scores(change: &Change, named: u32) -> String {
+    let both = change.sources.iter().filter(|of| of.now.episodes > 0 && of.before.episodes > 0);
+    let mut sources: Vec<&Source> = both.collect();
+    sort_by(&mut sources, |a, b| change.along(b.within).total_cmp(&change.along(a.within)));
+    let score = |Source { source, now, before, .. }: &Source| {
+        format!("“{source}” {:.3}, {:.3} in step {named}", now.score, before.score)
+    };
+    sources.into_iter().take(4).map(score).collect::<Vec<_>>().join("; ")
+}
+
+/// Says how the share of the source changed that changed most.
+fn shares(change: &Change, named: u32) -> Option<String> {
+    let sum = |of: fn(&Source) -> Part| -> usize {
+        change.sources.iter().map(|one| of(one).episodes).sum()
+    };
+    let (all, old) = (sum(|one| one.now) as f64, sum(|one| one.before) as f64);
+    let shares = |one: &Source| (one.now.episodes as f64 / all, one.before.episodes as f64 / old);
+    let apart = |one: &Source| (shares(one).0 - shares(one).1).abs();
+    let most = change.sources.iter().max_by(|a, b| apart(a).total_cmp(&apart(b)))?;
+    let (Source { source, before, .. }, (is, was)) = (most, shares(most));
+    Some(format!(
+        "“{source}” has {:.1} % of the episodes, {:.1} % in step {named}, where it scored {:.3}",
+        100.0 * is,
+        100.0 * was,
+        before.score
+    ))
+}

@@ -1,0 +1,188 @@
+//! Terms of a change of the mean score, and the arithmetic of them.
+
+use std::collections::BTreeMap;
+
+use maverl::eval::student;
+use serde::Serialize;
+
+use crate::compact::{collected, sort_by};
+use crate::report::analyses::divergence::{Cause, CauseKind};
+
+/// An episode, as far as the change depends on it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct ScoredEpisode {
+    pub(crate) n: u32,
+    pub(crate) task: u32,
+    pub(crate) source: String,
+    pub(crate) score: f64,
+    pub(crate) cause: Cause,
+    /// Number of the solved episode that it diverges from.
+    pub(crate) solved: Option<u32>,
+}
+
+/// Number of episodes, and their mean score.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Serialize)]
+pub(crate) struct Part {
+    pub(crate) episodes: usize,
+    pub(crate) score: f64,
+}
+
+/// A source of tasks in both steps.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Source {
+    pub(crate) source: String,
+    pub(crate) now: Part,
+    pub(crate) before: Part,
+    /// Number of its tasks now and before.
+    pub(crate) tasks: [usize; 2],
+    /// Part of the change that comes from its other share of the episodes.
+    pub(crate) mix: f64,
+    /// Part of the change that comes from its other score.
+    pub(crate) within: f64,
+}
+
+/// The episodes of a cause, of sources that both steps have.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Term {
+    pub(crate) cause: Cause,
+    pub(crate) text: String,
+    /// Number of episodes now and before.
+    pub(crate) episodes: [usize; 2],
+    /// Number of those before, with the shares that the sources have now.
+    pub(crate) weighted: f64,
+    /// Part of the change that comes from them.
+    pub(crate) by: f64,
+    /// An episode of this step, and the solved one that it diverges from.
+    pub(crate) example: Option<(u32, Option<u32>)>,
+}
+
+/// The change of the mean score.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Change {
+    pub(crate) now: f64,
+    pub(crate) before: f64,
+    pub(crate) by: f64,
+    /// 95 % interval of the change with other tasks of the same kind; `None` for a step of one task.
+    pub(crate) interval: Option<[f64; 2]>,
+    /// Sum over the sources: other shares.
+    pub(crate) mix: f64,
+    /// Sum over sources that the step before did not have.
+    pub(crate) new: f64,
+    pub(crate) sources: Vec<Source>,
+    /// Terms of sources that both steps have, the largest first.
+    pub(crate) terms: Vec<Term>,
+    /// Clause with the cause; `None` within chance, or without a change to two decimals.
+    pub(crate) cause: Option<String>,
+    /// Sentence with the change and its cause.
+    pub(crate) answer: String,
+    /// Sentence with the parts of the change; empty without a cause.
+    pub(crate) parts: String,
+    /// Sentences on it, the largest part first.
+    pub(crate) text: Vec<String>,
+}
+
+/// Task and score of an episode.
+pub(crate) type Scored = (u32, f64);
+
+impl Change {
+    /// True if other tasks of the same kinds are reason enough for the change.
+    pub(crate) fn is_chance(&self) -> bool {
+        self.interval.is_some_and(has_zero)
+    }
+
+    /// Returns a part as far as it goes the way of the change.
+    pub(super) fn along(&self, part: f64) -> f64 {
+        if self.by < 0.0 { -part } else { part }
+    }
+
+    /// Returns the part of the change from other scores of equal sources.
+    pub(super) fn within(&self) -> f64 {
+        self.terms.iter().map(|term| term.by).sum()
+    }
+
+    /// Returns the largest term, unless another mix of tasks or new sources explain more than all terms.
+    pub(crate) fn leading(&self) -> Option<&Term> {
+        let most =
+            self.terms.iter().max_by(|a, b| self.along(a.by).total_cmp(&self.along(b.by)))?;
+        let others = self.along(self.mix).max(self.along(self.new));
+        (self.along(self.within()) >= others && self.along(most.by) > 0.0).then_some(most)
+    }
+}
+
+/// Returns true if an interval has 0.
+pub(crate) fn has_zero([low, high]: [f64; 2]) -> bool {
+    low <= 0.0 && high >= 0.0
+}
+
+/// Returns the mean of scores; 0 without any.
+pub(super) fn mean<'o>(of: impl Iterator<Item = &'o ScoredEpisode>) -> Part {
+    let (episodes, sum) = of.fold((0, 0.0), |(n, sum), one| (n + 1, sum + one.score));
+    Part { episodes, score: sum / f64::max(episodes as f64, 1.0) }
+}
+
+/// Returns the variance of the mean score over tasks, of which all episodes of a task are drawn together, and the
+/// degrees of freedom.
+fn variance(of: &[Scored]) -> Option<(f64, f64)> {
+    let mean = of.iter().map(|(_, score)| score).sum::<f64>() / of.len() as f64;
+    let mut tasks: BTreeMap<u32, f64> = BTreeMap::new();
+    for (task, score) in of {
+        *tasks.entry(*task).or_default() += score - mean;
+    }
+    let free = tasks.len().checked_sub(1).filter(|free| *free > 0)? as f64;
+    let squares: f64 = tasks.values().map(|sum| sum * sum).sum();
+    Some((squares * (free + 1.0) / free / (of.len() as f64).powi(2), free))
+}
+
+/// Returns the 95 % interval of a change of the mean score by Welch's t; `None` for a step of one task.
+pub(crate) fn interval(now: &[Scored], before: &[Scored], by: f64) -> Option<[f64; 2]> {
+    let ((a, a_free), (b, b_free)) = (variance(now)?, variance(before)?);
+    let both = a + b;
+    if both <= 0.0 {
+        return Some([by, by]);
+    }
+    let free = both * both / (a * a / a_free + b * b / b_free);
+    let half = student((free as usize).max(1)) * both.sqrt();
+    half.is_finite().then_some([by - half, by + half])
+}
+
+/// Splits what sources that both steps have add to the change by the cause of each episode.
+pub(super) fn change_terms(
+    now: &[ScoredEpisode],
+    before: &[ScoredEpisode],
+    sources: &[Source],
+) -> Vec<Term> {
+    let solved = mean(now.iter().chain(before).filter(|one| one.cause.kind == CauseKind::Solved));
+    let largest = || now.iter().chain(before).map(|one| one.score).fold(f64::MIN, f64::max);
+    let full = if solved.episodes > 0 { solved.score } else { largest() };
+    let both = sources.iter().filter(|of| of.now.episodes > 0 && of.before.episodes > 0);
+    let both: BTreeMap<&str, &Source> = collected(both.map(|of| (of.source.as_str(), of)));
+    let mut sums: BTreeMap<&Cause, ([usize; 2], f64, f64)> = BTreeMap::new();
+    for (side, one) in now.iter().map(|one| (0, one)).chain(before.iter().map(|one| (1, one))) {
+        let Some(source) = both.get(one.source.as_str()) else { continue };
+        let loss = (full - one.score) / now.len() as f64;
+        let (episodes, weighted, by) = sums.entry(&one.cause).or_default();
+        episodes[side] += 1;
+        // Episodes of the step before count as many as those of this step.
+        let weight = source.now.episodes as f64 / source.before.episodes as f64;
+        *weighted += if side == 0 { 0.0 } else { weight };
+        *by += if side == 0 { -loss } else { loss * weight };
+    }
+    let example = |cause: &Cause| {
+        let its: Vec<&ScoredEpisode> = now.iter().filter(|one| one.cause == *cause).collect();
+        let of_task = |task: u32| its.iter().filter(|one| one.task == task).count();
+        // The first of the task that has most of them.
+        let of = its.iter().max_by_key(|one| (of_task(one.task), std::cmp::Reverse(one.n)))?;
+        Some((of.n, of.solved))
+    };
+    let term = |(cause, (episodes, weighted, by)): (&Cause, ([usize; 2], f64, f64))| Term {
+        cause: cause.clone(),
+        text: cause.text(),
+        episodes,
+        weighted,
+        by,
+        example: example(cause),
+    };
+    let mut terms: Vec<Term> = sums.into_iter().map(term).collect();
+    sort_by(&mut terms, |a, b| b.by.abs().total_cmp(&a.by.abs()));
+    terms
+}

@@ -1,0 +1,148 @@
+//! Replies of a seat at which episodes are lost, and those of the solved episodes that they diverge from there.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use maverl::run_dir::Texts;
+
+use super::change::Change;
+use super::divergence::{CauseKind, Divergence};
+use super::last_lines::last_line;
+use crate::compact::{collected, sort_by};
+use crate::report::reading::files::RunFiles;
+use crate::report::rows::index::counts::Played;
+use crate::report::rows::texts::read_turns;
+
+/// Number of pairs of replies that are quoted.
+const QUOTED: usize = 2;
+/// Shortest word that counts as copied or not, in characters.
+const WORD: usize = 3;
+/// Difference of two shares from which on they are named.
+const APART: f64 = 0.3;
+
+/// The part of a reply that is described.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Reply {
+    line: String,
+    /// First word of it that its prompt lacks.
+    coined: Option<String>,
+}
+
+/// Description of the replies of a seat that lose episodes.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Failure {
+    /// End of a clause on the lost episodes.
+    pub(crate) evidence: String,
+    /// Sentences with quoted replies.
+    pub(crate) text: String,
+}
+
+impl Reply {
+    fn new(prompt: &[String], reply: &str) -> Self {
+        let known: BTreeSet<&str> = collected(prompt.iter().flat_map(|text| words(text)));
+        let coined = words(reply).find(|word| !known.contains(word));
+        Self { line: last_line(reply), coined: coined.map(str::to_owned) }
+    }
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    let parts = text.split(|c: char| !c.is_alphanumeric());
+    parts.filter(|word| word.chars().count() >= WORD)
+}
+
+/// Describes what the seat replied that a fall of the score comes from: in the episodes that are lost there, and in the
+/// solved ones that they diverge from. `None` if the score did not fall beyond chance, or not by replies of a seat.
+pub(crate) fn failed_replies(
+    run: &RunFiles,
+    played: &[Played],
+    divergences: &[Divergence],
+    change: &Change,
+) -> Option<Failure> {
+    let falls = change.by < 0.0 && change.cause.is_some();
+    let most = change.leading().filter(|most| falls && most.cause.kind == CauseKind::Diverged)?;
+    let seat = most.cause.seat.as_ref()?;
+    let its = divergences.iter().enumerate().filter(|(_, (cause, _))| *cause == most.cause);
+    let pairs: Vec<(usize, usize, usize)> =
+        its.filter_map(|(i, (_, at))| at.map(|(other, turn)| (i, other, turn))).collect();
+    let mut wanted: BTreeMap<(usize, usize), Reply> = BTreeMap::new();
+    for (i, other, turn) in &pairs {
+        wanted.extend([((*i, *turn), Reply::default()), ((*other, *turn), Reply::default())]);
+    }
+    let read: BTreeSet<usize> = collected(wanted.keys().map(|(i, _)| *i));
+    let episodes: Vec<(usize, &Played)> = read.into_iter().map(|i| (i, &played[i])).collect();
+    read_turns(run, &episodes, |i, texts| {
+        if let Texts::Turn { turn, prompt, reply, .. } = texts
+            && let Some(wanted) = wanted.get_mut(&(i, turn))
+        {
+            *wanted = Reply::new(&prompt, &reply);
+        }
+    });
+    let of = |i: usize, turn: usize| wanted.get(&(i, turn)).cloned().unwrap_or_default();
+    let pairs: Vec<[Reply; 2]> =
+        pairs.iter().map(|(i, other, turn)| [of(*i, *turn), of(*other, *turn)]).collect();
+    compared(seat, &pairs)
+}
+
+/// Says how replies that lose an episode are unlike those of solved ones; `None` without any.
+fn compared(seat: &str, pairs: &[[Reply; 2]]) -> Option<Failure> {
+    let n = pairs.len();
+    let mut counts: BTreeMap<[&str; 2], usize> = BTreeMap::new();
+    for [lost, solved] in pairs {
+        *counts.entry([&lost.line, &solved.line]).or_default() += 1;
+    }
+    let mut ranked: Vec<([&str; 2], usize)> = counts.into_iter().collect();
+    sort_by(&mut ranked, |(a, x), (b, y)| y.cmp(x).then(a.cmp(b)));
+    let quoted = ranked.iter().take(QUOTED).map(|([lost, solved], n)| {
+        let times = if *n > 1 { format!(" ({n} times)") } else { String::new() };
+        format!("“{lost}” where the solved one has “{solved}”{times}")
+    });
+    let quoted: Vec<String> = quoted.collect();
+    let coined = |side: usize| pairs.iter().filter_map(move |pair| pair[side].coined.as_deref());
+    let (lost, solved) = (coined(0).count(), coined(1).count());
+    let first = quoted.first()?;
+    let mut text = format!("How {seat} failed: {}.", quoted.join("; "));
+    let mut evidence = format!(", with {first}");
+    if let Some(word) =
+        coined(0).next().filter(|_| (lost as f64 - solved as f64) > APART * n as f64)
+    {
+        text += &format!(
+            " {lost} of its {n} replies there have a word that is not in the prompt; so have {solved} of the {n} replies of solved episodes that they are compared with."
+        );
+        evidence = format!(
+            ", with a word that is not in its prompt in {lost} of {n} replies, such as “{word}”"
+        );
+    }
+    Some(Failure { evidence, text })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn replies_that_lose_are_quoted_beside_those_of_solved_episodes() {
+        let prompt = ["Who made Magmak? Write <search>..</search>.".to_owned()];
+        let of = |lost: &str, solved: &str| [lost, solved].map(|reply| Reply::new(&prompt, reply));
+        let twice = of("I search.\n<search>Magmek</search>", "<search>Magmak</search>");
+        let pairs = [of("<search>made</search>", "<search>Magmak</search>"), twice.clone(), twice];
+        let failure = compared("s/a", &pairs).unwrap();
+        assert_eq!(
+            failure.evidence,
+            ", with a word that is not in its prompt in 2 of 3 replies, such as “Magmek”"
+        );
+        assert_eq!(
+            failure.text,
+            "How s/a failed: “<search>Magmek</search>” where the solved one has “<search>Magmak</search>” (2 times); \
+             “<search>made</search>” where the solved one has “<search>Magmak</search>”. \
+             2 of its 3 replies there have a word that is not in the prompt; so have 0 of the 3 replies of solved episodes that they are compared with."
+        );
+        let alike =
+            compared("s/a", &[of("<search>made</search>", "<search>Who</search>")]).unwrap();
+        assert!(!alike.text.contains("not in the prompt"), "both are copied");
+        let quoted =
+            ", with “<search>made</search>” where the solved one has “<search>Who</search>”";
+        assert_eq!(alike.evidence, quoted);
+        assert_eq!(compared("s/a", &[]), None);
+    }
+}

@@ -1,0 +1,120 @@
+//! Weights of groups in the update.
+//!
+//! Equal replies of an agent to equal prompts have the same gradient, so that their advantages add up: A in one episode and
+//! −A in another cancel. The weight of a group is the sum over its distinct replies of `|sum of their advantages|`, before
+//! clipping. It is at most the sum of absolute advantages, and equals it if no reply occurs twice.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
+
+use maverl::run_dir::{SampleRecord, StepSamples, TRAIN, Texts};
+
+use super::divergence::TurnKey;
+use crate::compact::collected;
+use crate::report::rows::run::Run;
+use crate::report::rows::texts::read_turns;
+
+/// Length of a file, and the time at which it was written.
+type Stamp = Option<(u64, SystemTime)>;
+
+/// Weights of the groups of a step, and the files that they were computed from.
+type OfStep = ([Stamp; 2], Vec<f64>);
+
+/// Weights of the groups of each step by their id, computed once for the files of a step.
+#[derive(Default)]
+pub(crate) struct GroupWeights(Mutex<BTreeMap<u64, OfStep>>);
+
+impl GroupWeights {
+    /// Returns the weights of the groups of a step by their id; `None` if a reply cannot be read.
+    pub(crate) fn of(&self, run: &Run, step: u64, all: &StepSamples) -> Option<Vec<f64>> {
+        let stamps = [stamp(&run.files.samples(step)), stamp(&run.files.episodes(TRAIN, step)?)];
+        let known = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, weights)) = known().get(&step).filter(|(of, _)| *of == stamps) {
+            return Some(weights.clone());
+        }
+        let weights = read(run, step, all)?;
+        known().insert(step, (stamps, weights.clone()));
+        Some(weights)
+    }
+}
+
+fn stamp(file: &Path) -> Stamp {
+    let found = file.metadata().ok()?;
+    Some((found.len(), found.modified().ok()?))
+}
+
+/// Returns the advantage of a sample in the loss.
+pub(crate) fn advantage(sample: &SampleRecord) -> f64 {
+    sample.advantage * sample.factor.unwrap_or(1.0)
+}
+
+/// Sums of the advantages of equal replies.
+#[derive(Debug, Default)]
+pub(crate) struct ReplySums(BTreeMap<TurnKey, (usize, f64)>);
+
+impl ReplySums {
+    pub(crate) fn add(&mut self, reply: TurnKey, advantage: f64) {
+        let (n, sum) = self.0.entry(reply).or_default();
+        (*n, *sum) = (*n + 1, *sum + advantage);
+    }
+
+    /// Returns the number of replies that are equal to a reply, itself included.
+    pub(crate) fn equal(&self, reply: &TurnKey) -> usize {
+        self.0.get(reply).map_or(0, |(n, _)| *n)
+    }
+
+    pub(crate) fn weight(&self) -> f64 {
+        self.0.values().map(|(_, sum)| sum.abs()).sum()
+    }
+}
+
+/// Computes the weights of the groups of a step from its replies.
+fn read(run: &Run, step: u64, all: &StepSamples) -> Option<Vec<f64>> {
+    let only = u32::try_from(step).ok()?;
+    let played = run.now().index.played(TRAIN, [only; 2]);
+    let in_group = all.samples.iter().filter_map(|sample| Some((sample, sample.group?)));
+    let mut samples: BTreeMap<(usize, usize), (usize, f64)> = collected(
+        in_group.map(|(sample, group)| ((sample.episode, sample.turn), (group, advantage(sample)))),
+    );
+    let has_sample = |n: usize| samples.range((n, 0)..=(n, usize::MAX)).next().is_some();
+    let numbered = played.iter().map(|one| (one.location.n as usize, one));
+    let episodes: Vec<_> = numbered.filter(|(n, _)| has_sample(*n)).collect();
+    let mut groups: Vec<ReplySums> = Vec::new();
+    groups.resize_with(all.groups.len(), ReplySums::default);
+    read_turns(&run.files, &episodes, |n, texts| {
+        if let Texts::Turn { turn, seat, prompt, reply, .. } = texts
+            && let Some((group, advantage)) = samples.remove(&(n, turn))
+            && let Some(replies) = groups.get_mut(group)
+        {
+            replies.add(TurnKey::new(seat.to_string(), &prompt, &reply), advantage);
+        }
+    });
+    samples.is_empty().then(|| groups.iter().map(ReplySums::weight).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advantages_of_equal_replies_cancel_and_those_of_others_do_not() {
+        let mut replies = ReplySums::default();
+        let reply = |seat: &str, prompt: &str, text: &str| {
+            TurnKey::new(seat.to_owned(), &[prompt.to_owned()], text)
+        };
+        for (key, advantage) in [
+            (reply("t/a", "who?", "Peru"), 1.5),
+            (reply("t/a", "who?", "Peru"), -1.5),
+            (reply("t/a", "who?", "Lima"), 0.5),
+            (reply("t/a", "where?", "Lima"), -0.25),
+            (reply("t/b", "who?", "Lima"), -0.5),
+        ] {
+            replies.add(key, advantage);
+        }
+        assert_eq!(replies.weight(), 0.5 + 0.25 + 0.5);
+        assert_eq!(replies.equal(&reply("t/a", "who?", "Peru")), 2);
+        assert_eq!(replies.equal(&reply("t/a", "who?", "Rome")), 0);
+    }
+}

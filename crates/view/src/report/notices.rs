@@ -1,0 +1,489 @@
+//! Rules that point at what needs attention in a run.
+
+use maverl::eval::Interval;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::report::analyses::fall::{Fall, median};
+use crate::report::analyses::hacking::HackedReward;
+use crate::report::rows::series::Series;
+
+/// Something to look at.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Notice {
+    /// `problem`, or `fine` for a check that found nothing.
+    level: &'static str,
+    /// Sentence with its number.
+    pub(crate) text: String,
+    /// First step that it is about.
+    step: Option<u64>,
+    /// Page and filters to look at, as `episodes?flag=malformed`.
+    link: Option<String>,
+}
+
+impl Notice {
+    pub(crate) fn is_problem(&self) -> bool {
+        self.level == "problem"
+    }
+
+    /// True for a check that found nothing.
+    pub(crate) fn is_fine(&self) -> bool {
+        self.level == "fine"
+    }
+
+    fn problem(text: String, step: Option<u64>, link: Option<String>) -> Self {
+        Self { level: "problem", text, step, link }
+    }
+
+    fn fine(text: String) -> Self {
+        Self { level: "fine", text, step: None, link: None }
+    }
+}
+
+/// Evidence on a run that is not in its metrics.
+#[derive(Debug, Default)]
+pub(crate) struct Evidence<'f> {
+    pub(crate) warnings: &'f [Value],
+    pub(crate) gain: Option<Interval>,
+    pub(crate) fall: Option<Fall>,
+    pub(crate) hacked: &'f [HackedReward],
+}
+
+/// Returns every notice on a run.
+pub(crate) fn find_notices(series: &Series, evidence: &Evidence<'_>) -> Vec<Notice> {
+    let mut found = Vec::new();
+    found.extend(unscored(series));
+    found.extend(seats(series));
+    found.extend(fall(evidence.fall.as_ref()));
+    found.extend(evidence.hacked.iter().map(hacked));
+    found.extend(unearned(series));
+    found.extend(verifiers(series));
+    found.extend(groups(series));
+    found.extend(slow(series));
+    found.extend(policies(series));
+    found.extend(evidence.gain.filter(|gain| gain.low <= 0.0 && gain.high >= 0.0).map(|gain| {
+        let text = format!(
+            "the gain over training is not distinguishable from 0 (95 % interval {:+.3} to {:+.3})",
+            gain.low, gain.high
+        );
+        Notice::problem(text, None, None)
+    }));
+    found.extend(preemptions(series));
+    let warning = |row: &Value| {
+        let text = row["text"].as_str()?.to_owned();
+        Some(Notice { level: "warning", text, step: row["step"].as_u64(), link: None })
+    };
+    found.extend(evidence.warnings.iter().filter_map(warning));
+    found.extend(fine(series));
+    found
+}
+
+fn unscored(series: &Series) -> Option<Notice> {
+    let values = series.values("rollout/unscored");
+    let sum: f64 = values.iter().map(|(_, value)| value).sum();
+    let (first, _) = values.iter().find(|(_, value)| *value > 0.0)?;
+    let episodes = if sum == 1.0 { "episode" } else { "episodes" };
+    let text = format!("{sum} training {episodes} could not be scored, first in step {first}");
+    Some(Notice::problem(text, Some(*first), Some("episodes?flag=unscored".to_owned())))
+}
+
+/// Returns the longest tail of values above a threshold, if it has at least `n` steps.
+fn lasting(values: &[(u64, f64)], n: usize, above: f64) -> Option<(u64, u64, f64)> {
+    let start = values.iter().rposition(|(_, value)| *value <= above).map_or(0, |at| at + 1);
+    let tail = &values[start..];
+    let (first, last) = (tail.first()?, tail.last()?);
+    let mean = tail.iter().map(|(_, value)| value).sum::<f64>() / tail.len() as f64;
+    (tail.len() >= n).then_some((first.0, last.0, mean))
+}
+
+/// Returns notices on malformed and truncated replies of each seat.
+fn seats(series: &Series) -> Vec<Notice> {
+    let rules = [
+        ("/reply_error_rate", 0.2, "of the replies are malformed", "malformed"),
+        ("/truncated_rate", 0.1, "of the replies are truncated", "truncated"),
+    ];
+    let of = |(end, above, what, flag): (&str, f64, &str, &str)| {
+        let names = series.names().filter_map(move |name| {
+            Some((name.to_owned(), name.strip_prefix("rollout/")?.strip_suffix(end)?.to_owned()))
+        });
+        let notice = |(name, seat): (String, String)| {
+            let (first, last, mean) = lasting(&series.values(&name), 5, above)?;
+            let percent = 100.0 * mean;
+            let text = format!("{seat}: {percent:.0} % {what} in steps {first} to {last}");
+            let link = format!("episodes?step={first}..{last}&flag={flag}&seat={seat}");
+            Some(Notice::problem(text, Some(first), Some(link)))
+        };
+        names.filter_map(notice).collect::<Vec<_>>()
+    };
+    rules.into_iter().flat_map(of).collect()
+}
+
+/// Returns a notice on the largest fall of the score, if it needs attention.
+fn fall(fall: Option<&Fall>) -> Option<Notice> {
+    let Fall { step, before, scores: [old, new], .. } = *fall.filter(|fall| fall.is_problem())?;
+    let text = format!("the score fell from {old:.3} in step {before} to {new:.3} in step {step}");
+    Some(Notice::problem(text, Some(step.into()), Some(format!("step?step={step}"))))
+}
+
+/// Returns a notice on a seat whose reward is hacked in the last steps.
+fn hacked(HackedReward { seat, steps: [first, last] }: &HackedReward) -> Notice {
+    let text = format!(
+        "the reward of {seat} is hacked: in steps {first} to {last} it replies the same whatever is right, and reward parts \
+         pay it"
+    );
+    let link = format!("episodes?step={first}..{last}&solved=0&sort=-reward&seat={seat}");
+    Notice::problem(text, Some((*first).into()), Some(link))
+}
+
+/// Returns notices on seats whose reward rises from the first to the last third of the run while solved tasks do not.
+fn unearned(series: &Series) -> Vec<Notice> {
+    let ends = |name: &str| {
+        let values = series.values(name);
+        let third = values.len() / 3;
+        let mean = |part: &[(u64, f64)]| part.iter().map(|v| v.1).sum::<f64>() / third as f64;
+        let (first, last) = (values.get(..third)?, values.get(values.len() - third..)?);
+        let steps = |part: &[(u64, f64)]| [part[0].0, part[third - 1].0];
+        (third >= 3).then(|| (mean(first), mean(last), steps(first), steps(last)))
+    };
+    let Some((solved, solved_last, ..)) = ends("rollout/solved") else { return Vec::new() };
+    let notice = |name: &str| {
+        let seat = name.strip_prefix("rollout/")?.strip_suffix("/reward_mean")?;
+        let (reward, reward_last, [start, end], [first, last]) = ends(name)?;
+        let rises = reward_last - reward > 0.1 && solved_last - solved < 0.02;
+        let text = format!(
+            "{seat}: from steps {start} to {end} to steps {first} to {last}, its reward rose from {reward:.3} to \
+             {reward_last:.3}, and solved tasks went from {:.1} to {:.1} %: it is rewarded for something else",
+            100.0 * solved,
+            100.0 * solved_last
+        );
+        let link = format!("episodes?step={first}..{last}&solved=0&sort=-reward&seat={seat}");
+        rises.then(|| Notice::problem(text, Some(first), Some(link)))
+    };
+    series.names().filter_map(notice).collect()
+}
+
+/// Returns notices on verifiers whose values do not separate right from wrong answers of this run.
+fn verifiers(series: &Series) -> Vec<Notice> {
+    let names = series.names().filter(|name| name.starts_with("verifier/live_auc/"));
+    let blind = |name: &str| {
+        let values = series.values(name);
+        let (first, last) = (values.first()?, values.last()?);
+        let part = name.strip_prefix("verifier/live_auc/")?;
+        let text = format!(
+            "the verifier of the reward part “{part}” tells right from wrong answers with an AUC of {:.2} in step {} \
+             (chance is 0.5; {:.2} in step {}): its values are no measure of correct answers",
+            last.1, last.0, first.1, first.0
+        );
+        (last.1 < 0.6).then(|| Notice::problem(text, Some(last.0), None))
+    };
+    names.filter_map(blind).collect()
+}
+
+fn groups(series: &Series) -> Vec<Notice> {
+    let flat = lasting(&series.values("group/zero_std_frac"), 10, 0.8).map(|(first, last, mean)| {
+        let text = format!(
+            "{:.0} % of the groups have equal rewards in steps {first} to {last}: they teach nothing",
+            100.0 * mean
+        );
+        Notice::problem(text, Some(last), Some(format!("groups?step={last}")))
+    });
+    let singletons = series.values("group/singletons");
+    let single = singletons.iter().find(|(_, value)| *value > 0.0).map(|(step, value)| {
+        let text = match *value {
+            1.0 => format!("step {step} has a group of one, which is compared with nothing"),
+            n => format!("step {step} has {n} groups of one, which are compared with nothing"),
+        };
+        Notice::problem(text, Some(*step), Some(format!("groups?step={step}")))
+    });
+    flat.into_iter().chain(single).collect()
+}
+
+/// Returns notices on updates: entropy, clipping, gradient norm, mismatch.
+fn policies(series: &Series) -> Vec<Notice> {
+    let mut found = Vec::new();
+    for name in series.names().filter(|name| name.starts_with("policy/")) {
+        let values = series.values(name);
+        let Some((policy, quantity)) = name["policy/".len()..].rsplit_once('/') else { continue };
+        let problem = |text: String, step: u64| Notice::problem(text, Some(step), None);
+        match quantity {
+            "entropy" => {
+                let start = values.first().map_or(0.0, |(_, value)| *value);
+                let low = values.iter().find(|(_, value)| *value < start / 10.0);
+                found.extend(low.map(|(step, value)| {
+                    let text = format!(
+                        "policy {policy}: entropy {value:.3} in step {step}, under a tenth of its start ({start:.3})"
+                    );
+                    problem(text, *step)
+                }));
+            }
+            "clip_frac_low" | "clip_frac_high" | "clip_frac_dual" => {
+                let high = values.iter().find(|(_, value)| *value > 0.3);
+                found.extend(high.map(|(step, value)| {
+                    let percent = 100.0 * value;
+                    let text = format!("policy {policy}: {percent:.0} % of tokens clipped in step {step}");
+                    problem(text, *step)
+                }));
+            }
+            "grad_norm" => found.extend(spike(&values).map(|Spike { step, value, median, n }| {
+                let text = format!(
+                    "policy {policy}: gradient norm {value:.3} in step {step}, more than 10 times the median of the {n} steps \
+                     before ({median:.3})"
+                );
+                problem(text, step)
+            })),
+            _ => {}
+        }
+    }
+    found
+}
+
+/// Value far above the median of those of `n` steps before.
+struct Spike {
+    step: u64,
+    value: f64,
+    median: f64,
+    n: usize,
+}
+
+/// Returns the first value above 10 times the median of 5 to 101 values before it.
+fn spike(values: &[(u64, f64)]) -> Option<Spike> {
+    (5..values.len().min(10_000)).find_map(|at| {
+        let before = &values[at.saturating_sub(101)..at];
+        let (median, n) = (median(before.iter().map(|v| v.1).collect()), before.len());
+        let (step, value) = values[at];
+        (median > 0.0 && value > 10.0 * median).then_some(Spike { step, value, median, n })
+    })
+}
+
+/// Returns a notice on the slowest of the steps that take more than 3 times, and a second more than, the median of the up to
+/// 101 steps around them, with the part of the step that grew most.
+fn slow(series: &Series) -> Option<Notice> {
+    let values = series.values("time/step_s");
+    let usual = |of: &[(u64, f64)], step: u64| {
+        let at = of.partition_point(|(other, _)| *other < step);
+        let around = &of[at.saturating_sub(50)..of.len().min(at + 51)];
+        (around.len() > 5).then(|| median(around.iter().map(|v| v.1).collect()))
+    };
+    let longer = |&(step, seconds): &(u64, f64)| {
+        let usual = usual(&values, step)?;
+        (seconds > 3.0 * usual && seconds > usual + 1.0).then_some((step, seconds, usual))
+    };
+    let all: Vec<_> = values.iter().take(10_000).filter_map(longer).collect();
+    let (step, seconds, median) = *all.iter().max_by(|a, b| (a.1 - a.2).total_cmp(&(b.1 - b.2)))?;
+    let part = |(part, name): (&'static str, &str)| {
+        let values = series.values(name);
+        let (_, seconds) = *values.iter().find(|(other, _)| *other == step)?;
+        Some((part, seconds - usual(&values, step)?))
+    };
+    let parts = [("rollout", "time/rollout_s"), ("update", "time/update_s")];
+    let most = parts.into_iter().filter_map(part).max_by(|a, b| a.1.total_cmp(&b.1));
+    let part =
+        most.map_or_else(String::new, |(part, by)| format!(", {by:.1} s of it in the {part}"));
+    let others = match all.len() {
+        1 => String::new(),
+        n => format!("; {n} steps took more than 3 times as long as those around them"),
+    };
+    let by = seconds - median;
+    let text = format!(
+        "step {step} took {seconds:.1} s, {by:.1} s more than the median of the steps around it ({median:.1} s){part}{others}"
+    );
+    Some(Notice::problem(text, Some(step), Some(format!("timeline?step={step}"))))
+}
+
+fn preemptions(series: &Series) -> Vec<Notice> {
+    let names = series.names().filter(|name| name.ends_with("/preemptions"));
+    let rising = |name: &str| {
+        let values = series.values(name);
+        let half = values.len() / 2;
+        let sum = |part: &[(u64, f64)]| part.iter().map(|(_, value)| value).sum::<f64>();
+        let (first, second) = (sum(&values[..half]), sum(&values[half..]));
+        let policy = name.strip_prefix("engine/")?.strip_suffix("/preemptions")?;
+        (second > 2.0 * first && second > 0.0).then(|| {
+            let text = format!(
+                "policy {policy}: {second} preemptions from step {} on, {first} before: `runtime.kv_mib` is too small",
+                values[half].0
+            );
+            Notice::problem(text, values.last().map(|(step, _)| *step), None)
+        })
+    };
+    names.filter_map(rising).collect()
+}
+
+/// Returns checks that found nothing.
+fn fine(series: &Series) -> Vec<Notice> {
+    let mut found = Vec::new();
+    let unscored = series.values("rollout/unscored");
+    if !unscored.is_empty() && unscored.iter().all(|(_, value)| *value == 0.0) {
+        found.push(Notice::fine("every training episode was scored".to_owned()));
+    }
+    let names =
+        series.names().filter(|name| name.ends_with("/logp_abs_max") && is_measured(series, name));
+    let largest = names.flat_map(|name| series.values(name)).map(|(_, value)| value);
+    if let Some(largest) = largest.max_by(f64::total_cmp) {
+        let text = match largest {
+            0.0 => "log-probs of rollout and trainer are equal".to_owned(),
+            _ => format!("log-probs of rollout and trainer differ by at most {largest:.1e}"),
+        };
+        let level = if largest > 1e-3 { "problem" } else { "fine" };
+        found.push(Notice { level, text, step: None, link: None });
+    }
+    found
+}
+
+/// Returns true if a mismatch of a policy was measured: not on given replies, nor on pairs of replies, which have no ratio to
+/// the sampler. Their mismatch is recorded as 0.
+fn is_measured(series: &Series, name: &str) -> bool {
+    let policy = name.strip_prefix("mismatch/").and_then(|name| name.strip_suffix("/logp_abs_max"));
+    let pairs = policy.map(|policy| format!("policy/{policy}/pair_accuracy"));
+    let has = |name: &str| !series.values(name).is_empty();
+    has("rollout/episodes") && !pairs.is_some_and(|pairs| has(&pairs))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn series(name: &str, value: impl Fn(u64) -> f64) -> Series {
+        let mut series = Series::default();
+        for step in 1..=30 {
+            let row = serde_json::json!({ "step": step, name: value(step) });
+            series.add(row.to_string().as_bytes());
+        }
+        series
+    }
+
+    fn problems(series: &Series) -> Vec<String> {
+        sentences(series, &Evidence::default())
+    }
+
+    fn sentences(series: &Series, evidence: &Evidence<'_>) -> Vec<String> {
+        let all = find_notices(series, evidence).into_iter();
+        all.filter(Notice::is_problem).map(|notice| notice.text).collect()
+    }
+
+    #[test]
+    fn each_rule_fires_on_its_sign_with_its_number_and_not_without() {
+        type Sign<'s> = (&'s str, &'s dyn Fn(u64) -> f64, &'s str);
+        let signs: [Sign<'_>; 11] = [
+            ("rollout/unscored", &|s| f64::from(u8::from(s == 4)), "1 training episode could"),
+            ("rollout/a/b/reply_error_rate", &|s| if s > 20 { 0.4 } else { 0.0 }, "a/b: 40 %"),
+            ("rollout/a/b#2/truncated_rate", &|_| 0.2, "a/b#2: 20 %"),
+            ("group/zero_std_frac", &|s| if s > 20 { 0.9 } else { 0.1 }, "90 % of the groups"),
+            ("verifier/live_auc/v", &|s| 1.0 - 0.015 * s as f64, "AUC of 0.55 in step 30"),
+            ("group/singletons", &|s| if s == 3 { 2.0 } else { 0.0 }, "step 3 has 2 groups"),
+            ("group/singletons", &|s| if s == 3 { 1.0 } else { 0.0 }, "step 3 has a group of one,"),
+            ("policy/p/entropy", &|s| 1.0 / s as f64, "entropy 0.091 in step 11"),
+            ("policy/p/clip_frac_high", &|s| s as f64 / 60.0, "32 % of tokens clipped in step 19"),
+            (
+                "time/step_s",
+                &|s| if [2, 20].contains(&s) { 10.0 + s as f64 } else { 2.0 },
+                "step 20 took 30.0 s, 28.0 s more than the median of the steps around it (2.0 s); 2 steps took more",
+            ),
+            (
+                "policy/p/grad_norm",
+                &|s| if s == 9 { 50.0 } else { 1.0 },
+                "norm 50.000 in step 9, more than 10 times the median of the 8 steps before (1.000)",
+            ),
+        ];
+        for (name, value, expected) in signs {
+            let found = problems(&series(name, value));
+            assert!(found.len() == 1 && found[0].contains(expected), "{name}: {found:?}");
+            assert_eq!(
+                problems(&series(name, |_| 0.01)).len(),
+                usize::from(["gleton", "unscored", "auc"].iter().any(|part| name.contains(part))),
+                "{name}"
+            );
+        }
+        let with = |names: &[&str], mismatch: f64| {
+            let mut series = series("mismatch/p/logp_abs_max", |_| mismatch);
+            for (name, step) in names.iter().flat_map(|name| (1..=30).map(move |step| (name, step)))
+            {
+                series.add(serde_json::json!({ "step": step, *name: 1.0 }).to_string().as_bytes());
+            }
+            series
+        };
+        let played = "rollout/episodes";
+        assert_eq!(problems(&with(&[played], 0.01)).len(), 1);
+        let praised = |names: &[&str]| {
+            let all = find_notices(&with(names, 0.0), &Evidence::default());
+            all.iter().any(|notice| notice.text.contains("log-probs of rollout and trainer"))
+        };
+        assert!(praised(&[played]) && praised(&[played, "policy/other/pair_accuracy"]));
+        // Given replies, and pairs of replies.
+        for names in [&[][..], &["policy/p/pair_accuracy"], &[played, "policy/p/pair_accuracy"]] {
+            assert!(!praised(names), "{names:?}");
+        }
+        let short = |s| if s == 9 { 1.0 } else { 0.1 };
+        assert!(problems(&series("time/step_s", short)).is_empty(), "less than a second more");
+        let mut parts = series("time/step_s", |s| if s == 2 { 9.0 } else { 2.0 });
+        for step in 1..=30 {
+            let (rollout, update) = if step == 2 { (3.0, 6.0) } else { (1.5, 0.5) };
+            let row = serde_json::json!({
+                "step": step, "time/rollout_s": rollout, "time/update_s": update,
+            });
+            parts.add(row.to_string().as_bytes());
+        }
+        let found = problems(&parts);
+        assert!(
+            found.len() == 1 && found[0].ends_with("(2.0 s), 5.5 s of it in the update"),
+            "{found:?}"
+        );
+        assert_eq!(problems(&series("engine/p/preemptions", |s| s as f64)).len(), 1);
+    }
+
+    #[test]
+    fn a_reward_that_rises_without_solved_tasks_is_told() {
+        let run = |solved: fn(u64) -> f64| {
+            let mut series = Series::default();
+            for step in 1..=30 {
+                let reward = 0.2 + 0.02 * step as f64;
+                let row = serde_json::json!({
+                    "step": step, "rollout/solved": solved(step), "rollout/a/b/reward_mean": reward,
+                });
+                series.add(row.to_string().as_bytes());
+            }
+            problems(&series)
+        };
+        let found = run(|_| 0.25);
+        assert!(
+            found.len() == 1
+                && found[0].contains(
+                    "a/b: from steps 1 to 10 to steps 21 to 30, its reward rose from 0.310"
+                ),
+            "{found:?}"
+        );
+        assert!(run(|step| 0.02 * step as f64).is_empty(), "tasks are solved");
+    }
+
+    #[test]
+    fn a_gain_around_zero_and_warnings_are_told() {
+        let none = Interval { mean: 0.01, low: -0.02, high: 0.04 };
+        let warnings = [serde_json::json!({ "step": 3, "text": "slow" })];
+        let evidence = Evidence { warnings: &warnings, gain: Some(none), ..Evidence::default() };
+        let found = find_notices(&Series::default(), &evidence);
+        assert!(found[0].text.contains("-0.020 to +0.040"), "{found:?}");
+        assert_eq!((found[1].text.as_str(), found[1].step), ("slow", Some(3)));
+        let good = Interval { mean: 0.1, low: 0.02, high: 0.14 };
+        let evidence = Evidence { gain: Some(good), ..Evidence::default() };
+        assert!(find_notices(&Series::default(), &evidence).is_empty());
+    }
+
+    #[test]
+    fn a_fall_within_chance_is_no_notice_and_a_hacked_reward_is_one() {
+        let fall =
+            Fall { step: 17, before: 16, scores: [0.8, 0.5], beyond_chance: true, unusual: true };
+        let of = |fall| {
+            sentences(&Series::default(), &Evidence { fall: Some(fall), ..Evidence::default() })
+        };
+        assert_eq!(of(fall), ["the score fell from 0.800 in step 16 to 0.500 in step 17"]);
+        assert!(of(Fall { beyond_chance: false, ..fall }).is_empty());
+        assert!(of(Fall { unusual: false, ..fall }).is_empty());
+        let hacked = [HackedReward { seat: "m/verifier".to_owned(), steps: [36, 40] }];
+        let found =
+            sentences(&Series::default(), &Evidence { hacked: &hacked, ..Evidence::default() });
+        let start = "the reward of m/verifier is hacked: in steps 36 to 40 it replies the same";
+        assert!(found.len() == 1 && found[0].starts_with(start), "{found:?}");
+    }
+}
