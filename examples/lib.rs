@@ -106,8 +106,8 @@ mod tests {
     #[test]
     fn the_readme_counts_and_names_presets() {
         let row = row("Algorithms");
-        assert!(row.contains(&format!("| {} presets ", Preset::ALL.len())), "{row}");
-        let (_, named) = row.split_once("): ").unwrap();
+        assert!(row.contains(&format!("| {} presets: ", Preset::ALL.len())), "{row}");
+        let (_, named) = row.split_once("presets: ").unwrap();
         let (named, _) = named.split_once(" and more").unwrap();
         let presets = Preset::ALL.map(|preset| preset.name());
         for name in named.split(", ") {
