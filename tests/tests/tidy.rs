@@ -5,14 +5,18 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Crates of the workspace that each crate may depend on.
+/// Crates of the workspace, by folder, and those that each may depend on.
 const CRATE_MAY_USE: &[(&str, &[&str])] = &[
+    ("crates/answers", &[]),
     ("maverl-kernels", &[]),
     ("maverl-engine", &["maverl-kernels"]),
     ("maverl-macros", &[]),
     ("maverl-sandbox", &[]),
-    ("maverl", &["maverl-engine", "maverl-kernels", "maverl-macros", "maverl-sandbox"]),
-    ("maverl-cli", &["maverl", "maverl-kernels", "maverl-sandbox"]),
+    (
+        "maverl",
+        &["crates/answers", "maverl-engine", "maverl-kernels", "maverl-macros", "maverl-sandbox"],
+    ),
+    ("maverl-cli", &["crates/answers", "maverl", "maverl-kernels", "maverl-sandbox"]),
     ("agents", &["maverl"]),
     ("orchestras", &["maverl", "agents"]),
     ("binary", &["maverl", "maverl-cli", "orchestras"]),
@@ -232,6 +236,7 @@ const UNNAMED: &[(&str, &str)] = &[
 ];
 
 const CRATES: &[&str] = &[
+    "crates/answers",
     "maverl",
     "maverl-cli",
     "maverl-engine",
@@ -317,7 +322,8 @@ fn sources(name: &str) -> Vec<PathBuf> {
 
 /// Returns the path of a file below the `src` of its crate.
 fn below_src(path: &Path) -> PathBuf {
-    path.strip_prefix(root()).unwrap().components().skip(2).collect()
+    let inside = path.strip_prefix(root()).unwrap().components();
+    inside.skip_while(|part| part.as_os_str() != "src").skip(1).collect()
 }
 
 /// Returns the top-level module that a file belongs to.
@@ -423,7 +429,7 @@ fn the_table_has_no_circle_and_no_module_that_is_not_there() {
 
 /// Returns the path of a file's module in its crate, as in `["train", "display", "bar"]`.
 fn module_path(path: &Path) -> Vec<String> {
-    let inside = path.strip_prefix(root().join("maverl/src")).unwrap().with_extension("");
+    let inside = below_src(path).with_extension("");
     let mut parts: Vec<String> =
         inside.components().map(|part| part.as_os_str().to_string_lossy().into_owned()).collect();
     parts.pop_if(|last| last == "mod");
@@ -475,6 +481,7 @@ fn uses_among(
     };
     for module in modules {
         visit(&format!("crate::{}::", module.join("::")), module);
+        visit(&format!("crate::{};", module.join("::")), module);
         let child = module.split_last().is_some_and(|(_, parent)| parent == own);
         if child {
             visit(&format!("{}::", module[module.len() - 1]), module);
@@ -498,6 +505,7 @@ fn uses_among_files_are_found_however_they_are_written() {
     };
     assert_eq!(uses("a::b", "use crate::a::{Name, c::{self, X}};"), ["a", "a::c"]);
     assert_eq!(uses("a::b", "use crate::a::c::d::Name;"), ["a::c", "a::c::d"]);
+    assert_eq!(uses("a::b", "use crate::a::c; c::name();"), ["a::c"]);
     assert_eq!(uses("a::c::d", "use super::Name; use super::super::b::X;"), ["a::b", "a::c"]);
     assert_eq!(
         uses("a::c", "use d::Name; use other::d::Name; fn f() { crate::z::a() }"),
@@ -505,9 +513,17 @@ fn uses_among_files_are_found_however_they_are_written() {
     );
 }
 
+/// Folders whose files have one direction.
+const WITHOUT_CIRCLES: [&str; 2] = ["crates/answers/src", "maverl/src/train"];
+
 #[test]
-fn no_file_of_training_uses_one_that_uses_it() {
-    let files = rust_files(&root().join("maverl/src/train"));
+fn no_file_of_training_and_of_answers_uses_one_that_uses_it() {
+    none(&WITHOUT_CIRCLES.map(circle).concat());
+}
+
+/// Returns the files of a folder that use each other, or that use such files, with those that they use.
+fn circle(folder: &str) -> Vec<String> {
+    let files = rust_files(&root().join(folder));
     let files: Vec<PathBuf> = files.into_iter().filter(|path| !is_test(path)).collect();
     let modules: BTreeSet<Vec<String>> = files.iter().map(|path| module_path(path)).collect();
     let uses = |path: &PathBuf| {
@@ -526,8 +542,7 @@ fn no_file_of_training_uses_one_that_uses_it() {
             break;
         }
     }
-    let circle = left.iter().map(|(name, used)| format!("{} uses {used:?}", name.join("::")));
-    none(&circle.collect::<Vec<_>>());
+    left.iter().map(|(name, used)| format!("{} uses {used:?}", name.join("::"))).collect()
 }
 
 /// Maximum number of lines of the file that is one step of training.
@@ -538,6 +553,14 @@ fn a_step_is_read_on_one_page() {
     let path = root().join("maverl/src/train/step.rs");
     let lines = fs::read_to_string(&path).unwrap().lines().count();
     assert!(lines <= LONGEST_STEP, "{} has {lines} lines", path.display());
+}
+
+/// Returns the name by which other crates depend on the one in a folder.
+fn dependency(dir: &str) -> String {
+    match dir.strip_prefix("crates/") {
+        Some(name) => format!("maverl-{name}"),
+        None => dir.to_owned(),
+    }
 }
 
 #[test]
@@ -551,9 +574,10 @@ fn crates_depend_only_on_those_below() {
         for table in ["dependencies", "dev-dependencies", "build-dependencies"] {
             let names =
                 manifest.get(table).and_then(|table| table.as_table()).into_iter().flatten();
-            for (name, _) in names.filter(|(name, _)| dirs.contains(&name.as_str())) {
-                if !allowed.contains(&name.as_str()) {
-                    problems.push(format!("{dir}: the table does not allow `{name}`"));
+            let of_name = |name: &String| dirs.iter().find(|dir| dependency(dir) == *name);
+            for other in names.filter_map(|(name, _)| of_name(name)) {
+                if !allowed.contains(other) {
+                    problems.push(format!("{dir}: the table does not allow `{other}`"));
                 }
             }
         }
@@ -660,7 +684,7 @@ const PRINTER: &str = "maverl/src/output.rs";
 #[test]
 fn one_module_prints() {
     let mut problems = Vec::new();
-    for name in ["maverl", "maverl-cli", "maverl-engine", "maverl-sandbox"] {
+    for name in ["crates/answers", "maverl", "maverl-cli", "maverl-engine", "maverl-sandbox"] {
         for path in sources(name).iter().filter(|path| !path.ends_with(PRINTER)) {
             for (i, line) in code(path).iter().enumerate() {
                 let line = uncommented(line).replace("().is_terminal()", "");
@@ -722,7 +746,7 @@ const MAVERL_API: &[(&str, &str)] = &[
         "EnvError Environment EnvironmentName REPORT Session code grpc math nli openenv reported search tools",
     ),
     ("env/code/mod.rs", "CodeEnvironment"),
-    ("env/math/mod.rs", "AnswerVerdict MathEnvironment compare"),
+    ("env/math.rs", "AnswerVerdict MathEnvironment compare"),
     ("env/nli.rs", "Label NliEnvironment"),
     (
         "env/search/mod.rs",
@@ -944,10 +968,10 @@ fn every_dependency_of_the_workspace_is_in_the_table_of_dependencies() {
         cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect();
     let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
     let manifest: toml::Table = manifest.parse().unwrap();
-    let own: BTreeSet<&str> = CRATES.iter().copied().collect();
+    let own: BTreeSet<String> = CRATES.iter().map(|dir| dependency(dir)).collect();
     let used = manifest["workspace"]["dependencies"].as_table().unwrap();
     let used: BTreeSet<&str> =
-        used.keys().map(String::as_str).filter(|name| !own.contains(name)).collect();
+        used.keys().map(String::as_str).filter(|name| !own.contains(*name)).collect();
     assert_eq!(listed, used);
 }
 
@@ -1135,7 +1159,9 @@ fn no_crate_names_one_above_it() {
     let above = ["agents::", "orchestras::", "maverl_tests", "maverl::"];
     let mut problems = Vec::new();
     // Macros of `maverl` and its generated code name it by `maverl::`.
-    for (name, above) in [("maverl-engine", &above[..]), ("maverl", &above[..3])] {
+    for (name, above) in
+        [("crates/answers", &above[..]), ("maverl-engine", &above[..]), ("maverl", &above[..3])]
+    {
         for path in &sources(name) {
             for (i, line) in code(path).iter().enumerate() {
                 let line = uncommented(line);

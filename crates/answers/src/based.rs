@@ -4,8 +4,8 @@ use num_bigint::BigInt;
 use num_rational::BigRational;
 use num_traits::{Pow, Zero};
 
-use super::brackets::{inside, ungrouped};
-use super::token::Token;
+use crate::brackets::{inside, ungrouped};
+use crate::token::Token;
 
 /// Names of bases, from two.
 const NAMES: &str =
@@ -13,17 +13,17 @@ const NAMES: &str =
 
 /// A number with an explicit base.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Based {
+pub(crate) struct Based {
     /// Digits as written, with sign and point, without leading zeros.
-    pub(super) digits: String,
-    pub(super) base: u32,
-    pub(super) value: BigRational,
+    pub(crate) digits: String,
+    pub(crate) base: u32,
+    pub(crate) value: BigRational,
 }
 
 impl Based {
     /// Reads digits with their base. Returns `None` if the tokens are something else or if a digit is invalid in the
     /// base.
-    pub(super) fn read(tokens: &[Token]) -> Option<Self> {
+    pub(crate) fn read(tokens: &[Token]) -> Option<Self> {
         let (negative, tokens) = match tokens {
             [Token::Symbol('-'), rest @ ..] => (true, rest),
             _ => (false, tokens),

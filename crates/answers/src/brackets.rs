@@ -1,9 +1,9 @@
 //! Bracket structure of token slices: top-level symbols, parts between separators, enclosing pairs.
 
-use super::token::Token;
+use crate::token::Token;
 
 /// Returns the change of bracket depth at a token.
-pub(super) fn nesting(token: &Token) -> i32 {
+pub(crate) fn nesting(token: &Token) -> i32 {
     match token {
         Token::Symbol('(' | '[' | '{' | '⦃') => 1,
         Token::Symbol(')' | ']' | '}' | '⦄') => -1,
@@ -14,7 +14,7 @@ pub(super) fn nesting(token: &Token) -> i32 {
 }
 
 /// Returns the position of the first wanted symbol outside all brackets.
-pub(super) fn top(tokens: &[Token], wanted: impl Fn(char) -> bool) -> Option<usize> {
+pub(crate) fn top(tokens: &[Token], wanted: impl Fn(char) -> bool) -> Option<usize> {
     let mut depth = 0;
     tokens.iter().position(|token| {
         depth += nesting(token);
@@ -23,7 +23,7 @@ pub(super) fn top(tokens: &[Token], wanted: impl Fn(char) -> bool) -> Option<usi
 }
 
 /// Parts between separators outside all brackets; at least one.
-pub(super) fn split(mut tokens: &[Token], separator: impl Fn(char) -> bool) -> Vec<&[Token]> {
+pub(crate) fn split(mut tokens: &[Token], separator: impl Fn(char) -> bool) -> Vec<&[Token]> {
     let mut parts = Vec::new();
     while let Some(at) = top(tokens, &separator) {
         parts.push(&tokens[..at]);
@@ -34,7 +34,7 @@ pub(super) fn split(mut tokens: &[Token], separator: impl Fn(char) -> bool) -> V
 }
 
 /// Returns all wanted symbols outside all brackets, in order.
-pub(super) fn symbols(mut tokens: &[Token], wanted: impl Fn(char) -> bool) -> Vec<char> {
+pub(crate) fn symbols(mut tokens: &[Token], wanted: impl Fn(char) -> bool) -> Vec<char> {
     let mut symbols = Vec::new();
     while let Some(at) = top(tokens, &wanted) {
         symbols.extend(match tokens[at] {
@@ -47,7 +47,7 @@ pub(super) fn symbols(mut tokens: &[Token], wanted: impl Fn(char) -> bool) -> Ve
 }
 
 /// Returns true if the bracket that opens the tokens is closed by the last token.
-pub(super) fn closes(tokens: &[Token]) -> bool {
+pub(crate) fn closes(tokens: &[Token]) -> bool {
     let mut depth = 0;
     let end = tokens.iter().position(|token| {
         depth += nesting(token);
@@ -57,7 +57,7 @@ pub(super) fn closes(tokens: &[Token]) -> bool {
 }
 
 /// Returns the tokens between a pair of brackets that encloses all of them.
-pub(super) fn inside(tokens: &[Token], open: char, close: char) -> Option<&[Token]> {
+pub(crate) fn inside(tokens: &[Token], open: char, close: char) -> Option<&[Token]> {
     match tokens {
         [Token::Symbol(first), inside @ .., Token::Symbol(last)]
             if (*first, *last) == (open, close) && closes(tokens) =>
@@ -69,7 +69,7 @@ pub(super) fn inside(tokens: &[Token], open: char, close: char) -> Option<&[Toke
 }
 
 /// Returns the tokens without the braces that enclose all of them and only group.
-pub(super) fn ungrouped(mut tokens: &[Token]) -> &[Token] {
+pub(crate) fn ungrouped(mut tokens: &[Token]) -> &[Token] {
     while let Some(inside) = inside(tokens, '{', '}') {
         tokens = inside;
     }

@@ -2,9 +2,10 @@
 
 use num_traits::{One, Signed};
 
-use super::Reading;
-use super::exact::Work;
-use super::value::{Answer, Value};
+use crate::read::read_answer;
+use crate::reading::Reading;
+use crate::value::{Answer, Value};
+use crate::work::Work;
 
 /// Longest expression in bytes.
 const LONGEST: usize = 500;
@@ -13,7 +14,7 @@ const LONGEST: usize = 500;
 /// value): an integer, or a fraction in lowest terms. Operations are counted, so no expression takes long.
 ///
 /// ```
-/// use maverl::env::math::calculate;
+/// use maverl_answers::calculate;
 ///
 /// assert_eq!(calculate("(1/3 + 1/6) * 7").as_deref(), Ok("7/2"));
 /// assert_eq!(calculate("2^100 - 2^99 * 2").as_deref(), Ok("0"));
@@ -29,7 +30,7 @@ pub fn calculate(expression: &str) -> Result<String, &'static str> {
         return Err("write an expression of 1 to 500 characters, like (3 + 4) * 5");
     }
     let mut work = Work::new();
-    let read = Answer::read(expression, Reading::Plain, &mut work);
+    let read = read_answer(expression, Reading::Plain, &mut work);
     let none = "that is no expression that can be calculated; write numbers and + - * / ^ ( )";
     let read = match read.map_err(|_| none)? {
         Answer { value: Value::Named { value, .. }, .. } => *value,

@@ -1,15 +1,16 @@
 //! Options of a question: `(B)`, alone or with their value.
 
-use super::Reading;
-use super::token::{Token, tokens};
-use super::unit;
+use crate::reading::Reading;
+use crate::token::Token;
+use crate::tokens::tokens;
+use crate::unit;
 
 /// Commands whose argument is text, with their brace.
 const TEXTUAL: [&str; 6] =
     ["\\text{", "\\mbox{", "\\textbf{", "\\mathrm{", "\\textnormal{", "\\textrm{"];
 
 /// Reads an option: `A`, `(B)`, `\text{(C)}`, `D.`
-pub(super) fn choice(text: &str) -> Option<char> {
+pub(crate) fn choice(text: &str) -> Option<char> {
     let text = unwrapped(text);
     let text = text.trim_end_matches('.').trim_matches(['(', ')']).trim();
     let mut letters = text.chars();
@@ -17,7 +18,7 @@ pub(super) fn choice(text: &str) -> Option<char> {
 }
 
 /// Returns the argument of `\text{..}` if that is the whole text, else the text itself.
-pub(super) fn unwrapped(text: &str) -> &str {
+pub(crate) fn unwrapped(text: &str) -> &str {
     let text = text.trim().trim_matches('$').trim_end_matches('.').trim();
     let text = text.strip_prefix("\\displaystyle").unwrap_or(text).trim();
     let inner = TEXTUAL
@@ -28,7 +29,7 @@ pub(super) fn unwrapped(text: &str) -> &str {
 }
 
 /// Splits an option from its value: `\textbf{(B)}\ 12`, `\text{(B) }12`, `(B) 12`, `B) 12`, `B. 12`.
-pub(super) fn labeled(text: &str, reading: Reading) -> Option<(char, &str)> {
+pub(crate) fn labeled(text: &str, reading: Reading) -> Option<(char, &str)> {
     const BLANKS: [char; 4] = [' ', '~', '\\', '$'];
     const SPACES: [&str; 4] = [" ", "~", "$", "\\ "];
     let text = unwrapped(text);

@@ -1,8 +1,9 @@
 //! LaTeX commands, as tokens.
 
-use super::function::{MAGNITUDES, is_applied};
-use super::token::{Lexer, Token};
-use super::unit;
+use crate::function::{MAGNITUDES, is_applied};
+use crate::lexer::Lexer;
+use crate::token::Token;
+use crate::unit;
 
 /// Commands that only affect position, size or marks; the group after one is kept.
 const SILENT: &str = "left right middle big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr Biggl Biggr displaystyle \
@@ -105,7 +106,8 @@ const SYNONYMS: [(&str, &str); 13] = [
 ];
 
 impl Lexer {
-    pub(super) fn command(&mut self) {
+    /// Reads a command. Returns the text that is to be read instead of it, as outside of it: `7` in `\text{7}`.
+    pub(crate) fn command(&mut self) -> Option<String> {
         self.at += 1;
         let c = self.peek(0);
         if !c.is_ascii_alphabetic() {
@@ -117,7 +119,7 @@ impl Lexer {
                 '%' | '|' | '$' => self.symbol(c),
                 _ => self.space = self.at,
             }
-            return;
+            return None;
         }
         let name: String = self.take(|c| c.is_ascii_alphabetic());
         match name.as_str() {
@@ -128,7 +130,7 @@ impl Lexer {
                 self.skip_argument();
                 self.skip_argument();
             }
-            name if is_one_of(name, TEXTUAL) => self.text(name),
+            name if is_one_of(name, TEXTUAL) => return self.text(name),
             "begin" | "end" => {
                 let environment = self.group().unwrap_or_default();
                 if (name.as_str(), environment.as_str()) == ("begin", "array") {
@@ -148,6 +150,7 @@ impl Lexer {
             "pi" => self.tokens.push(Token::Letter('π')),
             name => self.named(name),
         }
+        None
     }
 
     fn named(&mut self, name: &str) {
@@ -179,8 +182,9 @@ impl Lexer {
         self.group();
     }
 
-    fn text(&mut self, command: &str) {
-        let Some(text) = self.group() else { return };
+    /// Reads a command whose argument is text. Returns the text if it is mathematics.
+    fn text(&mut self, command: &str) -> Option<String> {
+        let text = self.group()?;
         // `\mathrm{~cm}`, `\mathrm{\mu m}`
         let text = BLANKS.iter().fold(text, |text, blank| text.replace(blank, " "));
         let text = text.replace("\\mu ", "μ").replace("\\mu", "μ");
@@ -197,10 +201,11 @@ impl Lexer {
                 self.tokens.push(Token::Text(words));
             }
             word if is_applied(word) => self.tokens.push(Token::Word(word.to_owned())),
-            _ if MAGNITUDES.iter().any(|(name, _)| *name == first) => self.inline(&words),
-            _ if is_inline(&words) => self.inline(&text),
+            _ if MAGNITUDES.iter().any(|(name, _)| *name == first) => return Some(words),
+            _ if is_inline(&words) => return Some(text),
             _ => self.tokens.push(Token::Text(words)),
         }
+        None
     }
 }
 

@@ -2,23 +2,27 @@
 
 use num_traits::ToPrimitive;
 
-use super::based::Based;
-use super::brackets::{inside, split};
-use super::exact::{Stop, Work};
-use super::expression::expression;
-use super::name::{Left, Name, is_name, left, variables};
-use super::numeric;
-use super::read::answer;
-use super::token::Token;
-use super::value::{Answer, Value};
-use super::{AnswerVerdict, compare};
+use crate::based::Based;
+use crate::brackets::{inside, split};
+use crate::equality;
+use crate::expression::expression;
+use crate::name::{Left, Name, is_name, left, variables};
+use crate::numeric;
+use crate::token::Token;
+use crate::value::{Answer, ReadPart, Value};
+use crate::verdict::AnswerVerdict;
+use crate::work::{Stop, Work};
 
 /// Reads tokens with `=` outside of all brackets.
 ///
 /// # Errors
 ///
 /// If its sides contradict each other, or are meaningless.
-pub(super) fn equation(tokens: &[Token], depth: u32, work: &mut Work) -> Result<Answer, Stop> {
+pub(crate) fn equation(
+    tokens: &[Token],
+    read: ReadPart<'_>,
+    work: &mut Work,
+) -> Result<Answer, Stop> {
     let mut parts = split(tokens, |c| c == '=');
     if parts[0].is_empty() {
         parts.remove(0);
@@ -34,23 +38,23 @@ pub(super) fn equation(tokens: &[Token], depth: u32, work: &mut Work) -> Result<
         parts = vec![name, value];
     }
     let (first, rest) = match &parts[..] {
-        [only] => return answer(only, depth, work),
+        [only] => return read(only, work),
         [first, rest @ ..] => (*first, rest),
         [] => return Err(Stop::Meaningless),
     };
     if Based::read(first).is_some() {
-        return agreed(&parts, depth, work);
+        return agreed(&parts, read, work);
     }
     match left(first, work)? {
-        Left::Value => agreed(&parts, depth, work),
+        Left::Value => agreed(&parts, read, work),
         Left::Name(name) => {
             // `x = y = 3`
             let names = rest[..rest.len() - 1].iter().take_while(|part| is_name(part)).count();
-            named(name, first, agreed(&rest[names..], depth, work)?, work)
+            named(name, first, agreed(&rest[names..], read, work)?, work)
         }
-        Left::Names(names) => assigned(first, names, agreed(rest, depth, work)?),
+        Left::Names(names) => assigned(first, names, agreed(rest, read, work)?),
         Left::Expression { expr, combined } => {
-            let Answer { value, unit, .. } = agreed(rest, depth, work)?;
+            let Answer { value, unit, .. } = agreed(rest, read, work)?;
             let Value::Number(right) = value else { return Err(Stop::Meaningless) };
             let value = Value::Relation { left: expr, sign: '=', right, combined };
             Ok(Answer { unit, ..value.into() })
@@ -84,11 +88,11 @@ fn assigned(left: &[Token], names: Vec<Name>, value: Answer) -> Result<Answer, S
 }
 
 /// Returns the last of several sides that are all equal.
-fn agreed(parts: &[&[Token]], depth: u32, work: &mut Work) -> Result<Answer, Stop> {
+fn agreed(parts: &[&[Token]], read: ReadPart<'_>, work: &mut Work) -> Result<Answer, Stop> {
     let (last, before) = parts.split_last().ok_or(Stop::Meaningless)?;
-    let mut value = answer(last, depth, work)?;
+    let mut value = read(last, work)?;
     for part in before {
-        let other = answer(part, depth, work)?;
+        let other = read(part, work)?;
         if !consistent(&other, &value, work)? {
             return Err(Stop::Meaningless);
         }
@@ -113,7 +117,7 @@ fn consistent(a: &Answer, b: &Answer, work: &mut Work) -> Result<bool, Stop> {
     if based {
         return Ok(constant(a).is_some() && constant(a) == constant(b));
     }
-    Ok(compare::values(a, b, work)? == AnswerVerdict::Equal)
+    Ok(equality::values(a, b, work)? == AnswerVerdict::Equal)
 }
 
 /// Reads tokens with `≈` outside of all brackets: a rounded value, or a value beside its rounded form.
@@ -121,17 +125,21 @@ fn consistent(a: &Answer, b: &Answer, work: &mut Work) -> Result<bool, Stop> {
 /// # Errors
 ///
 /// If the rounded value is not close to the exact one.
-pub(super) fn approximation(tokens: &[Token], depth: u32, work: &mut Work) -> Result<Answer, Stop> {
+pub(crate) fn approximation(
+    tokens: &[Token],
+    read: ReadPart<'_>,
+    work: &mut Work,
+) -> Result<Answer, Stop> {
     let parts = split(tokens, |c| c == '≈');
     let [exact, rounded] = parts[..] else { return Err(Stop::Meaningless) };
     if exact.is_empty() {
-        return answer(rounded, depth, work);
+        return read(rounded, work);
     }
     if is_name(exact) {
         let equal = [exact, &[Token::Symbol('=')], rounded].concat();
-        return equation(&equal, depth, work);
+        return equation(&equal, read, work);
     }
-    let (mut exact, rounded) = (answer(exact, depth, work)?, answer(rounded, depth, work)?);
+    let (mut exact, rounded) = (read(exact, work)?, read(rounded, work)?);
     let number = exact.number().ok_or(Stop::Meaningless)?;
     let (Some(near), Some(digits)) =
         (rounded.number().and_then(|number| number.rational()), &rounded.digits)

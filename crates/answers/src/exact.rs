@@ -7,14 +7,13 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::iter;
 
 use num_bigint::{BigInt, BigUint};
 use num_rational::BigRational;
 use num_traits::{One, Pow, Signed, ToPrimitive, Zero};
 
-use super::rational::{add, bits, cost, multiply};
-use crate::IntoMap;
+use crate::rational::{add, bits, cost, multiply};
+use crate::work::{Stop, Work};
 
 /// Longest number in bits.
 const MAX_BITS: u64 = 4096;
@@ -25,41 +24,9 @@ const MAX_ROOT: u32 = 24;
 /// Largest factor that is searched for in a number under a root.
 const MAX_FACTOR: u64 = 20_000;
 
-/// Reason for a missing value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stop {
-    /// The operation budget of an answer is exceeded.
-    Budget,
-    /// The text is no expression, or one without a value, such as a division by zero.
-    Meaningless,
-}
-
-/// Remaining operations of a comparison: a count, so that a verdict never depends on a clock.
-#[derive(Debug)]
-pub(super) struct Work(u64);
-
-impl Work {
-    /// Operation budget of a comparison.
-    pub(super) const BUDGET: u64 = 20_000;
-
-    pub(super) fn new() -> Self {
-        Self(Self::BUDGET)
-    }
-
-    pub(super) fn spend(&mut self, cost: u64) -> Result<(), Stop> {
-        self.0 = self.0.checked_sub(cost).ok_or(Stop::Budget)?;
-        Ok(())
-    }
-
-    /// Returns the number of operations used so far.
-    pub(super) fn spent(&self) -> u64 {
-        Self::BUDGET - self.0
-    }
-}
-
 /// Part of an expression other than a number.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Atom {
+pub(crate) enum Atom {
     /// A variable, or a constant: `π`, `e`, `∞`.
     Name(char),
     /// A function of expressions.
@@ -68,23 +35,23 @@ pub(super) enum Atom {
 
 /// A product of `i`, roots of primes, and powers of atoms.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub(super) struct Monomial {
-    pub(super) imaginary: bool,
+pub(crate) struct Monomial {
+    pub(crate) imaginary: bool,
     /// Prime to an exponent `(n, d)` in lowest terms, `0 < n < d`.
-    pub(super) roots: BTreeMap<u64, (u32, u32)>,
-    pub(super) atoms: BTreeMap<Atom, u32>,
+    pub(crate) roots: BTreeMap<u64, (u32, u32)>,
+    pub(crate) atoms: BTreeMap<Atom, u32>,
 }
 
 /// A sum of monomials with factors that are not zero.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub(super) struct Polynomial(pub(super) BTreeMap<Monomial, BigRational>);
+pub(crate) struct Polynomial(pub(crate) BTreeMap<Monomial, BigRational>);
 
 /// A quotient of polynomials.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Expr {
-    pub(super) above: Polynomial,
+pub(crate) struct Expr {
+    pub(crate) above: Polynomial,
     /// Denominator; not zero.
-    pub(super) below: Polynomial,
+    pub(crate) below: Polynomial,
 }
 
 fn gcd(a: u32, b: u32) -> u32 {
@@ -162,7 +129,7 @@ impl Polynomial {
         terms.next().filter(|_| terms.next().is_none())
     }
 
-    pub(super) fn rational(&self) -> Option<BigRational> {
+    pub(crate) fn rational(&self) -> Option<BigRational> {
         if self.0.is_empty() {
             return Some(BigRational::zero());
         }
@@ -188,7 +155,7 @@ impl From<BigRational> for Expr {
 impl Polynomial {
     /// Returns a monomial with the factor 1.
     fn of(monomial: Monomial) -> Self {
-        Self(iter::once((monomial, BigRational::one())).into_map())
+        Self(BTreeMap::from([(monomial, BigRational::one())]))
     }
 }
 
@@ -197,30 +164,30 @@ fn one() -> Polynomial {
 }
 
 impl Expr {
-    pub(super) fn integer(value: i64) -> Self {
+    pub(crate) fn integer(value: i64) -> Self {
         BigRational::from_integer(value.into()).into()
     }
 
-    pub(super) fn atom(atom: Atom) -> Self {
-        let monomial = Monomial { atoms: iter::once((atom, 1)).into_map(), ..Monomial::default() };
+    pub(crate) fn atom(atom: Atom) -> Self {
+        let monomial = Monomial { atoms: BTreeMap::from([(atom, 1)]), ..Monomial::default() };
         Self { above: Polynomial::of(monomial), below: one() }
     }
 
-    pub(super) fn imaginary_unit() -> Self {
+    pub(crate) fn imaginary_unit() -> Self {
         let monomial = Monomial { imaginary: true, ..Monomial::default() };
         Self { above: Polynomial::of(monomial), below: one() }
     }
 
-    pub(super) fn is_zero(&self) -> bool {
+    pub(crate) fn is_zero(&self) -> bool {
         self.above.0.is_empty()
     }
 
-    pub(super) fn rational(&self) -> Option<BigRational> {
+    pub(crate) fn rational(&self) -> Option<BigRational> {
         Some(self.above.rational()? / self.below.rational()?)
     }
 
     /// Returns the variable or constant that the expression consists of.
-    pub(super) fn name(&self) -> Option<char> {
+    pub(crate) fn name(&self) -> Option<char> {
         let (monomial, factor) = self.above.single()?;
         let plain = factor.is_one() && !monomial.imaginary && monomial.roots.is_empty();
         match monomial.atoms.iter().next() {
@@ -232,7 +199,7 @@ impl Expr {
     }
 
     /// Returns every atom of the expression, including those in arguments of functions.
-    pub(super) fn names(&self) -> Vec<char> {
+    pub(crate) fn names(&self) -> Vec<char> {
         let monomials = self.above.0.keys().chain(self.below.0.keys());
         let atoms = monomials.flat_map(|monomial| monomial.atoms.keys());
         atoms
@@ -245,11 +212,11 @@ impl Expr {
 
     /// Returns true if different normal forms imply different values: no part of the expression could depend on
     /// another.
-    pub(super) fn independent(&self) -> bool {
+    pub(crate) fn independent(&self) -> bool {
         self.above.independent() && self.below.independent()
     }
 
-    pub(super) fn plus(&self, other: &Self, work: &mut Work) -> Result<Self, Stop> {
+    pub(crate) fn plus(&self, other: &Self, work: &mut Work) -> Result<Self, Stop> {
         if self.below == other.below {
             return Self::quotient(self.above.plus(&other.above, work)?, self.below.clone(), work);
         }
@@ -258,21 +225,21 @@ impl Expr {
         Self::quotient(left.plus(&right, work)?, self.below.times(&other.below, work)?, work)
     }
 
-    pub(super) fn negated(&self) -> Self {
+    pub(crate) fn negated(&self) -> Self {
         let above = self.above.0.iter().map(|(monomial, factor)| (monomial.clone(), -factor));
-        Self { above: Polynomial(above.into_map()), below: self.below.clone() }
+        Self { above: Polynomial(above.collect()), below: self.below.clone() }
     }
 
-    pub(super) fn minus(&self, other: &Self, work: &mut Work) -> Result<Self, Stop> {
+    pub(crate) fn minus(&self, other: &Self, work: &mut Work) -> Result<Self, Stop> {
         self.plus(&other.negated(), work)
     }
 
-    pub(super) fn times(&self, other: &Self, work: &mut Work) -> Result<Self, Stop> {
+    pub(crate) fn times(&self, other: &Self, work: &mut Work) -> Result<Self, Stop> {
         let above = self.above.times(&other.above, work)?;
         Self::quotient(above, self.below.times(&other.below, work)?, work)
     }
 
-    pub(super) fn over(&self, other: &Self, work: &mut Work) -> Result<Self, Stop> {
+    pub(crate) fn over(&self, other: &Self, work: &mut Work) -> Result<Self, Stop> {
         let above = self.above.times(&other.below, work)?;
         Self::quotient(above, self.below.times(&other.above, work)?, work)
     }
@@ -294,7 +261,7 @@ impl Expr {
     }
 
     /// Computes `self ^ exponent`: exact for integers and for roots of rationals, else a call.
-    pub(super) fn power(&self, exponent: &Self, work: &mut Work) -> Result<Self, Stop> {
+    pub(crate) fn power(&self, exponent: &Self, work: &mut Work) -> Result<Self, Stop> {
         let Some(rational) = exponent.rational() else {
             return Ok(Self::call("power", vec![self.clone(), exponent.clone()]));
         };
@@ -326,7 +293,7 @@ impl Expr {
     }
 
     /// Computes a root: the real one if there is one. The square root of a negative number is imaginary.
-    pub(super) fn root(&self, degree: u32, work: &mut Work) -> Result<Self, Stop> {
+    pub(crate) fn root(&self, degree: u32, work: &mut Work) -> Result<Self, Stop> {
         let call = || Self::call("root", vec![self.clone(), Self::integer(degree.into())]);
         let Some(value) = self.rational().filter(|_| (2..=MAX_ROOT).contains(&degree)) else {
             return Ok(call());
@@ -348,7 +315,7 @@ impl Expr {
         }
     }
 
-    pub(super) fn call(name: &'static str, arguments: Vec<Self>) -> Self {
+    pub(crate) fn call(name: &'static str, arguments: Vec<Self>) -> Self {
         Self::atom(Atom::Call(name, arguments))
     }
 }
@@ -367,7 +334,7 @@ fn natural_root(value: &BigUint, degree: u32, work: &mut Work) -> Result<Option<
         let (n, d) = (times % degree, degree);
         if n > 0 {
             let common = gcd(n, d);
-            let roots = iter::once((prime, (n / common, d / common))).into_map();
+            let roots = BTreeMap::from([(prime, (n / common, d / common))]);
             let monomial = Monomial { roots, ..Monomial::default() };
             let above = Polynomial::of(monomial);
             root = root.times(&Expr { above, below: one() }, work)?;
@@ -392,4 +359,12 @@ fn natural_root(value: &BigUint, degree: u32, work: &mut Work) -> Result<Option<
         take(rest, 1, work)?;
     }
     Ok(Some(root))
+}
+
+/// Returns the absolute value.
+pub(crate) fn absolute(value: Expr) -> Expr {
+    match value.rational() {
+        Some(value) => value.abs().into(),
+        None => Expr::call("abs", vec![value]),
+    }
 }

@@ -1,24 +1,20 @@
 //! Tokens as expressions: recursive descent with a bound on depth.
 
 use num_rational::BigRational;
-use num_traits::Zero;
+use num_traits::ToPrimitive;
 
-use super::exact::{Atom, Expr, Stop, Work};
-use super::factorial::{binomial, double_factorial, factorial};
-use super::function::{absolute, begins_factor};
-use super::token::Token;
-
-/// Deepest nesting of an expression.
-const MAX_DEPTH: u32 = 40;
-/// First of the private-use characters that stand for letters with a subscript.
-const SUBSCRIPTED: u32 = 0xf_0000;
-/// Range of numeric subscripts; letter subscripts come after them.
-const LETTERS: u32 = 1000;
+use crate::exact::{Atom, Expr, absolute};
+use crate::factorial::{binomial, divisor, double_factorial, factorial};
+use crate::function::{
+    DIVISORS, FUNCTIONS, GREEK, INVERSES, MAGNITUDES, begins_factor, is_function,
+};
+use crate::parser::Parser;
+use crate::token::Token;
+use crate::work::{Stop, Work};
 
 /// Reads all of the tokens as one expression.
-pub(super) fn expression(tokens: &[Token], work: &mut Work) -> Result<Expr, Stop> {
-    let mut parser =
-        Parser { tokens: tokens.to_vec(), at: 0, depth: 0, work, angles: false, bars: false };
+pub(crate) fn expression(tokens: &[Token], work: &mut Work) -> Result<Expr, Stop> {
+    let mut parser = Parser::new(tokens, work);
     let expr = parser.sum()?;
     match parser.at == parser.tokens.len() {
         true => Ok(expr),
@@ -26,54 +22,8 @@ pub(super) fn expression(tokens: &[Token], work: &mut Work) -> Result<Expr, Stop
     }
 }
 
-pub(super) struct Parser<'w> {
-    pub(super) tokens: Vec<Token>,
-    pub(super) at: usize,
-    depth: u32,
-    pub(super) work: &'w mut Work,
-    /// True inside the argument of a function, where degrees are angles.
-    pub(super) angles: bool,
-    /// True inside of bars, where the next bar closes.
-    bars: bool,
-}
-
 impl Parser<'_> {
-    pub(super) fn peek(&self) -> Option<&Token> {
-        self.tokens.get(self.at)
-    }
-
-    pub(super) fn symbol(&self) -> char {
-        match self.peek() {
-            Some(Token::Symbol(symbol)) => *symbol,
-            _ => '\0',
-        }
-    }
-
-    pub(super) fn take(&mut self, symbol: char) -> bool {
-        let found = self.symbol() == symbol;
-        self.at += usize::from(found);
-        found
-    }
-
-    fn expect(&mut self, symbol: char) -> Result<(), Stop> {
-        self.take(symbol).then_some(()).ok_or(Stop::Meaningless)
-    }
-
-    pub(super) fn nested<T>(
-        &mut self,
-        parse: impl FnOnce(&mut Self) -> Result<T, Stop>,
-    ) -> Result<T, Stop> {
-        self.depth += 1;
-        if self.depth > MAX_DEPTH {
-            return Err(Stop::Budget);
-        }
-        self.work.spend(4)?;
-        let parsed = parse(self);
-        self.depth -= 1;
-        parsed
-    }
-
-    pub(super) fn sum(&mut self) -> Result<Expr, Stop> {
+    fn sum(&mut self) -> Result<Expr, Stop> {
         self.nested(|parser| {
             let mut sum = parser.product()?;
             loop {
@@ -122,22 +72,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Returns true if a factor without a multiplication sign follows. A number does not count: `2 3` is meaningless.
-    fn begins_factor(&self) -> bool {
-        match self.peek() {
-            Some(Token::Letter(_)) => true,
-            Some(Token::Word(word)) => begins_factor(word),
-            Some(Token::Symbol('(' | '[' | '{' | '∞')) => true,
-            Some(Token::Symbol('|')) => !self.bars,
-            Some(Token::Number { .. }) => {
-                // After a letter, a bracket or a root, as in `\sqrt{2}3`.
-                self.at > 0 && !matches!(self.tokens[self.at - 1], Token::Number { .. })
-            }
-            _ => false,
-        }
-    }
-
-    pub(super) fn signed(&mut self) -> Result<Expr, Stop> {
+    fn signed(&mut self) -> Result<Expr, Stop> {
         if self.take('-') {
             return Ok(self.nested(Self::signed)?.negated());
         }
@@ -147,7 +82,7 @@ impl Parser<'_> {
         self.powered()
     }
 
-    pub(super) fn powered(&mut self) -> Result<Expr, Stop> {
+    fn powered(&mut self) -> Result<Expr, Stop> {
         let mut base = self.base()?;
         loop {
             if self.take('!') {
@@ -184,21 +119,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Reads Python's `**`.
-    fn starred(&self) -> bool {
-        let pair = self.tokens.get(self.at..self.at + 2);
-        matches!(pair, Some([Token::Symbol('*'), Token::Symbol('*')]))
-    }
-
-    fn degrees(&mut self, value: &Expr) -> Result<Expr, Stop> {
-        if !self.angles {
-            return Err(Stop::Meaningless);
-        }
-        let pi = Expr::atom(Atom::Name('π'));
-        value.times(&pi, self.work)?.over(&Expr::integer(180), self.work)
-    }
-
-    pub(super) fn exponent(&mut self) -> Result<Expr, Stop> {
+    fn exponent(&mut self) -> Result<Expr, Stop> {
         if self.take('-') {
             return Ok(self.nested(Self::exponent)?.negated());
         }
@@ -210,7 +131,7 @@ impl Parser<'_> {
         Ok(base)
     }
 
-    pub(super) fn base(&mut self) -> Result<Expr, Stop> {
+    fn base(&mut self) -> Result<Expr, Stop> {
         self.work.spend(1)?;
         let token = self.peek().cloned().ok_or(Stop::Meaningless)?;
         self.at += 1;
@@ -233,99 +154,154 @@ impl Parser<'_> {
         }
     }
 
-    /// Returns the variable of a letter with its subscript: `x_1` and `x_{1}` are the same variable, and differ from
-    /// `x`.
-    pub(super) fn variable(&mut self, letter: char) -> Result<Expr, Stop> {
-        if !self.take('_') {
-            return Ok(Expr::atom(Atom::Name(letter)));
-        }
-        let braced = self.take('{');
-        let below = match self.peek() {
-            Some(Token::Number { digits, .. }) => digits.parse().ok().filter(|n| *n < LETTERS),
-            Some(Token::Letter(below)) => place(*below).map(|place| LETTERS + place),
-            _ => None,
-        };
-        self.at += 1;
-        let own = place(letter).zip(below).map(|(place, below)| place * (LETTERS + 52) + below);
-        let own = own.and_then(|own| char::from_u32(SUBSCRIPTED + own)).ok_or(Stop::Meaningless)?;
-        if braced {
-            self.expect('}')?;
-        }
-        Ok(Expr::atom(Atom::Name(own)))
-    }
-
-    pub(super) fn closed(&mut self, close: char) -> Result<Expr, Stop> {
+    fn closed(&mut self, close: char) -> Result<Expr, Stop> {
         let expr = self.sum()?;
         self.expect(close)?;
         Ok(expr)
     }
 
-    /// Reads a number, with the fraction of a mixed number: `1\frac{4}{5}`, `7 3/4`.
-    fn mixed(&mut self, value: BigRational, digits: &str) -> Result<BigRational, Stop> {
-        if !digits.bytes().all(|b| b.is_ascii_digit()) {
-            return Ok(value);
+    /// Returns the argument of a command: a group or a single token.
+    fn argument(&mut self) -> Result<Expr, Stop> {
+        self.single_digit();
+        self.nested(Self::base)
+    }
+
+    fn word(&mut self, word: &str) -> Result<Expr, Stop> {
+        if let Some((_, zeros)) = MAGNITUDES.iter().find(|(name, _)| *name == word) {
+            return Ok(Expr::integer(10_i64.pow(*zeros)));
         }
-        let start = self.at;
-        let plain = self.tokens.get(start..start + 3);
-        if let Some(
-            [
-                Token::Number { value: n, digits: above },
-                Token::Symbol('/'),
-                Token::Number { value: d, .. },
-            ],
-        ) = plain
-            && !d.is_zero()
-            && !above.is_empty()
-        {
-            let sum = value + n / d;
-            self.at += 3;
-            return Ok(sum);
+        if let Some((_, letter)) = GREEK.iter().find(|(name, _)| *name == word) {
+            return self.variable(*letter);
         }
-        if self.peek() != Some(&Token::Word("frac".to_owned())) {
-            return Ok(value);
+        match word {
+            "frac" => {
+                let above = self.argument()?;
+                let below = self.argument()?;
+                above.over(&below, self.work)
+            }
+            "sqrt" => self.root(),
+            "abs" => Ok(absolute(self.argument()?)),
+            "binom" => {
+                let (n, k) = (self.argument()?, self.argument()?);
+                binomial(&n, &k, self.work)
+            }
+            "lfloor" => self.rounded("rfloor", "floor"),
+            "lceil" => self.rounded("rceil", "ceil"),
+            _ if is_function(word) => self.function(word),
+            _ => match DIVISORS.iter().find(|name| **name == word) {
+                Some(name) => {
+                    let arguments = self.arguments()?;
+                    divisor(name, arguments, self.work)
+                }
+                None => Err(Stop::Meaningless),
+            },
         }
-        let mut numbers = Vec::new();
+    }
+
+    /// Reads at least two arguments in brackets.
+    fn arguments(&mut self) -> Result<Vec<Expr>, Stop> {
+        let brackets = [('(', ')'), ('[', ']'), ('{', '}'), ('⦃', '⦄')];
+        let open = self.symbol();
+        let pair = brackets.iter().find(|pair| pair.0 == open).ok_or(Stop::Meaningless)?;
         self.at += 1;
-        for _ in 0..2 {
-            self.single_digit();
-            let braced = self.take('{');
-            let Some(Token::Number { value, .. }) = self.peek() else { break };
-            numbers.push(value.clone());
-            self.at += 1;
-            if braced && !self.take('}') {
-                break;
-            }
+        let mut arguments = vec![self.sum()?];
+        while self.take(',') {
+            arguments.push(self.sum()?);
         }
-        match numbers.as_slice() {
-            [above, below] if !below.is_zero() && self.at > start => Ok(value + above / below),
-            _ => {
-                self.at = start;
-                Ok(value)
-            }
+        match arguments.len() > 1 && self.take(pair.1) {
+            true => Ok(arguments),
+            false => Err(Stop::Meaningless),
         }
     }
 
-    /// Cuts a number after its first digit, which alone is the argument in `\frac12`.
-    pub(super) fn single_digit(&mut self) {
-        let Some(Token::Number { digits, .. }) = self.peek() else { return };
-        if digits.len() < 2 || !digits.bytes().all(|b| b.is_ascii_digit()) {
-            return;
-        }
-        let (first, rest) = digits.split_at(1);
-        let number = |digits: &str| Token::Number {
-            value: BigRational::from_integer(digits.parse().unwrap_or_default()),
-            digits: digits.to_owned(),
+    fn root(&mut self) -> Result<Expr, Stop> {
+        let degree = match self.take('[') {
+            true => self.closed(']')?,
+            false => Expr::integer(2),
         };
-        let both = [number(first), number(rest)];
-        self.tokens.splice(self.at..=self.at, both);
+        // All digits are under the root, also without braces: \sqrt13 never means \sqrt{1} times 3.
+        let inside = self.nested(Self::base)?;
+        match degree
+            .rational()
+            .filter(BigRational::is_integer)
+            .and_then(|d| d.to_integer().to_u32())
+        {
+            Some(degree) if degree >= 2 => inside.root(degree, self.work),
+            _ => Err(Stop::Meaningless),
+        }
     }
-}
 
-/// Returns the index of a letter among those that may have a subscript.
-fn place(letter: char) -> Option<u32> {
-    match letter {
-        'a'..='z' => Some(letter as u32 - 'a' as u32),
-        'A'..='Z' => Some(letter as u32 - 'A' as u32 + 26),
-        _ => None,
+    fn rounded(&mut self, close: &str, name: &'static str) -> Result<Expr, Stop> {
+        let inside = self.sum()?;
+        if self.peek() != Some(&Token::Word(close.to_owned())) {
+            return Err(Stop::Meaningless);
+        }
+        self.at += 1;
+        Ok(match (inside.rational(), name) {
+            (Some(value), "floor") => value.floor().into(),
+            (Some(value), _) => value.ceil().into(),
+            (None, _) => Expr::call(name, vec![inside]),
+        })
+    }
+
+    fn function(&mut self, name: &str) -> Result<Expr, Stop> {
+        let base = match name == "log" && self.take('_') {
+            true => Some(self.argument()?),
+            false => None,
+        };
+        let power = match self.take('^') {
+            true => Some(self.nested(Self::exponent)?),
+            false => None,
+        };
+        let outer = std::mem::replace(&mut self.angles, true);
+        let argument = self.nested(Self::applied);
+        self.angles = outer;
+        let argument = argument?;
+        let e = || Expr::atom(Atom::Name('e'));
+        let inverse = power == Some(Expr::integer(-1));
+        let value = match (name, base) {
+            // `\sin^{-1}` is the inverse, and never the reciprocal.
+            _ if inverse => {
+                let (_, inverse) =
+                    INVERSES.iter().find(|(of, _)| *of == name).ok_or(Stop::Meaningless)?;
+                return Ok(Expr::call(inverse, vec![argument]));
+            }
+            ("exp", _) => e().power(&argument, self.work)?,
+            ("ln", _) => Expr::call("log", vec![argument, e()]),
+            ("log", Some(base)) => Expr::call("log", vec![argument, base]),
+            ("log" | "lg", _) => Expr::call("log", vec![argument, Expr::integer(10)]),
+            _ => {
+                let name = FUNCTIONS.iter().find(|f| **f == name).ok_or(Stop::Meaningless)?;
+                Expr::call(name, vec![argument])
+            }
+        };
+        match power {
+            Some(power) => value.power(&power, self.work),
+            None => Ok(value),
+        }
+    }
+
+    /// Returns the argument of a function: a bracket, or the factors up to the next sign or function.
+    fn applied(&mut self) -> Result<Expr, Stop> {
+        if matches!(self.symbol(), '(' | '{' | '[') {
+            return self.base();
+        }
+        let mut argument = self.signed()?;
+        loop {
+            let goes_on = match self.peek() {
+                Some(Token::Letter(_)) => true,
+                Some(Token::Word(word)) => !is_function(word) && begins_factor(word),
+                _ => false,
+            };
+            if goes_on {
+                let factor = self.powered()?;
+                argument = argument.times(&factor, self.work)?;
+            } else if self.take('/') {
+                let factor = self.powered()?;
+                argument = argument.over(&factor, self.work)?;
+            } else {
+                return Ok(argument);
+            }
+        }
     }
 }

@@ -12,7 +12,8 @@ use num_bigint::BigInt;
 use num_rational::BigRational;
 use num_traits::{One, Signed, ToPrimitive, Zero};
 
-use super::exact::{Expr, Monomial, Stop, Work};
+use crate::exact::{Expr, Monomial};
+use crate::work::{Stop, Work};
 
 /// Largest number whose factorial is computed. It is one less than a multiple of [`BLOCK`].
 const MAX_FACTORIAL: u32 = 319;
@@ -24,7 +25,7 @@ const MAX_MULTIPLE: u32 = 1_000_000;
 const MAX_SHIFT: i64 = 40;
 
 /// Returns the factorial.
-pub(super) fn factorial(value: &Expr, work: &mut Work) -> Result<Expr, Stop> {
+pub(crate) fn factorial(value: &Expr, work: &mut Work) -> Result<Expr, Stop> {
     match whole(value)? {
         Some(n) if n <= MAX_FACTORIAL => product(1, n, 1, work),
         Some(n) if n <= MAX_MULTIPLE => {
@@ -38,7 +39,7 @@ pub(super) fn factorial(value: &Expr, work: &mut Work) -> Result<Expr, Stop> {
 }
 
 /// Returns the double factorial of a number: `7!! = 7 · 5 · 3 · 1`.
-pub(super) fn double_factorial(value: &Expr, work: &mut Work) -> Result<Expr, Stop> {
+pub(crate) fn double_factorial(value: &Expr, work: &mut Work) -> Result<Expr, Stop> {
     match whole(value)? {
         Some(n) if n <= MAX_FACTORIAL => product(2 - n % 2, n, 2, work),
         _ => Err(Stop::Budget),
@@ -46,7 +47,7 @@ pub(super) fn double_factorial(value: &Expr, work: &mut Work) -> Result<Expr, St
 }
 
 /// Returns the binomial coefficient.
-pub(super) fn binomial(n: &Expr, k: &Expr, work: &mut Work) -> Result<Expr, Stop> {
+pub(crate) fn binomial(n: &Expr, k: &Expr, work: &mut Work) -> Result<Expr, Stop> {
     let rest = n.minus(k, work)?;
     match (whole(n)?, whole(k)?) {
         (Some(n), Some(k)) if k > n => return Ok(Expr::integer(0)),
@@ -72,7 +73,7 @@ pub(super) fn binomial(n: &Expr, k: &Expr, work: &mut Work) -> Result<Expr, Stop
 }
 
 /// Returns the greatest common divisor or the least common multiple. That of variables is an atom, whatever their order.
-pub(super) fn divisor(
+pub(crate) fn divisor(
     name: &'static str,
     mut arguments: Vec<Expr>,
     work: &mut Work,

@@ -1,18 +1,14 @@
-//! Names inside expressions.
-
-use num_traits::Signed;
-
-use super::exact::Expr;
+//! Names that expressions may have: functions, magnitudes, Greek letters.
 
 /// Functions of one argument.
-pub(super) const FUNCTIONS: [&str; 19] = [
+pub(crate) const FUNCTIONS: [&str; 19] = [
     "sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh",
     "arcsinh", "arccosh", "arctanh", "ln", "log", "lg", "exp",
 ];
 /// Functions of several whole numbers.
-pub(super) const DIVISORS: [&str; 2] = ["gcd", "lcm"];
+pub(crate) const DIVISORS: [&str; 2] = ["gcd", "lcm"];
 /// Functions with their inverse, which the exponent -1 denotes.
-pub(super) const INVERSES: [(&str, &str); 6] = [
+pub(crate) const INVERSES: [(&str, &str); 6] = [
     ("sin", "arcsin"),
     ("cos", "arccos"),
     ("tan", "arctan"),
@@ -21,20 +17,20 @@ pub(super) const INVERSES: [(&str, &str); 6] = [
     ("tanh", "arctanh"),
 ];
 /// Words for powers of a thousand, and their number of zeros.
-pub(super) const MAGNITUDES: [(&str, u32); 5] =
+pub(crate) const MAGNITUDES: [(&str, u32); 5] =
     [("hundred", 2), ("thousand", 3), ("million", 6), ("billion", 9), ("trillion", 12)];
 
-pub(super) fn is_function(word: &str) -> bool {
+pub(crate) fn is_function(word: &str) -> bool {
     FUNCTIONS.contains(&word)
 }
 
 /// Returns true for functions of one or several arguments.
-pub(super) fn is_applied(word: &str) -> bool {
+pub(crate) fn is_applied(word: &str) -> bool {
     is_function(word) || DIVISORS.contains(&word)
 }
 
 /// Returns true for words inside an expression that are not units.
-pub(super) fn is_known(word: &str) -> bool {
+pub(crate) fn is_known(word: &str) -> bool {
     is_applied(word)
         || MAGNITUDES.iter().any(|(name, _)| *name == word)
         || matches!(
@@ -54,12 +50,12 @@ pub(super) fn is_known(word: &str) -> bool {
 }
 
 /// Returns true if a factor may begin with a word.
-pub(super) fn begins_factor(word: &str) -> bool {
+pub(crate) fn begins_factor(word: &str) -> bool {
     is_known(word) && !matches!(word, "rfloor" | "rceil" | "over" | "choose")
 }
 
 /// Letters by name.
-pub(super) const GREEK: [(&str, char); 18] = [
+pub(crate) const GREEK: [(&str, char); 18] = [
     ("alpha", 'α'),
     ("beta", 'β'),
     ("gamma", 'γ'),
@@ -79,10 +75,3 @@ pub(super) const GREEK: [(&str, char); 18] = [
     ("psi", 'ψ'),
     ("xi", 'ξ'),
 ];
-
-pub(super) fn absolute(value: Expr) -> Expr {
-    match value.rational() {
-        Some(value) => value.abs().into(),
-        None => Expr::call("abs", vec![value]),
-    }
-}

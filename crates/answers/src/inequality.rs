@@ -1,23 +1,24 @@
 //! Inequalities of a variable, as sets of real numbers.
 
-use super::brackets::{split, symbols};
-use super::exact::{Atom, Expr, Stop, Work};
-use super::expression::expression;
-use super::name::variables;
-use super::reals::Reals;
-use super::token::Token;
-use super::unit::Unit;
-use super::value::{Answer, Value};
+use crate::brackets::{split, symbols};
+use crate::exact::{Atom, Expr};
+use crate::expression::expression;
+use crate::name::variables;
+use crate::quantity::split_unit;
+use crate::reals::Reals;
+use crate::token::Token;
+use crate::value::{Answer, Value};
+use crate::work::{Stop, Work};
 
 /// Signs of inequalities.
-pub(super) const SIGNS: &str = "<>≤≥≠";
+pub(crate) const SIGNS: &str = "<>≤≥≠";
 
 /// Reads tokens with an inequality sign outside of all brackets.
 ///
 /// # Errors
 ///
 /// If it is meaningless, or holds for no number.
-pub(super) fn inequality(tokens: &[Token], work: &mut Work) -> Result<Answer, Stop> {
+pub(crate) fn inequality(tokens: &[Token], work: &mut Work) -> Result<Answer, Stop> {
     let sign = |c: char| c == '=' || SIGNS.contains(c);
     match (&split(tokens, sign)[..], &symbols(tokens, sign)[..]) {
         ([left, right], [sign]) => {
@@ -33,7 +34,7 @@ pub(super) fn inequality(tokens: &[Token], work: &mut Work) -> Result<Answer, St
 
 /// Reads a side of an inequality; its unit is ignored.
 fn bound(tokens: &[Token], work: &mut Work) -> Result<Expr, Stop> {
-    expression(&Unit::split(tokens)?.0, work)
+    expression(&split_unit(tokens)?.0, work)
 }
 
 /// Reads an inequality; for a variable and a number, returns it as a set.

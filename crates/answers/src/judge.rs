@@ -1,116 +1,83 @@
-//! Mathematics: equality of answers, extraction of the answer from a reply, and the environment that judges by both.
-//!
-//! An answer is parsed into a value (a number, a tuple, a set, a set of reals, a matrix, a relation, a named result,
-//! digits in a base, words). Numbers are exact: rationals, roots, `π` and variables have a normal form that decides
-//! equality. If functions remain in it, values at sampled points decide. If those do not decide either, the verdict is
-//! [`AnswerVerdict::Undecided`], which no reward counts as correct. The budget counts operations instead of time, so a
-//! verdict is the same on every machine.
-//!
-//! ```text
-//!  text ─► tokens (token, command, unicode) ─► Answer (read) ─► AnswerVerdict (compare)
-//!                    choice, list, equation, inequality, reals, unit, based, name
-//!                    expression, call, factorial ─► exact ─► numeric
-//! ```
+//! Equality of two texts: readings of both, and the verdict on them.
 
-mod answer;
-mod based;
-mod brackets;
-mod calculate;
-mod call;
-mod choice;
-mod command;
-mod compare;
-mod environment;
-mod equation;
-mod exact;
-mod expression;
-mod factorial;
-mod function;
-mod inequality;
-mod list;
-mod name;
-mod numeric;
-mod rational;
-mod read;
-mod reals;
-mod token;
-mod unicode;
-mod unit;
-mod value;
-
-#[doc(hidden)]
-pub use answer::{extract, last_number, whole, without_tokens};
-#[doc(hidden)]
-pub use calculate::calculate;
-pub use environment::MathEnvironment;
-#[doc(hidden)]
-pub use environment::{answer, reference};
-
-use self::exact::{Stop, Work};
-use self::unit::Unit;
-use self::value::{Answer, Value};
+use crate::equality;
+use crate::read::read_answer;
+use crate::reading::Reading;
+use crate::reply::reference;
+use crate::unit::Unit;
+use crate::value::{Answer, Value};
+use crate::verdict::AnswerVerdict;
+use crate::work::{Stop, Work};
 
 /// Maximum length in bytes of an answer that is parsed.
 const MAX_BYTES: usize = 2000;
 
-/// Verdict on an answer and a reference.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum AnswerVerdict {
-    /// Both have the same value.
-    Equal,
-    /// Their values differ.
-    Unequal,
-    /// Equality could not be decided, or not within the budget; counts as wrong.
-    Undecided,
-}
-
-impl From<bool> for AnswerVerdict {
-    fn from(equal: bool) -> Self {
-        if equal { Self::Equal } else { Self::Unequal }
-    }
-}
-
-impl AnswerVerdict {
-    /// Combines the verdicts on two parts that must both be equal.
-    fn and(self, other: Self) -> Self {
-        match (self, other) {
-            (Self::Unequal, _) | (_, Self::Unequal) => Self::Unequal,
-            (Self::Equal, Self::Equal) => Self::Equal,
-            _ => Self::Undecided,
-        }
-    }
-}
-
 /// Compares an answer with a reference. Units, currency signs and the name before `=` may be omitted.
 ///
 /// ```
-/// use maverl::env::math::{AnswerVerdict, compare};
+/// use maverl_answers::{AnswerVerdict, compare};
 ///
 /// assert_eq!(compare("\\frac{\\sqrt{8}}{4}", "1/\\sqrt2"), AnswerVerdict::Equal);
 /// assert_eq!(compare("3.14159", "\\pi"), AnswerVerdict::Unequal);
 /// ```
 pub fn compare(answer: &str, reference: &str) -> AnswerVerdict {
-    judge(answer, reference).0
+    compare_counted(answer, reference).0
+}
+
+/// A verdict and its reason.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Judgment {
+    /// The best verdict on any of the references.
+    pub verdict: AnswerVerdict,
+    /// The reason, in words for a reader of the verdict.
+    pub reason: &'static str,
+}
+
+/// Judges an answer by references, of which it must equal one. A reference may be a whole solution that marks its answer.
+///
+/// ```
+/// use maverl_answers::{AnswerVerdict, judge};
+///
+/// let judgment = judge("x = 0.5", &["so it is half.\n#### 1/2"]);
+/// assert_eq!(judgment.verdict, AnswerVerdict::Equal);
+/// ```
+pub fn judge(answer: &str, references: &[&str]) -> Judgment {
+    use AnswerVerdict::{Equal, Undecided, Unequal};
+    let references = || references.iter().map(|text| reference(text));
+    let verdicts: Vec<AnswerVerdict> = references().map(|text| compare(answer, text)).collect();
+    let (verdict, reason) = if verdicts.contains(&Equal) {
+        (Equal, "it says what a reference says")
+    } else if answer.is_empty() {
+        (Unequal, "there is no answer")
+    } else if !references().any(is_readable) {
+        (
+            Undecided,
+            "the reference cannot be read, so that only the same text is right; counted as wrong",
+        )
+    } else if verdicts.contains(&Undecided) {
+        (Undecided, "it cannot be told whether it is a reference; counted as wrong")
+    } else {
+        (Unequal, "it says something else than every reference")
+    };
+    Judgment { verdict, reason }
 }
 
 /// Returns true if a reference can be parsed. An unreadable reference matches only identical text.
 ///
 /// ```
-/// use maverl::env::math::is_readable;
+/// use maverl_answers::is_readable;
 ///
 /// assert!(is_readable("\\frac{1}{2}"));
 /// assert!(!is_readable("\\frac{1}{"));
 /// ```
-#[doc(hidden)]
 pub fn is_readable(reference: &str) -> bool {
     let reference = reference.trim();
-    let read = || Answer::read(reference, Reading::Plain, &mut Work::new());
+    let read = || read_answer(reference, Reading::Plain, &mut Work::new());
     !reference.is_empty() && reference.len() <= MAX_BYTES && read().is_ok()
 }
 
 /// Returns the verdict, and the number of operations used.
-fn judge(answer: &str, reference: &str) -> (AnswerVerdict, u64) {
+pub(crate) fn compare_counted(answer: &str, reference: &str) -> (AnswerVerdict, u64) {
     let mut work = Work::new();
     let (answer, reference) = (answer.trim(), reference.trim());
     if answer.len().max(reference.len()) > MAX_BYTES || answer.is_empty() || reference.is_empty() {
@@ -127,9 +94,9 @@ fn judge(answer: &str, reference: &str) -> (AnswerVerdict, u64) {
 /// Returns the verdict on the plain readings of both, else on their alternative readings.
 fn verdict(answer: &str, reference: &str, work: &mut Work) -> Result<AnswerVerdict, Stop> {
     let (said, truth) =
-        (Answer::read(answer, Reading::Plain, work), Answer::read(reference, Reading::Plain, work));
+        (read_answer(answer, Reading::Plain, work), read_answer(reference, Reading::Plain, work));
     let plain = match (&said, &truth) {
-        (Ok(said), Ok(truth)) => compare::answers(said, truth, work)?,
+        (Ok(said), Ok(truth)) => equality::answers(said, truth, work)?,
         (Err(Stop::Meaningless), Err(Stop::Meaningless)) => spelled(answer, reference),
         // An expression without a value differs from one with a value.
         (Err(Stop::Meaningless), Ok(_)) => AnswerVerdict::Unequal,
@@ -146,8 +113,8 @@ fn verdict(answer: &str, reference: &str, work: &mut Work) -> Result<AnswerVerdi
         (Reading::Units, truth.unit.is_known() || is_spaced_letter(answer) && is_plain(&truth)),
     ];
     for (reading, _) in readings.into_iter().filter(|(_, possible)| *possible) {
-        if let Ok(said) = Answer::read(answer, reading, work)
-            && compare::answers(&said, &truth, work)? == AnswerVerdict::Equal
+        if let Ok(said) = read_answer(answer, reading, work)
+            && equality::answers(&said, &truth, work)? == AnswerVerdict::Equal
         {
             return Ok(AnswerVerdict::Equal);
         }
@@ -156,32 +123,19 @@ fn verdict(answer: &str, reference: &str, work: &mut Work) -> Result<AnswerVerdi
     // A reference that may be a list is read as one if the answer is a list, in the order as written.
     if has_thousands(reference)
         && let (Value::Set(items), Ok(truth)) =
-            (&said.value, Answer::read(reference, Reading::Lists, work))
+            (&said.value, read_answer(reference, Reading::Lists, work))
         && let Value::Set(truth) = &truth.value
-        && compare::in_order(items, truth, work)? == AnswerVerdict::Equal
+        && equality::in_order(items, truth, work)? == AnswerVerdict::Equal
     {
         return Ok(AnswerVerdict::Equal);
     }
     if said.unit.is_known()
-        && let Ok(truth) = Answer::read(reference, Reading::Units, work)
+        && let Ok(truth) = read_answer(reference, Reading::Units, work)
         && truth.unit.is_known()
     {
-        return compare::answers(&said, &truth, work);
+        return equality::answers(&said, &truth, work);
     }
     Ok(plain)
-}
-
-/// Rules for ambiguous notation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reading {
-    /// `1,234` is a number outside of brackets and two numbers inside; `12 m` is a product.
-    Plain,
-    /// `1,234` is two numbers.
-    Lists,
-    /// `1,234` is a number inside brackets too, if other commas are followed by spaces.
-    Spaced,
-    /// `12 m` is a length.
-    Units,
 }
 
 /// Returns true if a comma may separate thousands, and nothing else shows that it does.
@@ -216,6 +170,3 @@ fn spelled(a: &str, b: &str) -> AnswerVerdict {
     };
     if letters(a) == letters(b) { AnswerVerdict::Equal } else { AnswerVerdict::Undecided }
 }
-
-#[cfg(test)]
-mod tests;

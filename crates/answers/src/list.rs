@@ -1,38 +1,37 @@
 //! Lists: items in any order, results with names, and conditions that hold together or one by one.
 
-use super::brackets::{closes, split, symbols, top};
-use super::exact::{Stop, Work};
-use super::inequality::SIGNS;
-use super::name::is_name;
-use super::read::answer;
-use super::reals::Reals;
-use super::token::Token;
-use super::value::{Answer, Value};
+use crate::brackets::{closes, split, symbols, top};
+use crate::inequality::SIGNS;
+use crate::name::is_name;
+use crate::reals::Reals;
+use crate::token::Token;
+use crate::value::{Answer, ReadPart, Value};
+use crate::work::{Stop, Work};
 
 /// Maximum number of items of a list that is compared.
-pub(super) const MAX_ITEMS: usize = 40;
+pub(crate) const MAX_ITEMS: usize = 40;
 /// Symbols between items; `∧` and `∨` stand for the words and the signs.
-pub(super) const SEPARATORS: &str = ",;∧∨";
+pub(crate) const SEPARATORS: &str = ",;∧∨";
 
 /// Reads a list without brackets.
 ///
 /// # Errors
 ///
 /// If the list has fewer than two items, or an item is meaningless.
-pub(super) fn bare(tokens: &[Token], depth: u32, work: &mut Work) -> Result<Answer, Stop> {
+pub(crate) fn bare(tokens: &[Token], read: ReadPart<'_>, work: &mut Work) -> Result<Answer, Stop> {
     let items = parts(tokens);
     if items.len() < 2 {
         return Err(Stop::Meaningless);
     }
-    list(tokens, items, depth, work)
+    list(tokens, items, read, work)
 }
 
 /// Reads the content of the braces of a set.
-pub(super) fn set(inside: &[Token], depth: u32, work: &mut Work) -> Result<Answer, Stop> {
-    if let Some(set) = described(inside, depth, work)? {
+pub(crate) fn set(inside: &[Token], read: ReadPart<'_>, work: &mut Work) -> Result<Answer, Stop> {
+    if let Some(set) = described(inside, read, work)? {
         return Ok(set);
     }
-    let items = all(&parts(inside), depth, work)?;
+    let items = all(&parts(inside), read, work)?;
     Ok(match one_by_one(items) {
         Value::Set(items) => Value::Set(items),
         other => other,
@@ -41,11 +40,15 @@ pub(super) fn set(inside: &[Token], depth: u32, work: &mut Work) -> Result<Answe
 }
 
 /// Reads each part.
-pub(super) fn all(parts: &[Vec<Token>], depth: u32, work: &mut Work) -> Result<Vec<Answer>, Stop> {
+pub(crate) fn all(
+    parts: &[Vec<Token>],
+    read: ReadPart<'_>,
+    work: &mut Work,
+) -> Result<Vec<Answer>, Stop> {
     if parts.len() > MAX_ITEMS {
         return Err(Stop::Budget);
     }
-    parts.iter().map(|part| answer(part, depth, work)).collect()
+    parts.iter().map(|part| read(part, work)).collect()
 }
 
 /// Splits a list into items. `a \pm b` is two items, and the text before `and` may end in a comma.
@@ -61,7 +64,7 @@ fn parts(tokens: &[Token]) -> Vec<Vec<Token>> {
 }
 
 /// Returns the tokens with the upper signs for `±`, and with the lower ones.
-pub(super) fn both_signs(tokens: &[Token]) -> Option<[Vec<Token>; 2]> {
+pub(crate) fn both_signs(tokens: &[Token]) -> Option<[Vec<Token>; 2]> {
     let chosen = |upper: char, lower: char| -> Vec<Token> {
         let chosen = tokens.iter().map(|token| match token {
             Token::Symbol('±') => Token::Symbol(upper),
@@ -79,7 +82,7 @@ pub(super) fn both_signs(tokens: &[Token]) -> Option<[Vec<Token>; 2]> {
 fn list(
     tokens: &[Token],
     mut parts: Vec<Vec<Token>>,
-    depth: u32,
+    read: ReadPart<'_>,
     work: &mut Work,
 ) -> Result<Answer, Stop> {
     // `x = 3, 4` and `x < -2 or > 2`: the text before the first sign applies to every item.
@@ -97,7 +100,7 @@ fn list(
     let condition =
         |part: &Vec<Token>| !symbols(part, |c| SIGNS.contains(c) || "∈∖∪∩".contains(c)).is_empty();
     let conditions = parts.iter().any(condition);
-    let items = all(&parts, depth, work)?;
+    let items = all(&parts, read, work)?;
     if conditions && let Some(set) = joined(tokens, &items, work)? {
         return Ok(set);
     }
@@ -173,19 +176,21 @@ fn joined(tokens: &[Token], items: &[Answer], work: &mut Work) -> Result<Option<
 }
 
 /// Reads a set given by a condition on its members: `\{x : x > 5\}`.
-fn described(inside: &[Token], depth: u32, work: &mut Work) -> Result<Option<Answer>, Stop> {
+fn described(
+    inside: &[Token],
+    read: ReadPart<'_>,
+    work: &mut Work,
+) -> Result<Option<Answer>, Stop> {
     let Some(at) = top(inside, |c| ":|".contains(c)) else { return Ok(None) };
     let member = match &inside[..at] {
         [Token::Letter(_)] => Reals::all(),
-        [Token::Letter(_), Token::Symbol('∈'), of @ ..] => {
-            match answer(of, depth, work)?.reals(work)? {
-                Some(set) => set,
-                None => return Err(Stop::Meaningless),
-            }
-        }
+        [Token::Letter(_), Token::Symbol('∈'), of @ ..] => match read(of, work)?.reals(work)? {
+            Some(set) => set,
+            None => return Err(Stop::Meaningless),
+        },
         _ => return Ok(None),
     };
-    let condition = answer(&inside[at + 1..], depth, work)?;
+    let condition = read(&inside[at + 1..], work)?;
     let Value::Reals { set, .. } = condition.value else { return Err(Stop::Meaningless) };
     let set = member.intersection(&set, work)?;
     Ok(Some(Value::Reals { set, variable: None }.into()))

@@ -1,10 +1,11 @@
 //! Left-hand sides of equations: names of results, and quantities to be solved for.
 
-use super::brackets::{closes, inside, nesting, split, ungrouped};
-use super::exact::{Atom, Expr, Monomial, Stop, Work};
-use super::expression::expression;
-use super::function::{GREEK, is_function, is_known};
-use super::token::Token;
+use crate::brackets::{closes, inside, nesting, split, ungrouped};
+use crate::exact::{Atom, Expr, Monomial};
+use crate::expression::expression;
+use crate::function::{GREEK, is_function, is_known};
+use crate::token::Token;
+use crate::work::{Stop, Work};
 
 /// Words that negate the following text.
 const DENIALS: &str = "not no never isn't wrong incorrect false except";
@@ -13,7 +14,7 @@ const FACTORS: &str = "xyznkit";
 
 /// The name of a result: `x`, `a_5`, `f(2)`, `AB`, `\text{Area}`.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Name {
+pub(crate) struct Name {
     /// Text as written, without braces and spaces.
     text: String,
     /// True if the name has no words, so that different symbolic names are different quantities.
@@ -21,7 +22,7 @@ pub(super) struct Name {
 }
 
 /// The left-hand side of an equation.
-pub(super) enum Left {
+pub(crate) enum Left {
     /// A name of the right-hand side.
     Name(Name),
     /// `(x, y)`: names of the items of the right-hand side.
@@ -34,7 +35,7 @@ pub(super) enum Left {
 }
 
 impl Name {
-    pub(super) fn new(tokens: &[Token]) -> Self {
+    pub(crate) fn new(tokens: &[Token]) -> Self {
         let mut text = String::new();
         for token in tokens {
             match token {
@@ -54,7 +55,7 @@ impl Name {
     }
 
     /// Returns the letter of a variable, with its numeric subscript: `x` and `x_1`.
-    pub(super) fn variable(&self) -> Option<(char, Option<u32>)> {
+    pub(crate) fn variable(&self) -> Option<(char, Option<u32>)> {
         let mut letters = self.text.chars();
         let letter = letters.next()?;
         match letters.as_str() {
@@ -65,7 +66,7 @@ impl Name {
 
     /// Returns true if two names denote different quantities: `x` and `y`, `a_5` and `a_6`, `f(2)` and `f(3)`, `AB` and
     /// `CD`. Names of different kinds may denote the same quantity: `AB` and `x`.
-    pub(super) fn conflicts(&self, other: &Self) -> bool {
+    pub(crate) fn conflicts(&self, other: &Self) -> bool {
         let single = |name: &Self| name.text.chars().count() == 1;
         let segment = |name: &Self| name.text.chars().all(|c| c.is_ascii_uppercase());
         let letters = |name: &Self| {
@@ -90,7 +91,7 @@ impl Name {
 /// # Errors
 ///
 /// If it negates the right-hand side, or is meaningless.
-pub(super) fn left(tokens: &[Token], work: &mut Work) -> Result<Left, Stop> {
+pub(crate) fn left(tokens: &[Token], work: &mut Work) -> Result<Left, Stop> {
     let tokens = match ungrouped(tokens) {
         [rest @ .., Token::Symbol(':')] => rest,
         tokens => tokens,
@@ -142,7 +143,7 @@ fn names(tokens: &[Token]) -> Option<Vec<Name>> {
 }
 
 /// Returns true for the name of a result that cannot be solved for anything.
-pub(super) fn is_name(tokens: &[Token]) -> bool {
+pub(crate) fn is_name(tokens: &[Token]) -> bool {
     use Token::{Letter, Symbol, Text, Word};
     let tokens = ungrouped(tokens);
     match tokens {
@@ -253,7 +254,7 @@ fn is_opaque(tokens: &[Token]) -> bool {
 }
 
 /// Returns the variables of an expression, each once.
-pub(super) fn variables(expr: &Expr) -> Vec<char> {
+pub(crate) fn variables(expr: &Expr) -> Vec<char> {
     let mut names = expr.names();
     names.retain(|name| !matches!(name, 'π' | 'e' | '∞'));
     names.sort_unstable();

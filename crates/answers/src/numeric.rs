@@ -5,9 +5,10 @@ use num_complex::Complex64;
 use num_rational::BigRational;
 use num_traits::ToPrimitive;
 
-use super::AnswerVerdict;
-use super::exact::{Atom, Expr, Monomial, Polynomial, Stop, Work};
-use crate::rng::SplitMix64;
+use crate::draw::Draw;
+use crate::exact::{Atom, Expr, Monomial, Polynomial};
+use crate::verdict::AnswerVerdict;
+use crate::work::{Stop, Work};
 
 /// Number of points at which two expressions must agree. All their coordinates are positive.
 const POINTS: usize = 7;
@@ -32,7 +33,7 @@ const ROUNDED: u32 = 100_000;
 ///
 /// Variables are real, of any sign. A point at which one side has no real value, such as `\log x` for negative `x`, is
 /// skipped.
-pub(super) fn identity(a: &Expr, b: &Expr, work: &mut Work) -> Result<AnswerVerdict, Stop> {
+pub(crate) fn identity(a: &Expr, b: &Expr, work: &mut Work) -> Result<AnswerVerdict, Stop> {
     let mut names = [a.names(), b.names()].concat();
     names.sort_unstable();
     names.dedup();
@@ -42,7 +43,7 @@ pub(super) fn identity(a: &Expr, b: &Expr, work: &mut Work) -> Result<AnswerVerd
     }
     let points = if names.is_empty() { 1 } else { POINTS };
     let doubts = if names.is_empty() { 0 } else { DOUBTS };
-    let mut draw = SplitMix64::new(0x6d61_7468);
+    let mut draw = Draw::new(0x6d61_7468);
     let (mut agreed, mut unclear) = (0, false);
     for i in 0..points + doubts {
         let real = i >= points;
@@ -69,7 +70,7 @@ pub(super) fn identity(a: &Expr, b: &Expr, work: &mut Work) -> Result<AnswerVerd
 /// # Errors
 ///
 /// If the expression has no real value, or has variables.
-pub(super) fn real(expr: &Expr, work: &mut Work) -> Result<f64, Stop> {
+pub(crate) fn real(expr: &Expr, work: &mut Work) -> Result<f64, Stop> {
     let value = Point { names: &[], values: &[], real: true }.value(expr, work)?.value;
     match value.re.is_finite() && (value.im == 0.0 || is_real(value)) {
         true => Ok(value.re),
@@ -78,7 +79,7 @@ pub(super) fn real(expr: &Expr, work: &mut Work) -> Result<f64, Stop> {
 }
 
 /// Returns coordinate `j` of point `i` of every sign and size. 32 consecutive points cover all signs of five variables.
-fn doubtful(i: usize, j: usize, draw: &mut SplitMix64) -> f64 {
+fn doubtful(i: usize, j: usize, draw: &mut Draw) -> f64 {
     let size = draw.pick(&SIZES) * (1 + draw.index(1 << 20)) as f64 / f64::from(1 << 20);
     let negative = if j < 5 { i >> j & 1 == 1 } else { draw.index(2) == 1 };
     if negative { -size } else { size }

@@ -3,7 +3,7 @@
 use num_rational::BigRational;
 
 /// Adds. Integers, which most factors are, need no common divisor.
-pub(super) fn add(x: &BigRational, y: &BigRational) -> BigRational {
+pub(crate) fn add(x: &BigRational, y: &BigRational) -> BigRational {
     match x.is_integer() && y.is_integer() {
         true => BigRational::from_integer(x.numer() + y.numer()),
         false => x + y,
@@ -11,7 +11,7 @@ pub(super) fn add(x: &BigRational, y: &BigRational) -> BigRational {
 }
 
 /// Multiplies. Integers, which most factors are, need no common divisor.
-pub(super) fn multiply(x: &BigRational, y: &BigRational) -> BigRational {
+pub(crate) fn multiply(x: &BigRational, y: &BigRational) -> BigRational {
     match x.is_integer() && y.is_integer() {
         true => BigRational::from_integer(x.numer() * y.numer()),
         false => x * y,
@@ -19,11 +19,11 @@ pub(super) fn multiply(x: &BigRational, y: &BigRational) -> BigRational {
 }
 
 /// Returns the length of a number in bits.
-pub(super) fn bits(x: &BigRational) -> u64 {
+pub(crate) fn bits(x: &BigRational) -> u64 {
     x.numer().bits() + x.denom().bits()
 }
 
 /// Returns the operations that one with a number counts as.
-pub(super) fn cost(x: &BigRational) -> u64 {
+pub(crate) fn cost(x: &BigRational) -> u64 {
     1 + bits(x) / 64
 }

@@ -1,20 +1,23 @@
 //! Texts as answers: numbers, tuples, sets, intervals, matrices, relations, words.
 
-use super::Reading;
-use super::based::Based;
-use super::brackets::{closes, split, symbols, top, ungrouped};
-use super::choice::{choice, labeled, unwrapped};
-use super::equation::{approximation, equation};
-use super::exact::{Expr, Stop, Work};
-use super::expression::expression;
-use super::function::is_known;
-use super::inequality::{SIGNS, inequality};
-use super::list::{self, MAX_ITEMS, SEPARATORS};
-use super::name::is_name;
-use super::reals::Reals;
-use super::token::{Token, tokens};
-use super::unit::{self, Unit};
-use super::value::{Answer, Value};
+use crate::based::Based;
+use crate::brackets::{closes, split, symbols, top, ungrouped};
+use crate::choice::{choice, labeled, unwrapped};
+use crate::equation::{approximation, equation};
+use crate::exact::Expr;
+use crate::expression::expression;
+use crate::function::is_known;
+use crate::inequality::{SIGNS, inequality};
+use crate::list::{self, MAX_ITEMS, SEPARATORS};
+use crate::name::is_name;
+use crate::quantity::split_unit;
+use crate::reading::Reading;
+use crate::reals::Reals;
+use crate::token::Token;
+use crate::tokens::tokens;
+use crate::unit;
+use crate::value::{Answer, Value};
+use crate::work::{Stop, Work};
 
 /// Deepest nesting of brackets.
 const MAX_DEPTH: u32 = 8;
@@ -43,34 +46,32 @@ const ASIDES: [&str; 6] =
 /// Words after [`EVERYTHING`] that introduce excluded numbers.
 const EXCEPTIONS: [&str; 4] = ["except", "except for", "other than", "excluding"];
 
-impl Answer {
-    /// Reads an answer.
-    pub(super) fn read(text: &str, reading: Reading, work: &mut Work) -> Result<Self, Stop> {
-        let text = without_aside(text);
-        if let Some(choice) = choice(text) {
-            return Ok(Value::Choice(choice).into());
-        }
-        if let Some((option, rest)) = labeled(text, reading)
-            && let Ok(value) = Self::read_value(rest, reading, work)
-            && (value.is_single() || matches!(value.value, Value::Words(_)))
-        {
-            return Ok(Value::Labeled { option, value: Box::new(value) }.into());
-        }
-        Self::read_value(text, reading, work)
+/// Reads an answer.
+pub(crate) fn read_answer(text: &str, reading: Reading, work: &mut Work) -> Result<Answer, Stop> {
+    let text = without_aside(text);
+    if let Some(choice) = choice(text) {
+        return Ok(Value::Choice(choice).into());
     }
+    if let Some((option, rest)) = labeled(text, reading)
+        && let Ok(value) = read_value(rest, reading, work)
+        && (value.is_single() || matches!(value.value, Value::Words(_)))
+    {
+        return Ok(Value::Labeled { option, value: Box::new(value) }.into());
+    }
+    read_value(text, reading, work)
+}
 
-    /// Reads an answer that is no option.
-    fn read_value(text: &str, reading: Reading, work: &mut Work) -> Result<Self, Stop> {
-        if let Some(words) = words(unwrapped(text)) {
-            return Ok(words);
-        }
-        let mut tokens = tokens(text, reading);
-        while matches!(tokens.last(), Some(Token::Symbol('.' | ',' | ';'))) {
-            tokens.pop();
-        }
-        work.spend(tokens.len() as u64)?;
-        answer(&tokens, MAX_DEPTH, work)
+/// Reads an answer that is no option.
+fn read_value(text: &str, reading: Reading, work: &mut Work) -> Result<Answer, Stop> {
+    if let Some(words) = words(unwrapped(text)) {
+        return Ok(words);
     }
+    let mut tokens = tokens(text, reading);
+    while matches!(tokens.last(), Some(Token::Symbol('.' | ',' | ';'))) {
+        tokens.pop();
+    }
+    work.spend(tokens.len() as u64)?;
+    answer(&tokens, MAX_DEPTH, work)
 }
 
 /// Returns the text without an aside after a comma at its end.
@@ -118,16 +119,17 @@ fn is_product(word: &str) -> bool {
 }
 
 /// Reads tokens as an answer.
-pub(super) fn answer(tokens: &[Token], depth: u32, work: &mut Work) -> Result<Answer, Stop> {
+fn answer(tokens: &[Token], depth: u32, work: &mut Work) -> Result<Answer, Stop> {
     let depth = depth.checked_sub(1).ok_or(Stop::Budget)?;
     work.spend(1)?;
+    let part = |tokens: &[Token], work: &mut Work| answer(tokens, depth, work);
     let has = |wanted: &str| top(tokens, |c| wanted.contains(c)).is_some();
     // The conclusion follows the arrow.
     if let Some(at) = top(tokens, |c| c == '⇒') {
         return answer(&tokens[at + 1..], depth, work);
     }
     if let Some(rows) = rows(tokens) {
-        return list::bare(&rows, depth, work);
+        return list::bare(&rows, &part, work);
     }
     if tokens == [Token::Symbol('∅')] {
         return Ok(Value::Set(Vec::new()).into());
@@ -139,11 +141,11 @@ pub(super) fn answer(tokens: &[Token], depth: u32, work: &mut Work) -> Result<An
         return Ok(reals);
     }
     if has(SEPARATORS) {
-        return list::bare(tokens, depth, work);
+        return list::bare(tokens, &part, work);
     }
     if let Some(both) = list::both_signs(tokens) {
         let items = both.join(&Token::Symbol(','));
-        return list::bare(&items, depth, work);
+        return list::bare(&items, &part, work);
     }
     if let Some(at) = top(tokens, |c| c == '∈') {
         return answer(&tokens[at + 1..], depth, work);
@@ -152,13 +154,13 @@ pub(super) fn answer(tokens: &[Token], depth: u32, work: &mut Work) -> Result<An
         return sets(tokens, depth, work);
     }
     if has("≈") {
-        return approximation(tokens, depth, work);
+        return approximation(tokens, &part, work);
     }
     if has(SIGNS) {
         return inequality(tokens, work);
     }
     if has("=") {
-        return equation(tokens, depth, work);
+        return equation(tokens, &part, work);
     }
     simple(tokens, depth, work)
 }
@@ -274,15 +276,16 @@ fn bracketed(tokens: &[Token], depth: u32, work: &mut Work) -> Result<Option<Ans
     if !"([{⦃".contains(*open) || !closes(tokens) {
         return Ok(None);
     }
+    let part = |tokens: &[Token], work: &mut Work| answer(tokens, depth, work);
     let inside = &tokens[1..tokens.len() - 1];
     let parts = split(inside, |c| ",;".contains(c));
     match (open, close) {
-        ('⦃', _) => list::set(inside, depth, work).map(Some),
-        ('{', _) if parts.len() > 1 => list::set(inside, depth, work).map(Some),
+        ('⦃', _) => list::set(inside, &part, work).map(Some),
+        ('{', _) if parts.len() > 1 => list::set(inside, &part, work).map(Some),
         ('{', _) => answer(inside, depth, work).map(Some),
         _ if parts.len() > 1 => {
             let parts: Vec<Vec<Token>> = parts.into_iter().map(<[Token]>::to_vec).collect();
-            let items = list::all(&parts, depth, work)?;
+            let items = list::all(&parts, &part, work)?;
             Ok(Some(Value::Tuple { open: *open, items, close: *close }.into()))
         }
         ('(', ')') | ('[', ']') => answer(inside, depth, work).map(Some),
@@ -319,7 +322,7 @@ fn spoken(tokens: &[Token]) -> Option<Answer> {
 /// Reads a number or an expression with its unit, or a ratio.
 fn quantity(tokens: &[Token], depth: u32, work: &mut Work) -> Result<Answer, Stop> {
     let length = tokens.len();
-    let (tokens, unit) = Unit::split(tokens)?;
+    let (tokens, unit) = split_unit(tokens)?;
     if tokens.len() < length && closes(&tokens) {
         let value = answer(&tokens, depth, work)?;
         return Ok(Answer { unit, ..value });

@@ -4,8 +4,10 @@ use std::cmp::Ordering;
 
 use num_traits::{Signed, Zero};
 
-use super::exact::{Expr, Stop, Work};
-use super::{AnswerVerdict, numeric};
+use crate::exact::Expr;
+use crate::numeric;
+use crate::verdict::AnswerVerdict;
+use crate::work::{Stop, Work};
 
 /// Relative difference below which the values of two ends do not decide their order.
 const NEAR: f64 = 1e-9;
@@ -21,39 +23,39 @@ enum Cut {
 
 /// A set of real numbers: disjoint intervals that do not touch, in ascending order.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Reals(Vec<(Cut, Cut)>);
+pub(crate) struct Reals(Vec<(Cut, Cut)>);
 
 impl Reals {
     /// Returns all real numbers.
-    pub(super) fn all() -> Self {
+    pub(crate) fn all() -> Self {
         Self(vec![(Cut::Start, Cut::End)])
     }
 
-    pub(super) fn empty() -> Self {
+    pub(crate) fn empty() -> Self {
         Self(Vec::new())
     }
 
-    pub(super) fn point(value: Expr) -> Self {
+    pub(crate) fn point(value: Expr) -> Self {
         Self(vec![(Cut::Before(value.clone()), Cut::After(value))])
     }
 
     /// Returns the numbers above a bound, and the bound itself if `closed`.
-    pub(super) fn above(low: Expr, closed: bool) -> Self {
+    pub(crate) fn above(low: Expr, closed: bool) -> Self {
         let low = if closed { Cut::Before(low) } else { Cut::After(low) };
         Self(vec![(low, Cut::End)])
     }
 
     /// Returns the numbers below a bound, and the bound itself if `closed`.
-    pub(super) fn below(high: Expr, closed: bool) -> Self {
+    pub(crate) fn below(high: Expr, closed: bool) -> Self {
         let high = if closed { Cut::After(high) } else { Cut::Before(high) };
         Self(vec![(Cut::Start, high)])
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    pub(super) fn union(&self, other: &Self, work: &mut Work) -> Result<Self, Stop> {
+    pub(crate) fn union(&self, other: &Self, work: &mut Work) -> Result<Self, Stop> {
         let mut sorted: Vec<(Cut, Cut)> = Vec::new();
         for interval in self.0.iter().chain(&other.0) {
             let mut at = sorted.len();
@@ -76,7 +78,7 @@ impl Reals {
         Ok(Self(union))
     }
 
-    pub(super) fn complement(&self) -> Self {
+    pub(crate) fn complement(&self) -> Self {
         let mut gaps = Vec::new();
         let mut from = Some(Cut::Start);
         for (low, high) in &self.0 {
@@ -87,16 +89,16 @@ impl Reals {
         Self(gaps)
     }
 
-    pub(super) fn intersection(&self, other: &Self, work: &mut Work) -> Result<Self, Stop> {
+    pub(crate) fn intersection(&self, other: &Self, work: &mut Work) -> Result<Self, Stop> {
         let outside = self.complement().union(&other.complement(), work)?;
         Ok(outside.complement())
     }
 
-    pub(super) fn without(&self, other: &Self, work: &mut Work) -> Result<Self, Stop> {
+    pub(crate) fn without(&self, other: &Self, work: &mut Work) -> Result<Self, Stop> {
         self.intersection(&other.complement(), work)
     }
 
-    pub(super) fn is(&self, other: &Self, work: &mut Work) -> Result<bool, Stop> {
+    pub(crate) fn is(&self, other: &Self, work: &mut Work) -> Result<bool, Stop> {
         if self.0.len() != other.0.len() {
             return Ok(false);
         }

@@ -44,6 +44,16 @@ pub fn last_number(reply: &str) -> Option<&str> {
     Some(&reply[start - usize::from(signed)..end])
 }
 
+/// Returns the marked answer of a reply. Without one, returns its last number if `guess` is set, else the whole reply.
+pub fn answer(reply: &str, guess: bool) -> Option<&str> {
+    extract(reply).or_else(|| if guess { last_number(reply) } else { whole(reply) })
+}
+
+/// Returns the answer in a reference, which may be a whole solution, as in GSM8K and MATH.
+pub fn reference(text: &str) -> &str {
+    extract(text).unwrap_or(text)
+}
+
 /// Returns the text after `</think>`, up to the special tokens at the end.
 fn conclusion(reply: &str) -> &str {
     without_tokens(reply.rsplit_once("</think>").map_or(reply, |(_, rest)| rest))

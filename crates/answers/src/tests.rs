@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::*;
-use crate::rng::SplitMix64;
+use crate::draw::Draw;
+use crate::judge::compare_counted;
+use crate::work::Work;
 
 /// Returns the CPU time of this thread in milliseconds, as Linux counts it. Time of other processes is excluded. 0 on
 /// other systems.
@@ -21,7 +23,7 @@ fn milliseconds() -> f64 {
 /// Upper bound on the cost of a comparison, in units of [`Cost`].
 const MOST: f64 = 50.0;
 
-/// Costs of comparisons, in units of the CPU time of 10^5 draws of `SplitMix64`, which take a millisecond. The quotient is that of
+/// Costs of comparisons, in units of the CPU time of 10^5 draws, which take a millisecond. The quotient is that of
 /// the code: a slow or a busy machine takes longer for both.
 struct Cost {
     /// The unit in milliseconds.
@@ -31,7 +33,7 @@ struct Cost {
 impl Cost {
     fn new() -> Self {
         let draws = || {
-            let mut draw = SplitMix64::new(1);
+            let mut draw = Draw::new(1);
             let start = milliseconds();
             std::hint::black_box((0..100_000).fold(0, |sum, _| sum ^ draw.bits()));
             milliseconds() - start
@@ -443,7 +445,7 @@ fn gold_answers_equal_themselves_and_their_rewritings() {
             few.push(truth);
         }
         for answer in rewritings.iter().chain([truth]) {
-            let (verdict, work) = judge(answer, truth);
+            let (verdict, work) = compare_counted(answer, truth);
             most = most.max(work);
             pairs += 1;
             if verdict != AnswerVerdict::Equal {
@@ -461,7 +463,7 @@ fn gold_answers_equal_themselves_and_their_rewritings() {
 }
 
 /// Answers that are wrong by construction: a changed digit, an extra term, a changed sign or another magnitude.
-fn mutations(gold: &str, draw: &mut SplitMix64) -> Vec<String> {
+fn mutations(gold: &str, draw: &mut Draw) -> Vec<String> {
     let plain = gold.replace(",\\!", "").replace("{,}", "").replace(',', "");
     let number = plain.chars().all(|c| c.is_ascii_digit() || ".-".contains(c));
     if !number || plain.parse::<f64>().is_err() {
@@ -502,7 +504,7 @@ fn mutations(gold: &str, draw: &mut SplitMix64) -> Vec<String> {
 #[test]
 fn mutated_answers_are_rejected_without_exception() {
     let Some(gold) = gold() else { return };
-    let mut draw = SplitMix64::new(11);
+    let mut draw = Draw::new(11);
     let (mut tried, mut passed) = (0, Vec::new());
     for truth in &gold {
         for answer in mutations(truth, &mut draw) {
@@ -558,7 +560,7 @@ fn hostile_answers_cost_no_more_than_the_budget() {
     for answer in &hostile {
         for truth in [answer.as_str(), "\\sqrt{2}+x", "(1, 2)", "\\sin(x)"] {
             let padded = format!("{answer} ");
-            let compare = || judge(padded.trim_start(), truth).1;
+            let compare = || compare_counted(padded.trim_start(), truth).1;
             assert!(compare() <= Work::BUDGET);
             let took = cost.of(compare);
             if took > slowest.0 {
@@ -622,11 +624,11 @@ fn drawn_characters_never_panic() {
         "million",
         "0",
     ];
-    let mut draw = SplitMix64::new(5);
+    let mut draw = Draw::new(5);
     for _ in 0..20_000 {
         let mut text = || (0..draw.index(14)).map(|_| draw.pick(&pieces)).collect::<String>();
         let (a, b) = (text(), text());
-        let (verdict, work) = judge(&a, &b);
+        let (verdict, work) = compare_counted(&a, &b);
         assert!(work <= Work::BUDGET);
         if verdict != AnswerVerdict::Undecided {
             assert_eq!(
@@ -685,5 +687,26 @@ fn answers_are_found_where_they_are_marked() {
         ("(2)-5", Some("5")),
     ] {
         assert_eq!(last_number(reply), number, "{reply}");
+    }
+}
+
+#[test]
+fn a_judgment_is_the_best_verdict_with_its_reason() {
+    use AnswerVerdict::{Equal, Undecided, Unequal};
+    let cases: [(&str, &[&str], AnswerVerdict, &str); 9] = [
+        ("2/4", &["3", "0.5"], Equal, "it says what a reference says"),
+        ("18", &["9 * 2 = 18\n#### 18"], Equal, "it says what a reference says"),
+        ("1 2 3", &["1 2 3"], Equal, "it says what a reference says"),
+        ("7", &["3", "0.5"], Unequal, "it says something else than every reference"),
+        ("", &["3"], Unequal, "there is no answer"),
+        ("7", &["\\frac{1}{"], Undecided, "the reference cannot be read"),
+        ("7", &[], Undecided, "the reference cannot be read"),
+        ("\\sqrt{x}", &["\\frac{1}{", "x^{"], Undecided, "the reference cannot be read"),
+        ("5 \\text{ cm}", &["\\frac{1}{", "5 \\text{ apples}"], Undecided, "it cannot be told"),
+    ];
+    for (answer, references, verdict, reason) in cases {
+        let judgment = judge(answer, references);
+        assert_eq!(judgment.verdict, verdict, "{answer} {references:?}");
+        assert!(judgment.reason.starts_with(reason), "{answer}: {}", judgment.reason);
     }
 }

@@ -41,7 +41,7 @@ const LEVEL: &str = "0123456789+-()ni";
 
 /// Replaces characters by commands where they have one: `√2` becomes `\sqrt 2`, `x²` becomes `x^{2}`, `1½` becomes
 /// `1\frac{1}{2}`. Wide forms of ASCII become ASCII, and characters without width are dropped.
-pub(super) fn to_latex(text: &str) -> String {
+pub(crate) fn to_latex(text: &str) -> String {
     if text.is_ascii() {
         return text.to_owned();
     }

@@ -4,82 +4,60 @@ mod known;
 
 use std::collections::BTreeMap;
 
-use known::{MONEY, Powers, dimension, lookup};
-pub(super) use known::{is_abbreviation, is_letter};
+use known::{MONEY, Powers, dimension};
+pub(crate) use known::{is_abbreviation, is_letter, lookup};
 
-use super::AnswerVerdict;
-use super::exact::Stop;
-use super::function::{is_function, is_known};
-use super::token::Token;
+use crate::verdict::AnswerVerdict;
+use crate::work::Stop;
 
 /// Words that are part of no unit: the text after one is another answer or retracts this one.
 const HEDGES: &str =
     "or and not but maybe perhaps either wrong incorrect false unless except if vs versus no";
 
 /// Returns true for a word after which a text is another answer, or retracts this one.
-pub(super) fn is_hedge(word: &str) -> bool {
+pub(crate) fn is_hedge(word: &str) -> bool {
     let word = word.to_lowercase();
     HEDGES.split(' ').any(|other| other == word)
 }
 
 /// Text after a number.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(super) struct Unit {
+pub(crate) struct Unit {
     powers: BTreeMap<&'static str, i32>,
     /// True if the text has words that are no known unit, such as `apples`.
     noun: bool,
-    pub(super) percent: bool,
+    pub(crate) percent: bool,
 }
 
-enum Piece {
+/// Part of the text of a unit.
+pub(crate) enum Piece {
     Word(String),
     Power(i32),
     Per,
 }
 
 /// Returns true if a text is a known unit and nothing else: `cm^2`, `m/s`.
-pub(super) fn is_unit(text: &str) -> bool {
+pub(crate) fn is_unit(text: &str) -> bool {
     let unit = text_pieces(text).map(|pieces| Unit::from_pieces(&pieces));
     matches!(unit, Some(Ok(unit)) if !unit.powers.is_empty() && !unit.noun)
 }
 
 impl Unit {
-    pub(super) fn is_none(&self) -> bool {
+    pub(crate) fn is_none(&self) -> bool {
         *self == Self::default()
     }
 
-    pub(super) fn is_known(&self) -> bool {
+    pub(crate) fn is_known(&self) -> bool {
         !self.powers.is_empty()
     }
 
     /// Returns true for a time of the day.
-    pub(super) fn is_daytime(&self) -> bool {
+    pub(crate) fn is_daytime(&self) -> bool {
         self.powers.contains_key("am") || self.powers.contains_key("pm")
     }
 
-    /// Splits tokens into a quantity and its unit. The unit is the text after the number and any currency sign.
-    ///
-    /// # Errors
-    ///
-    /// If the words after the number state another number or deny it.
-    pub(super) fn split(tokens: &[Token]) -> Result<(Vec<Token>, Self), Stop> {
-        let money = |token: &&Token| matches!(token, Token::Symbol(c) if "$€£¥₹¢".contains(*c));
-        let mut quantity = tokens.to_vec();
-        let mut unit = Self::default();
-        let start = (1..tokens.len()).find(|at| begins(tokens, *at));
-        if let Some((start, pieces)) = start.and_then(|at| Some((at, pieces(&tokens[at..])?))) {
-            unit = Self::from_pieces(&pieces)?;
-            quantity.truncate(start);
-        }
-        if let Some(Token::Symbol(sign)) = quantity.iter().find(money) {
-            let sign = lookup(&sign.to_string()).unwrap_or_default();
-            unit.multiply(sign, 1);
-            quantity.retain(|token| !money(&token));
-        }
-        Ok((quantity, unit))
-    }
-
-    fn multiply(&mut self, powers: Powers, times: i32) {
+    /// Multiplies by a power of another unit.
+    pub(crate) fn multiply(&mut self, powers: Powers, times: i32) {
         for (name, power) in powers {
             let sum = self.powers.entry(name).or_default();
             *sum = sum.saturating_add(power.saturating_mul(times));
@@ -87,7 +65,12 @@ impl Unit {
         self.powers.retain(|_, power| *power != 0);
     }
 
-    fn from_pieces(pieces: &[Piece]) -> Result<Self, Stop> {
+    /// Returns the unit of a text.
+    ///
+    /// # Errors
+    ///
+    /// If its words state another number or deny this one.
+    pub(crate) fn from_pieces(pieces: &[Piece]) -> Result<Self, Stop> {
         let mut unit = Self::default();
         // Sign and power of the next unit; the last unit and its count.
         let (mut sign, mut power) = (1, 1);
@@ -144,7 +127,7 @@ impl Unit {
     }
 
     /// Returns the verdict on two units. A missing unit agrees with every unit.
-    pub(super) fn agree(&self, other: &Self) -> AnswerVerdict {
+    pub(crate) fn agree(&self, other: &Self) -> AnswerVerdict {
         let bare = |unit: &Self| !unit.is_known() && !unit.noun && !unit.percent;
         if bare(self) || bare(other) || self.powers == other.powers {
             return AnswerVerdict::Equal;
@@ -188,79 +171,8 @@ impl Unit {
     }
 }
 
-/// Returns true if a unit may begin at a token.
-fn begins(tokens: &[Token], at: usize) -> bool {
-    use Token::{Symbol, Text, Word};
-    let angle = || tokens.iter().any(|token| matches!(token, Word(word) if is_function(word)));
-    match &tokens[at..] {
-        // Inside a function degrees are part of the number.
-        [Symbol('°'), ..] | [Symbol('^'), Symbol('°'), ..] => !angle(),
-        [Symbol('^'), Symbol('{'), Symbol('°'), ..] => !angle(),
-        [Text(_) | Symbol('%'), ..] => true,
-        [Word(frac), Symbol('{'), Text(_), ..] if frac == "frac" => true,
-        [Word(micro), Text(_), ..] => micro == "mu",
-        [Symbol('/'), Text(_), ..] => true,
-        [Symbol('/'), Word(word), ..] | [Word(word), ..] => !is_known(word) && !word.contains(' '),
-        _ => false,
-    }
-}
-
-/// Splits tokens into the pieces of a unit; `None` if the tokens are something else.
-fn pieces(mut tokens: &[Token]) -> Option<Vec<Piece>> {
-    use Token::{Letter, Number, Symbol, Text, Word};
-    let mut pieces = Vec::new();
-    let word = |text: &str| Piece::Word(text.to_owned());
-    while let Some(first) = tokens.first() {
-        let mut length = 1;
-        match tokens {
-            [Text(text), ..] => pieces.extend(text_pieces(text)?),
-            // `\mu\text{m}`
-            [Word(micro), Text(text), ..] if micro == "mu" => {
-                pieces.extend(text_pieces(&format!("μ{}", text.trim_start()))?);
-                length = 2;
-            }
-            // `\frac{\text{km}}{\text{h}}`
-            [Word(frac), Symbol('{'), ..] if frac == "frac" => {}
-            [Symbol('}'), Symbol('{'), ..] => {
-                pieces.push(Piece::Per);
-                length = 2;
-            }
-            [Word(text), ..] if !is_known(text) && !text.contains(' ') => pieces.push(word(text)),
-            [Symbol('^'), Symbol('{'), Symbol('°'), Symbol('}'), ..] => {
-                pieces.push(word("°"));
-                length = 4;
-            }
-            [Symbol('^'), Symbol('{'), Symbol('-'), Number { digits, .. }, Symbol('}'), ..] => {
-                pieces.push(Piece::Power(-digits.parse::<i32>().ok()?));
-                length = 5;
-            }
-            [Symbol('^'), Symbol('{'), Number { digits, .. }, Symbol('}'), ..] => {
-                pieces.push(Piece::Power(digits.parse().ok()?));
-                length = 4;
-            }
-            [Symbol('^'), Number { digits, .. }, ..] => {
-                pieces.push(Piece::Power(digits.parse().ok()?));
-                length = 2;
-            }
-            [Number { digits, .. }, ..] if matches!(pieces.last(), Some(Piece::Word(_))) => {
-                pieces.push(Piece::Power(digits.parse().ok().filter(|n| matches!(n, 2 | 3))?));
-            }
-            [Letter(letter), ..] if !pieces.is_empty() => pieces.push(word(&letter.to_string())),
-            [Symbol('/'), ..] => pieces.push(Piece::Per),
-            [Symbol(symbol @ ('°' | '%' | '$' | '€' | '£' | '¥' | '₹' | '¢')), ..] => {
-                pieces.push(word(&symbol.to_string()));
-            }
-            [Symbol('^' | '*' | '.' | '(' | ')' | '{' | '}' | '-'), ..] => {}
-            _ => return None,
-        }
-        debug_assert!(length > 0, "{first:?}");
-        tokens = &tokens[length..];
-    }
-    Some(pieces)
-}
-
 /// Splits words into the pieces of a unit: `square cm`, `m/s^2`.
-fn text_pieces(text: &str) -> Option<Vec<Piece>> {
+pub(crate) fn text_pieces(text: &str) -> Option<Vec<Piece>> {
     let mut pieces = Vec::new();
     let mut rest = text.trim_start();
     while let Some(c) = rest.chars().next() {

@@ -2,15 +2,17 @@
 
 use num_rational::BigRational;
 
-use super::based::Based;
-use super::exact::{Expr, Stop, Work};
-use super::name::Name;
-use super::reals::Reals;
-use super::unit::Unit;
+use crate::based::Based;
+use crate::exact::Expr;
+use crate::name::{Name, variables};
+use crate::reals::Reals;
+use crate::token::Token;
+use crate::unit::Unit;
+use crate::work::{Stop, Work};
 
 /// Parsed value of an answer.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Value {
+pub(crate) enum Value {
     Number(Expr),
     /// A point or an interval; only the question decides which.
     Tuple {
@@ -53,15 +55,18 @@ pub(super) enum Value {
     Words(String),
 }
 
+/// Reading of a part of an answer, such as an item of a list.
+pub(crate) type ReadPart<'a> = &'a dyn Fn(&[Token], &mut Work) -> Result<Answer, Stop>;
+
 /// An answer: its value with its unit and its notation.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Answer {
-    pub(super) value: Value,
-    pub(super) unit: Unit,
+pub(crate) struct Answer {
+    pub(crate) value: Value,
+    pub(crate) unit: Unit,
     /// Digits as written, if the answer consists of digits alone.
-    pub(super) digits: Option<String>,
+    pub(crate) digits: Option<String>,
     /// Rounded value that is given beside the exact one.
-    pub(super) rounded: Option<BigRational>,
+    pub(crate) rounded: Option<BigRational>,
 }
 
 impl From<Value> for Answer {
@@ -73,7 +78,7 @@ impl From<Value> for Answer {
 impl Answer {
     /// Returns the set of real numbers that the answer denotes; `None` if it denotes something else. A pair of numbers
     /// is an interval.
-    pub(super) fn reals(&self, work: &mut Work) -> Result<Option<Reals>, Stop> {
+    pub(crate) fn reals(&self, work: &mut Work) -> Result<Option<Reals>, Stop> {
         match &self.value {
             Value::Reals { set, .. } => Ok(Some(set.clone())),
             Value::Tuple { open, items, close } => interval(*open, items, *close, work),
@@ -103,7 +108,7 @@ impl Answer {
     }
 
     /// Returns true for one mathematical object that names no option: the text `12 (C) 13` is none.
-    pub(super) fn is_single(&self) -> bool {
+    pub(crate) fn is_single(&self) -> bool {
         match &self.value {
             Value::Number(number) => !number.names().iter().any(|name| ('A'..='J').contains(name)),
             Value::Tuple { items, .. } => items.iter().all(Self::is_single),
@@ -114,9 +119,9 @@ impl Answer {
     }
 
     /// Returns the constant that the answer denotes.
-    pub(super) fn number(&self) -> Option<&Expr> {
+    pub(crate) fn number(&self) -> Option<&Expr> {
         match &self.value {
-            Value::Number(number) if super::name::variables(number).is_empty() => Some(number),
+            Value::Number(number) if variables(number).is_empty() => Some(number),
             Value::Named { value, .. } => value.number(),
             _ => None,
         }

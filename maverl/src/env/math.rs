@@ -1,12 +1,15 @@
 //! The math environment: questions whose answer can be computed.
+//!
+//! Answers are found and compared by the crate `maverl-answers`.
 
 use std::path::Path;
 
+#[doc(inline)]
+pub use maverl_answers::{AnswerVerdict, compare};
+use maverl_answers::{answer, is_readable, judge, reference};
 use maverl_macros::environment;
 use serde_json::{Map, Value, json};
 
-use super::answer::whole;
-use super::{AnswerVerdict, compare, extract, is_readable, last_number};
 use crate::env::{EnvError, Environment, Session};
 use crate::task::{Action, Observation, Score, Task};
 
@@ -101,11 +104,6 @@ impl MathEnvironment {
     }
 }
 
-/// Returns the marked answer of a reply. Without one, returns its last number if `guess` is set, else the whole reply.
-pub fn answer(reply: &str, guess: bool) -> Option<&str> {
-    extract(reply).or_else(|| if guess { last_number(reply) } else { whole(reply) })
-}
-
 /// Checks that every task has a reference answer.
 fn answered(tasks: &[Task]) -> Result<(), EnvError> {
     let blank =
@@ -128,22 +126,12 @@ fn unreadable(tasks: &[Task]) -> Vec<(&Task, &str)> {
 
 /// Returns the best verdict over the references of a task.
 fn verdict(answer: &str, task: &Task) -> AnswerVerdict {
-    let verdicts = references(task).into_iter().map(|truth| compare(answer, reference(truth)));
-    verdicts.fold(AnswerVerdict::Unequal, |best, verdict| match (best, verdict) {
-        (AnswerVerdict::Equal, _) | (_, AnswerVerdict::Equal) => AnswerVerdict::Equal,
-        (AnswerVerdict::Undecided, _) | (_, AnswerVerdict::Undecided) => AnswerVerdict::Undecided,
-        _ => AnswerVerdict::Unequal,
-    })
+    judge(answer, &references(task)).verdict
 }
 
 fn references(task: &Task) -> Vec<&str> {
     let answers = task.data.get("answers").and_then(Value::as_array);
     answers.into_iter().flatten().filter_map(Value::as_str).collect()
-}
-
-/// Returns the answer in a reference, which may be a whole solution, as in GSM8K and MATH.
-pub fn reference(text: &str) -> &str {
-    extract(text).unwrap_or(text)
 }
 
 #[cfg(test)]

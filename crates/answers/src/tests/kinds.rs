@@ -2,9 +2,9 @@
 //! answers close to them.
 
 use super::{Cost, MOST};
-use crate::env::math::exact::Work;
-use crate::env::math::{AnswerVerdict, compare, extract, reference};
-use crate::rng::SplitMix64;
+use crate::draw::Draw;
+use crate::work::Work;
+use crate::{AnswerVerdict, compare, extract, reference};
 
 /// Pairs of each kind.
 const PAIRS: usize = 30;
@@ -13,7 +13,7 @@ const PAIRS: usize = 30;
 type Pair = (String, String);
 
 /// A kind of pairs, and its generator.
-type Kind = (&'static str, fn(&mut SplitMix64) -> Pair);
+type Kind = (&'static str, fn(&mut Draw) -> Pair);
 
 #[expect(clippy::needless_pass_by_value, reason = "texts and numbers alike")]
 fn pair(answer: impl ToString, truth: impl ToString) -> Pair {
@@ -21,23 +21,23 @@ fn pair(answer: impl ToString, truth: impl ToString) -> Pair {
 }
 
 /// Samples one of several texts.
-fn one(texts: &[String], draw: &mut SplitMix64) -> String {
+fn one(texts: &[String], draw: &mut Draw) -> String {
     texts[draw.index(texts.len())].clone()
 }
 
 /// Samples a whole number.
-fn whole(draw: &mut SplitMix64) -> i64 {
+fn whole(draw: &mut Draw) -> i64 {
     2 + draw.index(998) as i64
 }
 
 /// Samples a whole number other than a given one.
-fn other(than: i64, draw: &mut SplitMix64) -> i64 {
+fn other(than: i64, draw: &mut Draw) -> i64 {
     let near = [than + 1, than - 1, than + 10, 10 * than, than + 2];
     draw.pick(&near)
 }
 
 /// Samples a number as references have them: whole, negative, a fraction, a root.
-fn number(draw: &mut SplitMix64) -> String {
+fn number(draw: &mut Draw) -> String {
     let (a, b) = (1 + draw.index(40), 2 + draw.index(40));
     let root = draw.pick(&[2, 3, 5, 6, 7, 10, 11, 13]);
     match draw.index(5) {
@@ -631,7 +631,7 @@ const WRONG: &[Kind] = &[
 
 /// Returns the verdict of `maverl grade math`.
 fn verdict((answer, truth): &Pair) -> AnswerVerdict {
-    crate::env::math::answer(answer, false)
+    crate::answer(answer, false)
         .map_or(AnswerVerdict::Undecided, |answer| compare(answer, reference(truth)))
 }
 
@@ -639,7 +639,7 @@ fn verdict((answer, truth): &Pair) -> AnswerVerdict {
 fn misjudged(kinds: &[Kind], right: bool) -> Vec<(&'static str, Pair)> {
     let mut wrong = Vec::new();
     for (at, (name, make)) in kinds.iter().enumerate() {
-        let mut draw = SplitMix64::new(at as u64);
+        let mut draw = Draw::new(at as u64);
         let pairs: Vec<Pair> = (0..PAIRS).map(|_| make(&mut draw)).collect();
         let before = wrong.len();
         for pair in pairs {
@@ -740,7 +740,7 @@ fn hostile_sets_lists_and_units_cost_no_more_than_the_budget() {
     for answer in &hostile {
         for truth in [answer.as_str(), "\\sqrt{2}+x", "(1, 2) \\cup (3, 4)", "5 \\text{ cm}"] {
             let padded = format!("{} ", extract(answer).unwrap_or(answer));
-            let compare = || crate::env::math::judge(padded.trim_start(), truth).1;
+            let compare = || crate::judge::compare_counted(padded.trim_start(), truth).1;
             assert!(compare() <= Work::BUDGET);
             let took = cost.of(compare);
             if took > slowest.0 {

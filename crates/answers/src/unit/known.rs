@@ -1,7 +1,7 @@
 //! Units by name.
 
 /// A known unit as a product of powers. Units are compared and never converted, so `ml` is `cm^3` and differs from `l`.
-pub(super) type Powers = &'static [(&'static str, i32)];
+pub(crate) type Powers = &'static [(&'static str, i32)];
 
 /// Names of units with their powers.
 const KNOWN: &[(&str, Powers)] = &[
@@ -95,20 +95,20 @@ const ABBREVIATIONS: &str =
 /// Letters that are units if the other answer has a unit: `12 m`.
 const LETTERS: &str = "m s g h l L N J W V A K d";
 /// Currencies.
-pub(super) const MONEY: [&str; 6] = ["$", "cent", "€", "£", "¥", "₹"];
+pub(crate) const MONEY: [&str; 6] = ["$", "cent", "€", "£", "¥", "₹"];
 
 /// Returns true if a word is a unit after a number and a space, although its letters could be a product.
-pub(in super::super) fn is_abbreviation(word: &str) -> bool {
+pub(crate) fn is_abbreviation(word: &str) -> bool {
     ABBREVIATIONS.split(' ').any(|other| other == word)
 }
 
 /// Returns true if a word is a unit of one letter.
-pub(in super::super) fn is_letter(word: &str) -> bool {
+pub(crate) fn is_letter(word: &str) -> bool {
     LETTERS.split(' ').any(|other| other == word)
 }
 
 /// Returns the power of length in a unit of length, area or volume; `None` for other units.
-pub(super) fn dimension(name: &str) -> Option<i32> {
+pub(crate) fn dimension(name: &str) -> Option<i32> {
     match name {
         "mm" | "cm" | "dm" | "m" | "km" | "nm" | "in" | "ft" | "yd" | "mi" | "unit" => Some(1),
         "acre" | "ha" => Some(2),
@@ -118,7 +118,7 @@ pub(super) fn dimension(name: &str) -> Option<i32> {
 }
 
 /// Returns the unit that a word names: first case-sensitively, then case-insensitively.
-pub(super) fn lookup(word: &str) -> Option<Powers> {
+pub(crate) fn lookup(word: &str) -> Option<Powers> {
     let word = word.trim_end_matches('.');
     let find = |word: &str| {
         let has = |names: &str| names.split(' ').any(|name| name == word);

@@ -3,16 +3,17 @@
 use num_rational::BigRational;
 use num_traits::Zero;
 
-use super::AnswerVerdict;
-use super::based::Based;
-use super::exact::{Expr, Stop, Work};
-use super::name::{Name, variables};
-use super::numeric;
-use super::value::{Answer, Value};
+use crate::based::Based;
+use crate::exact::Expr;
+use crate::name::{Name, variables};
+use crate::numeric;
+use crate::value::{Answer, Value};
+use crate::verdict::AnswerVerdict;
+use crate::work::{Stop, Work};
 
 /// Returns the verdict on an answer and a reference. The comparison is not symmetric: an answer may omit parts of a
 /// reference, such as the base of its digits, and may show more, such as the sum behind a value.
-pub(super) fn answers(
+pub(crate) fn answers(
     answer: &Answer,
     reference: &Answer,
     work: &mut Work,
@@ -29,7 +30,7 @@ pub(super) fn answers(
 }
 
 /// Returns the verdict on two values.
-pub(super) fn values(a: &Answer, b: &Answer, work: &mut Work) -> Result<AnswerVerdict, Stop> {
+pub(crate) fn values(a: &Answer, b: &Answer, work: &mut Work) -> Result<AnswerVerdict, Stop> {
     if let (Value::Named { name, value }, Value::Named { name: name2, value: value2 }) =
         (&a.value, &b.value)
     {
@@ -200,7 +201,7 @@ fn same(a: &Expr, b: &Expr, work: &mut Work) -> Result<AnswerVerdict, Stop> {
     numeric::identity(a, b, work)
 }
 
-pub(super) fn in_order(a: &[Answer], b: &[Answer], work: &mut Work) -> Result<AnswerVerdict, Stop> {
+pub(crate) fn in_order(a: &[Answer], b: &[Answer], work: &mut Work) -> Result<AnswerVerdict, Stop> {
     if a.len() != b.len() {
         return Ok(AnswerVerdict::Unequal);
     }
