@@ -1,7 +1,7 @@
 //! Generates `builtin:tiny`: a tokenizer trained on the texts of the search environment, random weights, and supervised
 //! training on perfect, then on imperfect demonstrations of the search team.
 //!
-//! `cargo run --release --example make_tiny` overwrites `maverl-engine/models/tiny`.
+//! `cargo run --release --example make_tiny` overwrites `crates/models/tiny`.
 
 use std::path::PathBuf;
 
@@ -16,7 +16,7 @@ use maverl_examples::teach::{Stage, copy};
 #[derive(Parser)]
 struct Arguments {
     /// Output directory.
-    #[arg(long, default_value = "maverl-engine/models/tiny")]
+    #[arg(long, default_value = "crates/models/tiny")]
     out: PathBuf,
     /// Skips the first two phases and starts from this model.
     #[arg(long)]

@@ -2,7 +2,7 @@
 //! example's team in its environment. A short last phase has errors, so that each team is sometimes right and can still
 //! improve.
 //!
-//! `cargo run --release --example make_generalist` overwrites `maverl-engine/models/generalist`.
+//! `cargo run --release --example make_generalist` overwrites `crates/models/generalist`.
 
 mod oracle;
 
@@ -18,10 +18,10 @@ use maverl_examples::teach::{Stage, copy};
 #[derive(Parser)]
 struct Arguments {
     /// Output directory.
-    #[arg(long, default_value = "maverl-engine/models/generalist")]
+    #[arg(long, default_value = "crates/models/generalist")]
     out: PathBuf,
     /// Starting model.
-    #[arg(long, default_value = "maverl-engine/models/tiny")]
+    #[arg(long, default_value = "crates/models/tiny")]
     from: PathBuf,
     /// Optimizer steps on whole rows: the words of the environments.
     #[arg(long, default_value_t = 300)]

@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 /// Crates of the workspace, by folder, and those that each may depend on.
 const CRATE_MAY_USE: &[(&str, &[&str])] = &[
     ("crates/answers", &[]),
+    ("crates/models", &[]),
     ("maverl-kernels", &[]),
-    ("maverl-engine", &["maverl-kernels"]),
+    ("maverl-engine", &["crates/models", "maverl-kernels"]),
     ("maverl-macros", &[]),
     ("maverl-sandbox", &[]),
     (
@@ -237,6 +238,7 @@ const UNNAMED: &[(&str, &str)] = &[
 
 const CRATES: &[&str] = &[
     "crates/answers",
+    "crates/models",
     "maverl",
     "maverl-cli",
     "maverl-engine",
