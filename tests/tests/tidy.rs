@@ -21,7 +21,8 @@ const CRATE_MAY_USE: &[(&str, &[&str])] = &[
     ("agents", &["maverl"]),
     ("orchestras", &["maverl", "agents"]),
     ("binary", &["maverl", "maverl-cli", "orchestras"]),
-    ("examples", &["maverl", "maverl-engine", "agents", "orchestras"]),
+    ("crates/lab", &["maverl", "maverl-cli", "maverl-kernels", "agents", "orchestras"]),
+    ("examples", &["maverl", "agents", "orchestras"]),
     ("tests", &["maverl", "maverl-cli", "orchestras"]),
 ];
 
@@ -238,6 +239,7 @@ const UNNAMED: &[(&str, &str)] = &[
 
 const CRATES: &[&str] = &[
     "crates/answers",
+    "crates/lab",
     "crates/models",
     "maverl",
     "maverl-cli",

@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use maverl::model::{ModelSource, builtin};
 use maverl::rng::SplitMix64;
 use maverl::rollout::render_turn;
+use maverl::runtime::{Batch, Objective, Policy, Row, Runtime, RuntimeOptions, WorkerSpec};
 use maverl::trajectory::Turn;
-use maverl_engine::model::{ModelSource, builtin};
-use maverl_engine::runtime::{Batch, Objective, Policy, Row, Runtime, RuntimeOptions, WorkerSpec};
 
 /// Settings of supervised training.
 #[derive(Debug, Clone)]

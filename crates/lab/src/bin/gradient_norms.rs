@@ -2,7 +2,7 @@
 //! is trained with one baseline for all turns of a task (GRPO as commonly used for teams), with one for its episodes,
 //! and with one for each agent (Dr. MAS). Learning rates are small, so that all three see nearly the same turns.
 //!
-//! `cargo run --release --example gradient_norms` trains three times and draws `docs/src/algorithms/gradient-norms.svg`
+//! `cargo run --release -p maverl-lab --bin gradient_norms` trains three times and draws `docs/src/algorithms/gradient-norms.svg`
 //! from `metrics.jsonl` of the runs.
 
 use std::fmt::Write;

@@ -1,7 +1,7 @@
 //! Generates `builtin:tiny`: a tokenizer trained on the texts of the search environment, random weights, and supervised
 //! training on perfect, then on imperfect demonstrations of the search team.
 //!
-//! `cargo run --release --example make_tiny` overwrites `crates/models/tiny`.
+//! `cargo run --release -p maverl-lab --bin make_tiny` overwrites `crates/models/tiny`.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use clap::Parser;
 use maverl::builtin::facts;
 use maverl::model::create::{Size, byte_level_bpe, random_model};
 use maverl::trajectory::Turn;
-use maverl_examples::teach::{Stage, copy};
+use maverl_lab::teach::{Stage, copy};
 
 /// Generates the built-in model.
 #[derive(Parser)]

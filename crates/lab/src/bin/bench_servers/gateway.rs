@@ -9,10 +9,9 @@ use std::time::{Duration, Instant};
 use futures::future::{BoxFuture, join_all, ready, try_join_all};
 use serde_json::{Map, Value, json};
 
-use super::measure::paced;
-use super::report::Figure;
-use super::{BenchArgs, Failure};
+use crate::pace::paced;
 use maverl::agent::AskError;
+use maverl::cli::Failure;
 use maverl::client::Client;
 use maverl::env::reported::Reported;
 use maverl::orchestra::{Ask, ChatBackend, Conversation, EpisodeState, Member, Response, Team};
@@ -21,6 +20,8 @@ use maverl::rollout::{EpisodeRequest, EpisodeRunner};
 use maverl::serve::gateway::{Gateway, Mode, ProgramOptions};
 use maverl::task::Task;
 use maverl::trajectory::{Fault, Seat};
+use maverl_cli::bench::harness::Setup;
+use maverl_cli::bench::report::Figure;
 
 /// Number of calls of an episode, each of which extends the conversation.
 const CALLS: usize = 32;
@@ -34,9 +35,9 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Measures the milliseconds of a call of one program, and the calls per second of 64 programs at once. The model takes no
 /// time, so they are those of the gateway. Programs and gateway share the machine.
-pub(super) async fn gateway(args: &BenchArgs) -> Result<Vec<Figure>, Failure> {
+pub(crate) async fn gateway(setup: &Setup) -> Result<Vec<Figure>, Failure> {
     let programs = Programs::start()?;
-    let pace = paced(args.repeats, PROGRAMS, async |clients| programs.play(clients).await).await?;
+    let pace = paced(setup.repeats, PROGRAMS, async |clients| programs.play(clients).await).await?;
     Ok(vec![
         Figure::new("a call beside the model, p50", "ms", pace.p50),
         Figure::new("a call beside the model, p99", "ms", pace.p99),
@@ -196,8 +197,8 @@ impl DynOrchestra for Orchestra {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::once;
     use super::*;
+    use crate::once;
 
     /// Prints the figures.
     #[tokio::test(flavor = "multi_thread")]

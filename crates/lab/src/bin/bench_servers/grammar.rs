@@ -7,13 +7,15 @@ use futures::future::try_join_all;
 use maverl_kernels::sample::derive_seed;
 use serde_json::{Value, json};
 
-use super::fixture::{self, ROWS};
-use super::report::Figure;
-use super::server::Server;
-use super::{BenchArgs, Failure};
+use crate::host::host_with_stop_ids;
+use crate::server::Server;
+use maverl::cli::Failure;
 use maverl::client::Client;
 use maverl::serve::model::{Catalog, Entry, ModelServer, ModelSettings};
 use maverl::serve::{Health, Structured, base};
+use maverl_cli::bench::fixture::ROWS;
+use maverl_cli::bench::harness::Setup;
+use maverl_cli::bench::report::Figure;
 
 /// Name of the model in requests.
 const MODEL: &str = "bench";
@@ -24,11 +26,11 @@ const LONGEST: u64 = 600;
 
 /// Measures new tokens per second of 64 clients whose replies have forms, and of as many whose replies have none and are as long.
 /// Server and clients share the machine.
-pub(super) async fn grammar(args: &BenchArgs) -> Result<Vec<Figure>, Failure> {
-    let served = Served::start(args).await?;
+pub(crate) async fn grammar(setup: &Setup) -> Result<Vec<Figure>, Failure> {
+    let served = Served::start(setup).await?;
     let (mut formed, mut free) = (Vec::new(), Vec::new());
     let (mut ends, mut valid) = (Vec::new(), Vec::new());
-    for repeat in 0..=args.repeats.get() as u64 {
+    for repeat in 0..=setup.repeats.get() as u64 {
         let begin = Instant::now();
         let replies = served.ask(derive_seed(repeat, 0), |i| served.form(i)).await?;
         let with = rate(&replies, begin);
@@ -77,8 +79,8 @@ struct Served {
 }
 
 impl Served {
-    async fn start(args: &BenchArgs) -> Result<Self, Failure> {
-        let host = fixture::host_with_stop_ids(args)?;
+    async fn start(setup: &Setup) -> Result<Self, Failure> {
+        let host = host_with_stop_ids(setup)?;
         let health = Health::default();
         let settings =
             ModelSettings { structured: Structured::Grammar, ..ModelSettings::default() };
@@ -129,8 +131,8 @@ fn reply(answer: &Value) -> Result<Reply, Failure> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::once;
     use super::*;
+    use crate::once;
 
     /// Prints the figures.
     #[tokio::test(flavor = "multi_thread")]

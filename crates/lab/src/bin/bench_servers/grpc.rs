@@ -8,10 +8,9 @@ use std::time::{Duration, Instant};
 use futures::future::try_join_all;
 use serde_json::{Map, json};
 
-use super::measure::paced;
-use super::report::Figure;
-use super::server::Server;
-use super::{BenchArgs, Failure};
+use crate::pace::paced;
+use crate::server::Server;
+use maverl::cli::Failure;
 use maverl::env::grpc::GrpcEnvironment;
 use maverl::env::{DynEnvironment, EnvError, Environment, Session};
 use maverl::serve::Health;
@@ -19,6 +18,8 @@ use maverl::serve::environment::{
     EnvironmentServer, EnvironmentSettings, ServedEnvironment, TaskSet,
 };
 use maverl::task::{Action, Observation, Score, Task};
+use maverl_cli::bench::harness::Setup;
+use maverl_cli::bench::report::Figure;
 
 /// Number of steps of a session.
 const STEPS: usize = 200;
@@ -31,9 +32,9 @@ const SEEN: &str =
 
 /// Measures the milliseconds of a step of one session, and the steps per second of 64 sessions at once. The environment takes no
 /// time, so they are those of client and server, which share the machine.
-pub(super) async fn grpc(args: &BenchArgs) -> Result<Vec<Figure>, Failure> {
+pub(crate) async fn grpc(setup: &Setup) -> Result<Vec<Figure>, Failure> {
     let sessions = Sessions::start().await?;
-    let pace = paced(args.repeats, SESSIONS, async |clients| sessions.play(clients).await).await?;
+    let pace = paced(setup.repeats, SESSIONS, async |clients| sessions.play(clients).await).await?;
     Ok(vec![
         Figure::new("a step, p50", "ms", pace.p50),
         Figure::new("a step, p99", "ms", pace.p99),
@@ -115,8 +116,8 @@ impl Environment for AtOnce {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::once;
     use super::*;
+    use crate::once;
 
     /// Prints the figures.
     #[tokio::test(flavor = "multi_thread")]

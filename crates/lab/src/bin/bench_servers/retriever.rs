@@ -9,14 +9,15 @@ use futures::future::try_join_all;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 
-use super::measure::percentile;
-use super::report::Figure;
-use super::{BenchArgs, Failure};
+use crate::pace::percentile;
+use maverl::cli::Failure;
 use maverl::config::TaskConfig;
 use maverl::data::{self, Bounds};
 use maverl::env::EnvError;
 use maverl::env::search::{BatchedSearch, Index, Retriever};
 use maverl::serve::serve_retriever;
+use maverl_cli::bench::harness::Setup;
+use maverl_cli::bench::report::Figure;
 
 /// Number of clients, each of which sends the next query after an answer.
 const CLIENTS: usize = 64;
@@ -29,14 +30,14 @@ const HALF_OPEN: usize = 200;
 
 /// Measures queries per second, and the median and the 99th percentile of the latency, which is measured beside half-open
 /// connections, too. Server and clients share the machine.
-pub(super) async fn retriever(args: &BenchArgs) -> Result<Vec<Figure>, Failure> {
+pub(crate) async fn retriever(setup: &Setup, corpus: &str) -> Result<Vec<Figure>, Failure> {
     let base = Path::new("");
     // No cache on either side: queries are repeated.
     let batched = Arc::new(BatchedSearch::new(
-        Index::new(data::corpus(&args.corpus, base, Bounds::default())?)?,
+        Index::new(data::corpus(corpus, base, Bounds::default())?)?,
         0,
     ));
-    let config = TaskConfig { data: args.corpus.clone(), ..TaskConfig::default() };
+    let config = TaskConfig { data: corpus.to_owned(), ..TaskConfig::default() };
     let tasks = data::load(&config, data::ALL, base)?;
     let questions: Arc<[String]> = tasks.into_iter().map(|task| task.question).collect();
     let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -49,7 +50,7 @@ pub(super) async fn retriever(args: &BenchArgs) -> Result<Vec<Figure>, Failure> 
     let client = Arc::new(Retriever::new(&url, None, Duration::from_secs(30), 0, 0));
     let (mut rates, mut halves, mut most) = (Vec::new(), Vec::new(), Vec::new());
     let (mut beside, mut times) = (Vec::new(), Vec::new());
-    for repeat in 0..=args.repeats.get() {
+    for repeat in 0..=setup.repeats.get() {
         let start = Instant::now();
         let latencies = storm(&client, &questions).await?;
         let seconds = start.elapsed().as_secs_f64();
@@ -105,8 +106,8 @@ async fn storm(client: &Arc<Retriever>, questions: &Arc<[String]>) -> Result<Vec
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::once;
     use super::*;
+    use crate::once;
 
     /// Prints the figures.
     #[tokio::test(flavor = "multi_thread")]
@@ -115,8 +116,8 @@ mod tests {
         let corpus = shared.map_or("builtin:facts".to_owned(), |shared| {
             Path::new(&shared).join("data/xquad.en.json").display().to_string()
         });
-        let args = BenchArgs { corpus, ..once() };
-        let figures = retriever(&args).await.unwrap_or_else(|Failure(text)| panic!("{text}"));
+        let figures =
+            retriever(&once(), &corpus).await.unwrap_or_else(|Failure(text)| panic!("{text}"));
         for Figure { what, unit, median, .. } in &figures {
             println!("{what}: {median:.2} {unit}");
         }

@@ -6,10 +6,9 @@ use std::time::{Duration, Instant};
 use maverl_kernels::sample::{derive_seed, uniform};
 use serde_json::{Value, json};
 
-use super::fixture;
-use super::report::Figure;
-use super::server::Server;
-use super::{BenchArgs, Failure};
+use crate::host::in_model_directory;
+use crate::server::Server;
+use maverl::cli::Failure;
 use maverl::client::Client;
 use maverl::env::math::MathEnvironment;
 use maverl::model::{
@@ -18,6 +17,8 @@ use maverl::model::{
 use maverl::serve::model::QueueLimits;
 use maverl::serve::reward::{Grader, RewardServer, RewardSettings};
 use maverl::serve::{Health, base};
+use maverl_cli::bench::harness::Setup;
+use maverl_cli::bench::report::Figure;
 
 /// Number of tasks of a request, and of replies to each.
 const TASKS: usize = 4;
@@ -29,8 +30,8 @@ type Reply = fn(u64, u64) -> String;
 
 /// Measures the milliseconds of 32 replies in one request and of 32 requests one after another, for a verifier with random weights
 /// that reads answers or explanations, and for the judge `math`. Server and client share the machine.
-pub(super) async fn reward(args: &BenchArgs) -> Result<Vec<Figure>, Failure> {
-    let verifier = Served::start(verifier(args)?).await?;
+pub(crate) async fn reward(setup: &Setup) -> Result<Vec<Figure>, Failure> {
+    let verifier = Served::start(verifier(setup)?).await?;
     let judge = Served::start(Grader::environment(Arc::new(MathEnvironment::default()))).await?;
     let parts: [(&str, &Served, Reply); 3] = [
         ("verifier, answers", &verifier, answered),
@@ -39,14 +40,14 @@ pub(super) async fn reward(args: &BenchArgs) -> Result<Vec<Figure>, Failure> {
     ];
     let mut figures = Vec::new();
     for (name, served, reply) in parts {
-        figures.extend(compared(name, served, reply, args).await?);
+        figures.extend(compared(name, served, reply, setup).await?);
     }
     Ok(figures)
 }
 
 /// Starts a verifier of the size of the arguments.
-fn verifier(args: &BenchArgs) -> Result<Grader, Failure> {
-    fixture::in_model_directory(args, |dir| {
+fn verifier(setup: &Setup) -> Result<Grader, Failure> {
+    in_model_directory(setup, |dir| {
         let model = Model::load(&ModelFiles::new(&ModelSource::Directory(dir.to_owned())))?;
         let head = ValueHead::new(HeadKind::Reward, &model.config);
         let weight: Vec<f32> = (0..model.config.hidden_size).map(|i| (i as f32).sin()).collect();
@@ -64,10 +65,10 @@ async fn compared(
     name: &str,
     served: &Served,
     reply: Reply,
-    args: &BenchArgs,
+    setup: &Setup,
 ) -> Result<[Figure; 3], Failure> {
     let (mut together, mut alone) = (Vec::new(), Vec::new());
-    for repeat in 0..=args.repeats.get() as u64 {
+    for repeat in 0..=setup.repeats.get() as u64 {
         let items = items(repeat, reply);
         let begin = Instant::now();
         served.score(&items).await?;
@@ -161,8 +162,8 @@ fn explained(loaves: u64, kept: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::once;
     use super::*;
+    use crate::once;
 
     /// Prints the figures.
     #[tokio::test(flavor = "multi_thread")]

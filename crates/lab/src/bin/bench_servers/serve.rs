@@ -7,24 +7,26 @@ use futures::future::try_join_all;
 use maverl_kernels::sample::derive_seed;
 use serde_json::{Value, json};
 
-use super::fixture::{self, PROMPT, REPLY, ROWS};
-use super::report::Figure;
-use super::server::Server;
-use super::{BenchArgs, Failure};
+use crate::host::host;
+use crate::server::Server;
+use maverl::cli::Failure;
 use maverl::client::Client;
 use maverl::runtime::{Host, Request, Sampling};
 use maverl::serve::model::{Catalog, Entry, ModelServer, ModelSettings};
 use maverl::serve::{Health, base};
+use maverl_cli::bench::fixture::{self, PROMPT, REPLY, ROWS};
+use maverl_cli::bench::harness::Setup;
+use maverl_cli::bench::report::Figure;
 
 /// Name of the model in requests.
 const MODEL: &str = "bench";
 
 /// Measures new tokens per second of the engine, and of 64 clients that send the same requests to a server of it. Server
 /// and clients share the machine.
-pub(super) async fn serve(args: &BenchArgs) -> Result<Vec<Figure>, Failure> {
-    let served = Served::start(args).await?;
+pub(crate) async fn serve(setup: &Setup) -> Result<Vec<Figure>, Failure> {
+    let served = Served::start(setup).await?;
     let mut rates = [const { Vec::new() }; 3];
-    for repeat in 0..=args.repeats.get() as u64 {
+    for repeat in 0..=setup.repeats.get() as u64 {
         let prompts = |kind: u64| served.prompts(derive_seed(repeat, kind));
         let seconds = [
             served.engine(prompts(0)).await?,
@@ -58,8 +60,8 @@ struct Served {
 }
 
 impl Served {
-    async fn start(args: &BenchArgs) -> Result<Self, Failure> {
-        let (host, vocab) = fixture::host(args)?;
+    async fn start(setup: &Setup) -> Result<Self, Failure> {
+        let (host, vocab) = host(setup)?;
         let health = Health::default();
         let server = ModelServer::new(ModelSettings::default(), health.clone());
         server.open(Catalog::new(vec![Entry::new(MODEL, &host, 0, MODEL)], Vec::new()));

@@ -4,18 +4,18 @@ use axum::Router;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-use super::Failure;
+use maverl::cli::Failure;
 use maverl::serve::{Guard, Limits, Listener};
 
 /// A running server. It stops when it is dropped.
-pub(super) struct Server {
-    pub(super) url: String,
+pub(crate) struct Server {
+    pub(crate) url: String,
     _stop: oneshot::Sender<()>,
 }
 
 impl Server {
     /// Serves routes at a free port.
-    pub(super) async fn start(router: Router) -> Result<Self, Failure> {
+    pub(crate) async fn start(router: Router) -> Result<Self, Failure> {
         let socket = TcpListener::bind("127.0.0.1:0").await?;
         let url = format!("http://{}", socket.local_addr()?);
         let (stop, stopped) = oneshot::channel();

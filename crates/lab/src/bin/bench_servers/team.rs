@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 use futures::future::{join_all, try_join_all};
 use maverl_kernels::sample::derive_seed;
 
-use super::fixture::BenchFixture;
-use super::measure::timed;
-use super::report::Figure;
-use super::{BenchArgs, Failure};
+use maverl::cli::Failure;
 use maverl::rng::SplitMix64;
 use maverl::runtime::{Policy, Request, RuntimeError, Sampling};
+use maverl_cli::bench::fixture::BenchFixture;
+use maverl_cli::bench::harness::Setup;
+use maverl_cli::bench::measure::timed;
+use maverl_cli::bench::report::Figure;
 
 const EPISODES: u64 = 64;
 const AGENTS: usize = 3;
@@ -32,9 +33,9 @@ const LONG_PROMPT: usize = 512;
 
 /// Measures reply tokens per second, asynchronous and in lock-step, and prompt tokens computed with and without prefix
 /// cache.
-pub(super) async fn team(args: &BenchArgs) -> Result<Vec<Figure>, Failure> {
-    let mut figures = paces(args).await?;
-    let [on, off] = [prefill(args, true).await?, prefill(args, false).await?];
+pub(crate) async fn team(setup: &Setup) -> Result<Vec<Figure>, Failure> {
+    let mut figures = paces(setup).await?;
+    let [on, off] = [prefill(setup, true).await?, prefill(setup, false).await?];
     let less = off[0].median / on[0].median;
     figures.extend(on.into_iter().chain(off));
     figures.push(Figure::new("prefix cache, times less prefill", "x", vec![less]));
@@ -55,13 +56,13 @@ struct Call {
 }
 
 /// Measures the same episodes in both modes, alternately. Their tokens are equal.
-async fn paces(args: &BenchArgs) -> Result<Vec<Figure>, Failure> {
-    let fixture = BenchFixture::start(args, &[])?;
+async fn paces(setup: &Setup) -> Result<Vec<Figure>, Failure> {
+    let fixture = BenchFixture::start(setup, &[])?;
     let shared = fixture.ids(1, SHARED);
     let episodes: Vec<Episode> = (0..EPISODES).map(|i| Episode::draw(&fixture, i)).collect();
     let (mut own, mut locked) = (Vec::new(), Vec::new());
     let mut tokens = 0;
-    for repeat in 0..=args.repeats.get() {
+    for repeat in 0..=setup.repeats.get() {
         fixture.forget().await?;
         let start = Instant::now();
         let said = at_own_pace(&fixture.policy, &shared, &episodes).await?;
@@ -162,8 +163,8 @@ async fn in_lock_step(
 }
 
 /// Measures the prompt tokens that the engine computes for a group, and the milliseconds to each member's first token.
-async fn prefill(args: &BenchArgs, cached: bool) -> Result<[Figure; 2], Failure> {
-    let fixture = BenchFixture::start(args, &[&format!("runtime.prefix_cache={cached}")])?;
+async fn prefill(setup: &Setup, cached: bool) -> Result<[Figure; 2], Failure> {
+    let fixture = BenchFixture::start(setup, &[&format!("runtime.prefix_cache={cached}")])?;
     let prompts = vec![fixture.ids(3, LONG_PROMPT); GROUP];
     let mut computed = Vec::new();
     let work = async |()| {
@@ -172,7 +173,7 @@ async fn prefill(args: &BenchArgs, cached: bool) -> Result<[Figure; 2], Failure>
         computed.push((fixture.policy.work() - before).prefilled as f64);
         Ok(())
     };
-    let seconds = timed(args.repeats, async || fixture.forget().await, work).await?;
+    let seconds = timed(setup.repeats, async || fixture.forget().await, work).await?;
     fixture.stop();
     computed.remove(0);
     let what = format!("group of {GROUP}, prefix cache {}", if cached { "on" } else { "off" });

@@ -1,7 +1,7 @@
 //! Checks claims of papers on multi-agent training, with the built-in models and environments: each claim is a pair of
 //! arms that differ in what the claim is about, trained with equal budgets from several seeds.
 //!
-//! `cargo run --release --example claims` takes about half an hour on two cores; `-- drmas-shared cory` checks only those
+//! `cargo run --release -p maverl-lab --bin claims` takes about half an hour on two cores; `-- drmas-shared cory` checks only those
 //! two. Finished runs are kept in `runs/claims` and not repeated. `--write docs/src/claims.md` writes the tables into the
 //! page, and the drawings beside it.
 
@@ -21,7 +21,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Parser;
-use maverl_examples::measure::attempt;
+use maverl_lab::measure::attempt;
 
 use claims::{CLAIMS, Claim};
 use run::{Job, outcomes};
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     fn page() -> PathBuf {
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/src/claims.md")
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/src/claims.md")
     }
 
     #[test]

@@ -12,7 +12,7 @@ use maverl::plan::Plan;
 use maverl::registry::Registry;
 use maverl::run_dir::RunLocation;
 use maverl::train::{EndedEpisode, EpisodeSink, Interrupt, Options, SinkError, Weights};
-use maverl_examples::measure::{planned, solved};
+use maverl_lab::measure::{planned, solved};
 use orchestras as _; // brings the teams and their agents
 use serde_json::{Value, json};
 

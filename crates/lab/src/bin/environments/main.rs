@@ -1,7 +1,7 @@
 //! Trains every example configuration for at most a minute: every orchestra and every environment once, from a built-in
 //! model. Compares the tasks that each team solves before and after.
 //!
-//! `cargo run --release --example environments` takes about half an hour on two cores; `-- vote debate` trains only
+//! `cargo run --release -p maverl-lab --bin environments` takes about half an hour on two cores; `-- vote debate` trains only
 //! those two. The table is written again after every run, so that it exists if a later run fails.
 
 mod table;
@@ -14,7 +14,7 @@ use clap::Parser;
 use maverl::Sources;
 use maverl::registry::Registry;
 use maverl::train::Weights;
-use maverl_examples::measure::{self, planned};
+use maverl_lab::measure::{self, planned};
 use orchestras as _; // brings every orchestra and its agents
 
 use table::{Row, table};
@@ -66,7 +66,7 @@ fn main() -> Result<()> {
 
 /// Returns the configurations of these names, or all.
 fn chosen(names: &[String]) -> Result<Vec<(String, PathBuf)>> {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let dir = maverl_lab::examples();
     let mut all = Vec::new();
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();

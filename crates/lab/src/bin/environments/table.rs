@@ -3,7 +3,7 @@
 use anyhow::{Error, Result};
 use maverl::eval::Interval;
 use maverl::plan::Plan;
-use maverl_examples::measure::Trained;
+use maverl_lab::measure::Trained;
 use serde_json::Value;
 
 /// Result of a run.

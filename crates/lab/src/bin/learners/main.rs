@@ -1,7 +1,7 @@
 //! Trains every preset for at most a minute on the built-in environment and model, and compares the tasks that the team
 //! solves before and after.
 //!
-//! `cargo run --release --example learners` takes about an hour on two cores; `-- drmas dpo` trains only those two. The
+//! `cargo run --release -p maverl-lab --bin learners` takes about an hour on two cores; `-- drmas dpo` trains only those two. The
 //! table is written again after every run, so that it exists if a later run fails.
 
 mod score;
@@ -16,7 +16,7 @@ use clap::Parser;
 use maverl::config::Preset;
 use maverl::registry::Registry;
 use maverl::train::Weights;
-use maverl_examples::measure::{self, Scores};
+use maverl_lab::measure::{self, Scores};
 
 use score::{Row, table};
 use settings::plan;

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use maverl::config::Preset;
 use maverl::eval::{Interval, paired};
-use maverl_examples::measure::Trained;
+use maverl_lab::measure::Trained;
 
 /// Result of a run.
 pub(crate) struct Row {

@@ -9,7 +9,7 @@ use maverl::config::Preset;
 use maverl::plan::Plan;
 use maverl::registry::Registry;
 use maverl::trajectory::{Message, Role, Turn};
-use maverl_examples::measure::planned;
+use maverl_lab::measure::planned;
 use serde_json::{Value, json};
 
 use super::Arguments;

@@ -2,17 +2,17 @@
 //! example's team in its environment. A short last phase has errors, so that each team is sometimes right and can still
 //! improve.
 //!
-//! `cargo run --release --example make_generalist` overwrites `crates/models/generalist`.
+//! `cargo run --release -p maverl-lab --bin make_generalist` overwrites `crates/models/generalist`.
 
 mod oracle;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Parser;
 use maverl::registry::Registry;
-use maverl_examples::teach::{Stage, copy};
+use maverl_lab::teach::{Stage, copy};
 
 /// Generates a model of all built-in environments.
 #[derive(Parser)]
@@ -70,7 +70,7 @@ async fn make(arguments: &Arguments) -> Result<()> {
 /// Returns equally many turns of each example.
 async fn turns(stage: &Stage, noise: f64) -> Result<Vec<maverl::trajectory::Turn>> {
     let registry = Registry::collect()?;
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let dir = maverl_lab::examples();
     let mut examples: Vec<PathBuf> =
         fs::read_dir(dir)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
     let run = |path: &PathBuf| {

@@ -16,7 +16,7 @@ use maverl::rng::SplitMix64;
 use maverl::rollout::{EpisodeRequest, Rollout, Script, episode_seed};
 use maverl::task::Task;
 use maverl::trajectory::{Message, Role, Turn};
-use maverl_examples::measure::planned;
+use maverl_lab::measure::planned;
 
 /// Maximum number of lines of a question.
 const LINES: usize = 8;
