@@ -14,6 +14,8 @@
 
 #[cfg(doctest)]
 mod book {
+    use {maverl_engine as _, tokio as _}; // programs of the pages name them
+
     #[doc = include_str!("../README.md")]
     mod readme {}
     #[doc = include_str!("../docs/src/declare.md")]

@@ -22,7 +22,7 @@ const CRATE_MAY_USE: &[(&str, &[&str])] = &[
     ("orchestras", &["maverl", "agents"]),
     ("binary", &["maverl", "maverl-cli", "orchestras"]),
     ("crates/lab", &["maverl", "maverl-cli", "maverl-kernels", "agents", "orchestras"]),
-    ("examples", &["maverl", "agents", "orchestras"]),
+    ("examples", &["maverl", "maverl-engine", "agents", "orchestras"]),
     ("tests", &["maverl", "maverl-cli", "orchestras"]),
 ];
 
