@@ -71,16 +71,16 @@ example:
 
 # Trains every preset for a minute from each of three seeds, and says by how much it improves (about an hour).
 learners *ARGS:
-    cargo run --release --example learners -- {{ARGS}}
+    cargo run --release -p maverl-lab --bin learners -- {{ARGS}}
 
 # Trains every example for a minute, and says what it solved before and after (about half an hour).
 environments *ARGS:
-    cargo run --release --features full --example environments -- {{ARGS}}
+    cargo run --release -p maverl-lab --bin environments -- {{ARGS}}
 
 # Checks claims of papers on small runs, five seeds each (about half an hour on two idle cores; finished runs are kept):
 # `just claims --write docs/src/claims.md` writes the page's tables and drawings.
 claims *ARGS:
-    cargo run --release --example claims -- {{ARGS}}
+    cargo run --release -p maverl-lab --bin claims -- {{ARGS}}
 
 # Prints numbers about the structure of this checkout, or of another: `just house DIR`.
 house DIR=".":
@@ -105,7 +105,7 @@ columns CONFIG="examples/search_orchestra.toml":
 
 # Draws the gradient norms of a team with unequal rewards under three baselines.
 gradient-norms:
-    cargo run --release --example gradient_norms
+    cargo run --release -p maverl-lab --bin gradient_norms
 
 # Generates the code of the gRPC protocol again, after a change of its file.
 protocol:
@@ -113,11 +113,11 @@ protocol:
 
 # Makes the shipped model again (about half an hour on two cores).
 tiny:
-    cargo run --release --example make_tiny
+    cargo run --release -p maverl-lab --bin make_tiny
 
 # Makes the model that knows every built-in environment (about half an hour on two cores).
 make-generalist *ARGS:
-    cargo run --release --features full --example make_generalist -- {{ARGS}}
+    cargo run --release -p maverl-lab --bin make_generalist -- {{ARGS}}
 
 # Makes environments with the clients of the servers (`verifiers` needs another `openai` than they do), and drives the servers with
 # them.

@@ -8,22 +8,14 @@
 //! - `program`, `program_workers`: the team of `search_orchestra` as a Python program that calls an OpenAI-compatible API: one
 //!   process for each episode, and long-lived processes.
 //! - `search_orchestra`: three agents learn to search and answer, from the built-in model and questions.
-//! - `learners`: trains every preset for a minute, and reports the improvement of each.
-//! - `claims`: trains the arms of claims of papers with equal budgets, and compares them by seed.
-//! - `environments`: trains each of the configurations for a minute, and reports solved tasks before and after.
-//! - `gradient_norms`: effect of unequal rewards on gradients with one baseline for all agents and with one for each.
-//! - `make_tiny`: generates `builtin:tiny`: tokenizer, random weights, supervised training on imperfect demonstrations.
-//! - `make_generalist`: generates `builtin:generalist`: `builtin:tiny` trained on replies of every example's team in its
-//!   environment.
 //!
 //! The Rust code of the README and of the book is compiled and run by this crate's documentation tests; their
 //! configurations are checked by the test below.
 
-pub mod measure;
-pub mod teach;
-
 #[cfg(doctest)]
 mod book {
+    use {maverl_engine as _, tokio as _}; // programs of the pages name them
+
     #[doc = include_str!("../README.md")]
     mod readme {}
     #[doc = include_str!("../docs/src/declare.md")]

@@ -12,8 +12,9 @@ use serde_json::{Map, Value, json};
 
 use super::{Failure, number, paths, print};
 use maverl::data::{self, read_text};
-use maverl::env::{math, nli, search};
+use maverl::env::{nli, search};
 use maverl::run_dir::disk::temporary;
+use maverl_answers::Judgment;
 
 /// Maximum number of bad rows in a message.
 const SHOWN: usize = 100;
@@ -213,25 +214,11 @@ fn graded(row: Row, judge: impl Fn(&str, &[String]) -> Grade) -> Map<String, Val
 }
 
 fn mathematical(answer: &str, truths: &[String], last_number: bool) -> Grade {
-    let whole = || math::answer(answer, false);
-    let extracted = math::answer(answer, last_number).or_else(whole).unwrap_or_default();
-    let verdicts = truths.iter().map(|truth| math::compare(extracted, math::reference(truth)));
-    let verdicts: Vec<math::AnswerVerdict> = verdicts.collect();
-    let (verdict, reason) = if verdicts.contains(&math::AnswerVerdict::Equal) {
-        ("equal", "it says what a reference says")
-    } else if extracted.is_empty() {
-        ("unequal", "there is no answer")
-    } else if truths.iter().all(|truth| !math::is_readable(math::reference(truth))) {
-        (
-            "undecided",
-            "the reference cannot be read, so that only the same text is right; counted as wrong",
-        )
-    } else if verdicts.contains(&math::AnswerVerdict::Undecided) {
-        ("undecided", "it cannot be told whether it is a reference; counted as wrong")
-    } else {
-        ("unequal", "it says something else than every reference")
-    };
-    Grade { verdict, extracted: Some(extracted.to_owned()), reason }
+    let whole = || maverl_answers::answer(answer, false);
+    let extracted = maverl_answers::answer(answer, last_number).or_else(whole).unwrap_or_default();
+    let truths: Vec<&str> = truths.iter().map(String::as_str).collect();
+    let Judgment { verdict, reason } = maverl_answers::judge(extracted, &truths);
+    Grade { verdict: verdict.as_str(), extracted: Some(extracted.to_owned()), reason }
 }
 
 fn exact(answer: &str, truths: &[String]) -> Grade {

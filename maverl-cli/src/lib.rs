@@ -19,7 +19,8 @@ use maverl::registry::Registry;
 use maverl::table::paragraphs;
 use maverl::train::own;
 
-mod bench;
+#[doc(hidden)]
+pub mod bench;
 mod blank;
 mod collect;
 mod compare;

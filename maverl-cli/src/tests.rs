@@ -206,6 +206,8 @@ fn what_is_missing_is_answered_with_every_way_to_give_it() {
         ("completions", &["<SHELL>"]),
         ("completions powershel", &["bash, elvish, fish, powershell, zsh"]),
         ("bench rolout", &["rollout"]),
+        ("bench serve", &["in a clone of maverl", "-p maverl-lab --bin bench_servers -- serve"]),
+        ("bench train Team", &["-p maverl-lab --bin bench_servers -- team"]),
         (
             "train run.toml --resume runs/a",
             &["cannot be used with", "a resumed run has its own configuration"],

@@ -1,8 +1,8 @@
 //! Vote counting, for teams that vote and for baselines.
 
+use maverl_answers::{AnswerVerdict, compare};
 use serde::{Deserialize, Serialize};
 
-use crate::env::math::{AnswerVerdict, compare};
 use crate::env::search::{exact_match, normalize};
 use crate::rng::SplitMix64;
 

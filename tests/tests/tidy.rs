@@ -10,18 +10,27 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Crates of the workspace that each crate may depend on.
+/// Crates of the workspace, by folder, and those that each may depend on.
 const CRATE_MAY_USE: &[(&str, &[&str])] = &[
+    ("crates/answers", &[]),
+    ("crates/models", &[]),
     ("maverl-kernels", &[]),
-    ("maverl-engine", &["maverl-kernels"]),
+    ("maverl-engine", &["crates/models", "maverl-kernels"]),
     ("maverl-macros", &[]),
     ("maverl-sandbox", &[]),
-    ("maverl", &["maverl-engine", "maverl-kernels", "maverl-macros", "maverl-sandbox"]),
-    ("maverl-view", &["maverl"]),
-    ("maverl-cli", &["maverl", "maverl-kernels", "maverl-sandbox", "maverl-view"]),
+    (
+        "maverl",
+        &["crates/answers", "maverl-engine", "maverl-kernels", "maverl-macros", "maverl-sandbox"],
+    ),
+    ("crates/view", &["maverl"]),
+    (
+        "maverl-cli",
+        &["crates/answers", "crates/view", "maverl", "maverl-kernels", "maverl-sandbox"],
+    ),
     ("agents", &["maverl"]),
     ("orchestras", &["maverl", "agents"]),
     ("binary", &["maverl", "maverl-cli", "orchestras"]),
+    ("crates/lab", &["maverl", "maverl-cli", "maverl-kernels", "agents", "orchestras"]),
     ("examples", &["maverl", "maverl-engine", "agents", "orchestras"]),
     ("tests", &["maverl", "maverl-cli", "orchestras"]),
 ];
@@ -233,13 +242,16 @@ const UNNAMED: &[(&str, &str)] = &[
 ];
 
 const CRATES: &[&str] = &[
+    "crates/answers",
+    "crates/lab",
+    "crates/models",
+    "crates/view",
     "maverl",
     "maverl-cli",
     "maverl-engine",
     "maverl-macros",
     "maverl-kernels",
     "maverl-sandbox",
-    "maverl-view",
     "agents",
     "orchestras",
     "binary",
@@ -249,12 +261,6 @@ const CRATES: &[&str] = &[
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
-}
-
-/// Returns the directory of a crate: its name, or in `crates` the last part of its name.
-fn crate_dir(name: &str) -> PathBuf {
-    let inner = root().join("crates").join(name.trim_start_matches("maverl-"));
-    if inner.is_dir() { inner } else { root().join(name) }
 }
 
 /// First line of files that are generated.
@@ -316,18 +322,18 @@ type Modules = &'static [(&'static str, &'static [&'static str])];
 
 /// Crates whose modules have a table of dependencies.
 const LAYERED: [(&str, Modules); 3] =
-    [("maverl-engine", ENGINE_MAY_USE), ("maverl", MAY_USE), ("maverl-view", VIEW_MAY_USE)];
+    [("maverl-engine", ENGINE_MAY_USE), ("maverl", MAY_USE), ("crates/view", VIEW_MAY_USE)];
 
 /// Returns the source files of a crate that are not tests.
 fn sources(name: &str) -> Vec<PathBuf> {
-    let files = rust_files(&crate_dir(name).join("src"));
+    let files = rust_files(&root().join(name).join("src"));
     files.into_iter().filter(|path| !is_test(path)).collect()
 }
 
 /// Returns the path of a file below the `src` of its crate.
 fn below_src(path: &Path) -> PathBuf {
-    let parts = path.strip_prefix(root()).unwrap().components();
-    parts.skip_while(|part| part.as_os_str() != "src").skip(1).collect()
+    let inside = path.strip_prefix(root()).unwrap().components();
+    inside.skip_while(|part| part.as_os_str() != "src").skip(1).collect()
 }
 
 /// Returns the top-level module that a file belongs to.
@@ -423,7 +429,7 @@ fn the_table_has_no_circle_and_no_module_that_is_not_there() {
     let circle: Vec<&str> = left.iter().map(|(name, _)| *name).collect();
     assert!(circle.is_empty(), "a circle among {circle:?}");
     for (crate_name, table) in LAYERED {
-        let source = crate_dir(crate_name).join("src");
+        let source = root().join(crate_name).join("src");
         for (name, _) in table {
             let there = source.join(name).is_dir() || source.join(format!("{name}.rs")).is_file();
             assert!(there, "there is no module `{name}` in {crate_name}");
@@ -485,6 +491,7 @@ fn uses_among(
     };
     for module in modules {
         visit(&format!("crate::{}::", module.join("::")), module);
+        visit(&format!("crate::{};", module.join("::")), module);
         let child = module.split_last().is_some_and(|(_, parent)| parent == own);
         if child {
             visit(&format!("{}::", module[module.len() - 1]), module);
@@ -508,6 +515,7 @@ fn uses_among_files_are_found_however_they_are_written() {
     };
     assert_eq!(uses("a::b", "use crate::a::{Name, c::{self, X}};"), ["a", "a::c"]);
     assert_eq!(uses("a::b", "use crate::a::c::d::Name;"), ["a::c", "a::c::d"]);
+    assert_eq!(uses("a::b", "use crate::a::c; c::name();"), ["a::c"]);
     assert_eq!(uses("a::c::d", "use super::Name; use super::super::b::X;"), ["a::b", "a::c"]);
     assert_eq!(
         uses("a::c", "use d::Name; use other::d::Name; fn f() { crate::z::a() }"),
@@ -515,9 +523,17 @@ fn uses_among_files_are_found_however_they_are_written() {
     );
 }
 
-/// Returns the files below a directory that use each other in a circle, with those that they use.
-fn circles(dir: &Path) -> Vec<String> {
-    let files = rust_files(dir);
+/// Folders whose files have one direction.
+const WITHOUT_CIRCLES: [&str; 3] = ["crates/answers/src", "crates/view/src", "maverl/src/train"];
+
+#[test]
+fn no_file_of_training_answers_and_pages_uses_one_that_uses_it() {
+    none(&WITHOUT_CIRCLES.map(circle).concat());
+}
+
+/// Returns the files of a folder that use each other, or that use such files, with those that they use.
+fn circle(folder: &str) -> Vec<String> {
+    let files = rust_files(&root().join(folder));
     let files: Vec<PathBuf> = files.into_iter().filter(|path| !is_test(path)).collect();
     let modules: BTreeSet<Vec<String>> = files.iter().map(|path| module_path(path)).collect();
     let uses = |path: &PathBuf| {
@@ -540,15 +556,9 @@ fn circles(dir: &Path) -> Vec<String> {
 }
 
 #[test]
-fn no_file_of_training_or_of_the_viewer_uses_one_that_uses_it() {
-    let dirs = [root().join("maverl/src/train"), crate_dir("maverl-view").join("src")];
-    none(&dirs.map(|dir| circles(&dir)).concat());
-}
-
-#[test]
 fn a_part_of_the_report_uses_only_those_before_it() {
     let mut problems = Vec::new();
-    for path in sources("maverl-view") {
+    for path in sources("crates/view") {
         let own = module_path(&path);
         let place_of = |name: &str| REPORT_PARTS.iter().position(|part| *part == name);
         let Some(at) = own.get(1).filter(|_| own[0] == "report").and_then(|name| place_of(name))
@@ -581,20 +591,29 @@ fn a_step_is_read_on_one_page() {
     assert!(lines <= LONGEST_STEP, "{} has {lines} lines", path.display());
 }
 
+/// Returns the name by which other crates depend on the one in a folder.
+fn dependency(dir: &str) -> String {
+    match dir.strip_prefix("crates/") {
+        Some(name) => format!("maverl-{name}"),
+        None => dir.to_owned(),
+    }
+}
+
 #[test]
 fn crates_depend_only_on_those_below() {
     let dirs: Vec<&str> = CRATE_MAY_USE.iter().map(|(dir, _)| *dir).collect();
     let mut problems = Vec::new();
     for (at, (dir, allowed)) in CRATE_MAY_USE.iter().enumerate() {
         assert!(allowed.iter().all(|other| dirs[..at].contains(other)), "{dir} is above them");
-        let text = fs::read_to_string(crate_dir(dir).join("Cargo.toml")).unwrap();
+        let text = fs::read_to_string(root().join(dir).join("Cargo.toml")).unwrap();
         let manifest: toml::Table = text.parse().unwrap();
         for table in ["dependencies", "dev-dependencies", "build-dependencies"] {
             let names =
                 manifest.get(table).and_then(|table| table.as_table()).into_iter().flatten();
-            for (name, _) in names.filter(|(name, _)| dirs.contains(&name.as_str())) {
-                if !allowed.contains(&name.as_str()) {
-                    problems.push(format!("{dir}: the table does not allow `{name}`"));
+            let of_name = |name: &String| dirs.iter().find(|dir| dependency(dir) == *name);
+            for other in names.filter_map(|(name, _)| of_name(name)) {
+                if !allowed.contains(other) {
+                    problems.push(format!("{dir}: the table does not allow `{other}`"));
                 }
             }
         }
@@ -630,7 +649,7 @@ fn has_word(line: &str, word: &str) -> bool {
 fn no_file_is_longer_than_400_lines_without_its_tests() {
     let mut problems = Vec::new();
     for dir in CRATES {
-        let files = rust_files(&crate_dir(dir));
+        let files = rust_files(&root().join(dir));
         for path in files.iter().filter(|path| !is_test(path)) {
             let lines = code(path).len();
             if lines > LONGEST {
@@ -645,7 +664,7 @@ fn no_file_is_longer_than_400_lines_without_its_tests() {
 fn no_function_is_longer_than_60_lines() {
     let mut problems = Vec::new();
     for dir in CRATES {
-        for path in rust_files(&crate_dir(dir)).iter().filter(|path| !is_test(path)) {
+        for path in rust_files(&root().join(dir)).iter().filter(|path| !is_test(path)) {
             let code = code(path);
             for (i, line) in code.iter().enumerate().filter(|(_, line)| opens_function(line)) {
                 let indent: String = line.chars().take_while(|c| *c == ' ').collect();
@@ -680,7 +699,7 @@ fn nothing_is_left_to_be_done() {
     let mut problems = Vec::new();
     let here = Path::new(file!()).file_name().unwrap();
     for dir in CRATES {
-        let files = rust_files(&crate_dir(dir));
+        let files = rust_files(&root().join(dir));
         for path in files.iter().filter(|path| path.file_name() != Some(here)) {
             let text = fs::read_to_string(path).unwrap();
             for (i, line) in text.lines().enumerate() {
@@ -701,7 +720,9 @@ const PRINTER: &str = "maverl/src/output.rs";
 #[test]
 fn one_module_prints() {
     let mut problems = Vec::new();
-    for name in ["maverl", "maverl-cli", "maverl-engine", "maverl-sandbox", "maverl-view"] {
+    for name in
+        ["crates/answers", "crates/view", "maverl", "maverl-cli", "maverl-engine", "maverl-sandbox"]
+    {
         for path in sources(name).iter().filter(|path| !path.ends_with(PRINTER)) {
             for (i, line) in code(path).iter().enumerate() {
                 let line = uncommented(line).replace("().is_terminal()", "");
@@ -763,7 +784,7 @@ const MAVERL_API: &[(&str, &str)] = &[
         "EnvError Environment EnvironmentName REPORT Session code grpc math nli openenv reported search tools",
     ),
     ("env/code/mod.rs", "CodeEnvironment"),
-    ("env/math/mod.rs", "AnswerVerdict MathEnvironment compare"),
+    ("env/math.rs", "AnswerVerdict MathEnvironment compare"),
     ("env/nli.rs", "Label NliEnvironment"),
     (
         "env/search/mod.rs",
@@ -873,7 +894,7 @@ fn doc_comments(path: &Path) -> Vec<(String, String)> {
 
 #[test]
 fn doc_comments_begin_with_the_noun_or_verb_of_the_thing() {
-    let files = CRATES.iter().flat_map(|name| rust_files(&crate_dir(name)));
+    let files = CRATES.iter().flat_map(|name| rust_files(&root().join(name)));
     let comments: Vec<(String, String)> = files.flat_map(|path| doc_comments(&path)).collect();
     let questions = ["What", "How", "Whether", "Why"];
     let question =
@@ -912,7 +933,7 @@ const REPLACED: &[(&str, &str)] = &[
 #[test]
 fn replaced_names_do_not_come_back() {
     let mut problems = Vec::new();
-    for path in CRATES.iter().flat_map(|name| rust_files(&crate_dir(name))) {
+    for path in CRATES.iter().flat_map(|name| rust_files(&root().join(name))) {
         if path.ends_with("tests/tests/tidy.rs") {
             continue;
         }
@@ -933,7 +954,7 @@ fn every_dependency_is_used_and_comes_from_the_workspace() {
         workspace["workspace"]["dependencies"].as_table().unwrap().keys().collect();
     let mut problems = Vec::new();
     for dir in CRATES {
-        let dir = crate_dir(dir);
+        let dir = root().join(dir);
         let manifest = read(&dir.join("Cargo.toml"));
         let files = rust_files(&dir);
         let code: Vec<String> =
@@ -967,7 +988,7 @@ fn every_dependency_is_used_and_comes_from_the_workspace() {
 #[test]
 fn every_feature_of_maverl_is_one_of_the_stock_binary() {
     let features = |dir: &str| -> BTreeSet<String> {
-        let manifest = fs::read_to_string(crate_dir(dir).join("Cargo.toml")).unwrap();
+        let manifest = fs::read_to_string(root().join(dir).join("Cargo.toml")).unwrap();
         let manifest: toml::Table = manifest.parse().unwrap();
         manifest["features"].as_table().unwrap().keys().cloned().collect()
     };
@@ -1129,7 +1150,9 @@ fn no_crate_names_one_above_it() {
     let above = ["agents::", "orchestras::", "maverl_tests", "maverl::"];
     let mut problems = Vec::new();
     // Macros of `maverl` and its generated code name it by `maverl::`.
-    for (name, above) in [("maverl-engine", &above[..]), ("maverl", &above[..3])] {
+    for (name, above) in
+        [("crates/answers", &above[..]), ("maverl-engine", &above[..]), ("maverl", &above[..3])]
+    {
         for path in &sources(name) {
             for (i, line) in code(path).iter().enumerate() {
                 let line = uncommented(line);

@@ -7,39 +7,39 @@ use maverl_kernels::matmul::Precision;
 use maverl_kernels::sample::{derive_seed, uniform};
 use serde_json::Value;
 
-use super::{BenchArgs, Dtype, Size};
+use super::harness::{Dtype, Setup, Size};
 use crate::{Failure, configured};
 use maverl::check::Sources;
 use maverl::model::blank::{SHAPES, blank_model};
-#[cfg(feature = "serve")]
-use maverl::model::{Model, ModelFiles, Tokenizer};
 use maverl::model::{ModelSource, StoredDtype, create};
-#[cfg(feature = "serve")]
-use maverl::runtime::Host;
 use maverl::runtime::{
     Batch, Completion, Objective, Policy, Request, Row, Runtime, RuntimeOptions, Sampling,
     WorkerSpec,
 };
 
-/// Number of prompts, of tokens per prompt, and of tokens per reply.
-pub(super) const ROWS: usize = 64;
-pub(super) const PROMPT: usize = 64;
-pub(super) const REPLY: usize = 64;
+/// Number of prompts.
+pub const ROWS: usize = 64;
+/// Number of tokens of a prompt.
+pub const PROMPT: usize = 64;
+/// Number of tokens of a reply.
+pub const REPLY: usize = 64;
 
 /// Context for the longest measured prompts; it costs nothing for short ones.
 const CONTEXT: usize = 1024;
 
 /// A policy ready for measurements.
-pub(super) struct BenchFixture {
+pub struct BenchFixture {
     runtime: Runtime,
-    pub(super) policy: Policy,
-    pub(super) size: create::Size,
+    /// The policy that is measured.
+    pub policy: Policy,
+    /// Shape of its model.
+    pub size: create::Size,
     parameters: u64,
 }
 
 impl Size {
     /// Returns the shape of the model.
-    pub(super) fn shape(self) -> create::Size {
+    pub fn shape(self) -> create::Size {
         let name = match self {
             Self::S => "bench-s",
             Self::M => "bench-m",
@@ -52,31 +52,31 @@ impl Size {
 
 impl BenchFixture {
     /// Starts a runtime with a model of the requested size, with additional settings.
-    pub(super) fn start(args: &BenchArgs, set: &[&str]) -> Result<Self, Failure> {
-        in_directory(|dir| Self::start_in(dir, args, set))
+    pub fn start(setup: &Setup, set: &[&str]) -> Result<Self, Failure> {
+        in_directory(|dir| Self::start_in(dir, setup, set))
     }
 
-    fn start_in(dir: &Path, args: &BenchArgs, set: &[&str]) -> Result<Self, Failure> {
-        let (size, parameters) = write_model(dir, args)?;
-        let (worker, options) = specs(dir, args, set)?;
+    fn start_in(dir: &Path, setup: &Setup, set: &[&str]) -> Result<Self, Failure> {
+        let (size, parameters) = write_model(dir, setup)?;
+        let (worker, options) = specs(dir, setup, set)?;
         let runtime = Runtime::start(&[worker], &options)?;
         let policy = runtime.policies()[0].clone();
         Ok(Self { runtime, policy, size, parameters })
     }
 
     /// Stops the runtime, and waits for its end.
-    pub(super) fn stop(self) {
+    pub fn stop(self) {
         drop(self.policy);
         self.runtime.shutdown();
     }
 
     /// Returns random token ids.
-    pub(super) fn ids(&self, seed: u64, len: usize) -> Vec<u32> {
+    pub fn ids(&self, seed: u64, len: usize) -> Vec<u32> {
         ids(seed, len, self.size.vocab_size)
     }
 
     /// Generates replies of exactly `len` tokens.
-    pub(super) async fn replies(
+    pub async fn replies(
         &self,
         prompts: &[Vec<u32>],
         tokens: usize,
@@ -90,12 +90,12 @@ impl BenchFixture {
     }
 
     /// Clears the engine's prompt cache, as an update does: a hash of the weights is a barrier too.
-    pub(super) async fn forget(&self) -> Result<(), Failure> {
+    pub async fn forget(&self) -> Result<(), Failure> {
         Ok(self.policy.fingerprint().await.map(drop)?)
     }
 
     /// Returns rows of random tokens, of which one is the prompt.
-    pub(super) fn rows(&self, rows: usize) -> Vec<Row> {
+    pub fn rows(&self, rows: usize) -> Vec<Row> {
         let row = |i| {
             let completion = self.ids(derive_seed(2, i), PROMPT + REPLY - 1);
             let logprob = -(self.size.vocab_size as f32).ln();
@@ -112,13 +112,13 @@ impl BenchFixture {
 
     /// Returns the operations of training per token of a row: forward and backward pass of every weight, with the
     /// embedding counted as the tied head, and of attention.
-    pub(super) fn training_flop(&self, tokens: usize) -> f64 {
+    pub fn training_flop(&self, tokens: usize) -> f64 {
         6.0 * self.parameters as f64 + 3.0 * self.attention_flop(tokens)
     }
 
     /// Returns the operations of generating a row of `tokens` tokens, the last `new` of them sampled. Only those need
     /// the head.
-    pub(super) fn rollout_flop(&self, tokens: usize, new: usize) -> f64 {
+    pub fn rollout_flop(&self, tokens: usize, new: usize) -> f64 {
         let head = (self.size.vocab_size * self.size.hidden_size) as f64;
         let body = 2.0 * (self.parameters as f64 - head) + self.attention_flop(tokens);
         body * tokens as f64 + 2.0 * head * new as f64
@@ -131,49 +131,12 @@ impl BenchFixture {
 }
 
 /// Returns random token ids of a vocabulary.
-pub(super) fn ids(seed: u64, len: usize, vocab: usize) -> Vec<u32> {
+pub fn ids(seed: u64, len: usize, vocab: usize) -> Vec<u32> {
     (0..len as u64).map(|i| (uniform(seed, i) * vocab as f64) as u32).collect()
 }
 
-/// Starts a model of the requested size that is served, and returns it with the size of its vocabulary.
-#[cfg(feature = "serve")]
-pub(super) fn host(args: &BenchArgs) -> Result<(Host, usize), Failure> {
-    in_directory(|dir| {
-        let (size, _) = write_model(dir, args)?;
-        Ok((hosted(dir, args)?, size.vocab_size))
-    })
-}
-
-/// Starts a model as [`host`] does, whose replies can end before `max_tokens`.
-#[cfg(feature = "grammar")]
-pub(super) fn host_with_stop_ids(args: &BenchArgs) -> Result<Host, Failure> {
-    in_model_directory(args, |dir| hosted(dir, args))
-}
-
-#[cfg(feature = "serve")]
-fn hosted(dir: &Path, args: &BenchArgs) -> Result<Host, Failure> {
-    let (worker, options) = specs(dir, args, &[])?;
-    let files = ModelFiles::new(&worker.source);
-    let model = Model::load(&files)?.with_precision(worker.precision);
-    let tokenizer = Arc::new(Tokenizer::load(&files)?);
-    Ok(Host::start(MODEL, &model, &tokenizer, &options, 1)?)
-}
-
-/// Works in a temporary directory with a model of the requested size and its stop ids.
-#[cfg(feature = "serve")]
-pub(super) fn in_model_directory<T>(
-    args: &BenchArgs,
-    work: impl FnOnce(&Path) -> Result<T, Failure>,
-) -> Result<T, Failure> {
-    in_directory(|dir| {
-        let (size, stored) = args.model();
-        blank_model(dir, size, stored, 0)?;
-        work(dir)
-    })
-}
-
 /// Works in a directory of temporary files: they are read when the work is done, or not needed after an error.
-fn in_directory<T>(work: impl FnOnce(&Path) -> Result<T, Failure>) -> Result<T, Failure> {
+pub fn in_directory<T>(work: impl FnOnce(&Path) -> Result<T, Failure>) -> Result<T, Failure> {
     let dir = std::env::temp_dir().join(format!("maverl-bench-{}", std::process::id()));
     std::fs::create_dir_all(&dir)?;
     let done = work(&dir);
@@ -182,16 +145,16 @@ fn in_directory<T>(work: impl FnOnce(&Path) -> Result<T, Failure>) -> Result<T, 
 }
 
 /// Writes the model of the arguments without stop ids. Returns its shape and the number of its parameters.
-fn write_model(dir: &Path, args: &BenchArgs) -> Result<(create::Size, u64), Failure> {
-    let (size, stored) = args.model();
+pub fn write_model(dir: &Path, setup: &Setup) -> Result<(create::Size, u64), Failure> {
+    let (size, stored) = setup.model();
     let parameters = blank_model(dir, size, stored, 0)?;
     without_stop_ids(dir)?;
     Ok((size, parameters))
 }
 
-impl BenchArgs {
+impl Setup {
     /// Returns the shape of the model, and the type of its weights in files.
-    fn model(&self) -> (create::Size, StoredDtype) {
+    pub fn model(&self) -> (create::Size, StoredDtype) {
         let stored = match self.dtype {
             Dtype::F32 => StoredDtype::F32,
             Dtype::Bf16 => StoredDtype::Bf16,
@@ -201,24 +164,19 @@ impl BenchArgs {
 }
 
 /// Returns a row for training.
-pub(super) fn row(
-    prompt: Vec<u32>,
-    completion: Vec<u32>,
-    logprobs: Vec<f32>,
-    advantage: f32,
-) -> Row {
+pub fn row(prompt: Vec<u32>, completion: Vec<u32>, logprobs: Vec<f32>, advantage: f32) -> Row {
     let advantages = vec![advantage; completion.len()];
     Row { prompt, completion, logprobs, advantages, ..Row::default() }
 }
 
 /// Returns a batch of rows for one optimizer step.
-pub(super) fn batch(rows: Vec<Row>, objective: Objective) -> Batch {
+pub fn batch(rows: Vec<Row>, objective: Objective) -> Batch {
     let longest = rows.iter().map(|row| row.completion.len()).max().unwrap_or(0);
     Batch { rows, objective, longest, lr: 1e-5, ..Batch::default() }
 }
 
 /// Removes the stop ids of a model directory, so that `max_tokens` alone determines the length of replies.
-pub(crate) fn without_stop_ids(dir: &Path) -> Result<(), Failure> {
+pub fn without_stop_ids(dir: &Path) -> Result<(), Failure> {
     for (file, key) in [
         ("config.json", "eos_token_id"),
         ("generation_config.json", "eos_token_id"),
@@ -234,14 +192,14 @@ pub(crate) fn without_stop_ids(dir: &Path) -> Result<(), Failure> {
 
 /// Returns the worker group of the measured policy, and the options of the runtime: defaults, and the settings of the
 /// arguments.
-fn specs(
+pub fn specs(
     dir: &Path,
-    args: &BenchArgs,
+    setup: &Setup,
     set: &[&str],
 ) -> Result<(WorkerSpec, RuntimeOptions), Failure> {
-    let config = configured(&sources(args, set)?)?;
+    let config = configured(&sources(setup, set)?)?;
     let mut worker = WorkerSpec::new("bench", ModelSource::Directory(dir.to_owned()));
-    worker.precision = match args.dtype {
+    worker.precision = match setup.dtype {
         Dtype::F32 => Precision::F32,
         Dtype::Bf16 => Precision::Bf16,
     };
@@ -252,14 +210,14 @@ fn specs(
 }
 
 /// Name of the model in settings.
-const MODEL: &str = "any";
+pub const MODEL: &str = "any";
 
 /// Returns the settings of the arguments as a configuration.
-fn sources(args: &BenchArgs, set: &[&str]) -> Result<Sources, Failure> {
+fn sources(setup: &Setup, set: &[&str]) -> Result<Sources, Failure> {
     let text = format!("[models.{MODEL}]\npath = \"builtin:tiny\"\n");
     let mut sources = Sources::default().text("bench.toml", text, PathBuf::new());
-    sources = sources.with(format!("runtime.threads={}", args.threads));
-    for setting in args.set.iter().map(String::as_str).chain(set.iter().copied()) {
+    sources = sources.with(format!("runtime.threads={}", setup.threads));
+    for setting in setup.set.iter().map(String::as_str).chain(set.iter().copied()) {
         let key = setting.split('=').next().unwrap_or_default().trim();
         sources = match key {
             CHECKPOINTING => sources.with(format!("models.{MODEL}.{setting}")),

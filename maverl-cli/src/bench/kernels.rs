@@ -8,9 +8,9 @@ use maverl_kernels::sample::uniform;
 use maverl_kernels::sum;
 use rayon::prelude::*;
 
+use super::harness::{Dtype, Setup};
 use super::measure::median;
 use super::report::Figure;
-use super::{BenchArgs, Dtype};
 
 /// A measured matrix product.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -57,8 +57,8 @@ const SECONDS: f64 = 0.2;
 const REGISTER_SECONDS: f64 = 0.02;
 
 /// Measures GFLOP/s in registers and of products in both types, and GB/s of memory.
-pub(super) fn kernels(args: &BenchArgs) -> Vec<Figure> {
-    let repeats = args.repeats.get();
+pub(super) fn kernels(setup: &Setup) -> Vec<Figure> {
+    let repeats = setup.repeats.get();
     let mut figures = Vec::new();
     for precision in [Precision::F32, Precision::Bf16] {
         let registers = Registers::new(precision);

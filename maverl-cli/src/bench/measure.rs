@@ -3,10 +3,10 @@
 use std::num::NonZeroUsize;
 use std::time::Instant;
 
-use super::Failure;
+use crate::Failure;
 
 /// Returns the seconds of `work` in each repeat after the first, which is not counted. `prepare` is not measured.
-pub(super) async fn timed<T>(
+pub async fn timed<T>(
     repeats: NonZeroUsize,
     mut prepare: impl AsyncFnMut() -> Result<T, Failure>,
     mut work: impl AsyncFnMut(T) -> Result<(), Failure>,
@@ -23,43 +23,8 @@ pub(super) async fn timed<T>(
     Ok(seconds)
 }
 
-/// Latencies of one client, and the rate of many.
-#[cfg(feature = "serve")]
-#[derive(Default)]
-pub(super) struct Pace {
-    /// Half of the calls of one client take at most so many milliseconds, in each repeat.
-    pub(super) p50: Vec<f64>,
-    /// 99 % of them take at most so many milliseconds.
-    pub(super) p99: Vec<f64>,
-    /// Calls per second of many clients at once.
-    pub(super) rates: Vec<f64>,
-}
-
-/// Measures one client, and `many` at once, in each repeat after the first, which is not counted. `play` plays so many clients at
-/// once, and returns the milliseconds of all their calls, ascending.
-#[cfg(feature = "serve")]
-pub(super) async fn paced(
-    repeats: NonZeroUsize,
-    many: usize,
-    play: impl AsyncFn(usize) -> Result<Vec<f64>, Failure>,
-) -> Result<Pace, Failure> {
-    let mut pace = Pace::default();
-    for repeat in 0..=repeats.get() {
-        let alone = play(1).await?;
-        let begin = Instant::now();
-        let all = play(many).await?;
-        let seconds = begin.elapsed().as_secs_f64();
-        if repeat > 0 {
-            pace.p50.push(percentile(&alone, 50));
-            pace.p99.push(percentile(&alone, 99));
-            pace.rates.push(all.len() as f64 / seconds);
-        }
-    }
-    Ok(pace)
-}
-
 /// Returns the median, the mean of the two middle values for an even number; 0 for none.
-pub(super) fn median(values: &[f64]) -> f64 {
+pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     match (sorted.len(), sorted.len() / 2) {
@@ -69,15 +34,8 @@ pub(super) fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// Returns the smallest of ascending values that `percent` of them do not exceed; 0 for none.
-#[cfg(feature = "serve")]
-pub(super) fn percentile(ascending: &[f64], percent: usize) -> f64 {
-    let place = (ascending.len() * percent).div_ceil(100).saturating_sub(1);
-    ascending.get(place).copied().unwrap_or_default()
-}
-
 /// Processor use during a measurement.
-pub(super) struct Watch {
+pub struct Watch {
     start: Instant,
     before: Option<Busy>,
 }
@@ -89,13 +47,14 @@ struct Busy {
 }
 
 impl Watch {
-    pub(super) fn start() -> Self {
+    /// Starts to measure.
+    pub fn start() -> Self {
         Self { start: Instant::now(), before: Busy::now() }
     }
 
     /// Returns the average number of processors that other processes used since the start, if the system reports it. A
     /// measurement beside others is unreliable.
-    pub(super) fn others(&self) -> Option<f64> {
+    pub fn others(&self) -> Option<f64> {
         let (before, now) = (self.before.as_ref()?, Busy::now()?);
         let others = (now.machine - before.machine) - (now.own - before.own);
         Some((others / self.start.elapsed().as_secs_f64()).max(0.0))
@@ -125,7 +84,7 @@ fn hundredths<'a>(fields: impl Iterator<Item = &'a str>) -> Option<f64> {
 }
 
 /// Returns the peak memory of this process in bytes, if the system reports it.
-pub(super) fn peak() -> Option<u64> {
+pub fn peak() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     Some(1024 * line.split_whitespace().next()?.parse::<u64>().ok()?)
@@ -143,14 +102,6 @@ mod tests {
         assert_eq!(median(&[3.0]), 3.0);
         assert_eq!(median(&[9.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(&[4.0, 1.0, 9.0, 2.0]), 3.0);
-    }
-
-    #[cfg(feature = "serve")]
-    #[test]
-    fn a_percentile_is_a_value_that_was_measured() {
-        let values: Vec<f64> = (1..=200).map(f64::from).collect();
-        assert_eq!([1, 50, 99, 100].map(|p| percentile(&values, p)), [2.0, 100.0, 198.0, 200.0]);
-        assert_eq!((percentile(&[7.0], 99), percentile(&[], 50)), (7.0, 0.0));
     }
 
     #[test]

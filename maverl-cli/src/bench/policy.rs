@@ -3,10 +3,12 @@
 use maverl_kernels::advantage::{Baseline, Grouping, Relative, Singleton, relative};
 use maverl_kernels::sample::derive_seed;
 
+use super::BenchArgs;
 use super::fixture::{BenchFixture, PROMPT, REPLY, ROWS, batch, row};
+use super::harness::Setup;
 use super::measure::timed;
 use super::report::Figure;
-use super::{BenchArgs, Failure};
+use crate::Failure;
 use maverl::runtime::Objective;
 
 /// Number of replies per prompt in `grpo`.
@@ -31,13 +33,13 @@ impl BenchArgs {
 
 /// Measures generated tokens per second: prefill and decoding.
 pub(super) async fn rollout(args: &BenchArgs) -> Result<Vec<Figure>, Failure> {
-    let fixture = BenchFixture::start(args, &[])?;
+    let fixture = BenchFixture::start(&args.setup, &[])?;
     let mut figures = Vec::new();
     for (rows, what) in args.amounts() {
         let prompts: Vec<Vec<u32>> =
             (0..rows as u64).map(|i| fixture.ids(derive_seed(0, i), PROMPT)).collect();
         let work = async |()| fixture.replies(&prompts, REPLY).await.map(drop);
-        let seconds = timed(args.repeats, async || fixture.forget().await, work).await?;
+        let seconds = timed(args.setup.repeats, async || fixture.forget().await, work).await?;
         let flop = fixture.rollout_flop(PROMPT + REPLY, REPLY) / REPLY as f64;
         let new = (rows * REPLY) as f64;
         figures.push(Figure::rate(what, "new tokens/s", new, &seconds).of_flop(flop));
@@ -57,12 +59,12 @@ pub(super) async fn sft(args: &BenchArgs) -> Result<Vec<Figure>, Failure> {
 }
 
 async fn update(args: &BenchArgs, objective: Objective) -> Result<Vec<Figure>, Failure> {
-    let fixture = BenchFixture::start(args, &[])?;
+    let fixture = BenchFixture::start(&args.setup, &[])?;
     let mut figures = Vec::new();
     for (rows, what) in args.amounts() {
         let batch = batch(fixture.rows(rows), objective);
         let work = async |batch| Ok(fixture.policy.update(batch).await.map(drop)?);
-        let seconds = timed(args.repeats, async || Ok(batch.clone()), work).await?;
+        let seconds = timed(args.setup.repeats, async || Ok(batch.clone()), work).await?;
         let (tokens, flop) = (rows * (PROMPT + REPLY), fixture.training_flop(PROMPT + REPLY));
         figures.push(Figure::rate(what, "tokens/s", tokens as f64, &seconds).of_flop(flop));
     }
@@ -71,8 +73,8 @@ async fn update(args: &BenchArgs, objective: Objective) -> Result<Vec<Figure>, F
 }
 
 /// Measures steps per minute: replies to prompts, advantages within each group, an update.
-pub(super) async fn grpo(args: &BenchArgs) -> Result<Vec<Figure>, Failure> {
-    let fixture = BenchFixture::start(args, &[])?;
+pub(super) async fn grpo(setup: &Setup) -> Result<Vec<Figure>, Failure> {
+    let fixture = BenchFixture::start(setup, &[])?;
     let prompts: Vec<Vec<u32>> =
         (0..ROWS as u64).map(|i| fixture.ids(derive_seed(0, i / GROUP as u64), PROMPT)).collect();
     let groups: Vec<usize> = (0..ROWS).map(|i| i / GROUP).collect();
@@ -89,7 +91,7 @@ pub(super) async fn grpo(args: &BenchArgs) -> Result<Vec<Figure>, Failure> {
         let batch = batch(learned.collect(), Objective::PolicyGradient);
         Ok(fixture.policy.update(batch).await.map(drop)?)
     };
-    let seconds = timed(args.repeats, async || Ok(()), step).await?;
+    let seconds = timed(setup.repeats, async || Ok(()), step).await?;
     fixture.stop();
     let what = format!("{} prompts x {GROUP} replies", ROWS / GROUP);
     Ok(vec![Figure::rate(what, "steps/min", 60.0, &seconds)])

@@ -2,15 +2,15 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::harness::{Dtype, Setup, Size, written};
 use super::measure::median;
-use super::{BenchArgs, Dtype, Part, Size};
 use maverl::plan;
 use maverl::table::Table;
 
 /// Results of one part.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Report {
-    part: Part,
+pub struct Report {
+    part: String,
     size: Size,
     dtype: Dtype,
     threads: usize,
@@ -22,18 +22,21 @@ pub(super) struct Report {
     matmul_gflops: Option<f64>,
     /// Peak memory of the process, if the system reports it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) peak_bytes: Option<u64>,
+    pub peak_bytes: Option<u64>,
     /// Average number of processors that other processes used meanwhile, if the system reports it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) other_cores: Option<f64>,
+    pub other_cores: Option<f64>,
 }
 
 /// A repeatedly measured number.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Figure {
-    pub(super) what: String,
-    pub(super) unit: String,
-    pub(super) median: f64,
+pub struct Figure {
+    /// Description of the number.
+    pub what: String,
+    /// Unit of the number.
+    pub unit: String,
+    /// Median of the values.
+    pub median: f64,
     min: f64,
     max: f64,
     /// Values in the order of measurement.
@@ -46,12 +49,12 @@ pub(super) struct Figure {
     share: Option<f64>,
     /// Share of the speed of multiply-adds in registers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) ceiling_share: Option<f64>,
+    pub ceiling_share: Option<f64>,
 }
 
 impl Figure {
     /// Creates a figure from measured values.
-    pub(super) fn new(what: impl Into<String>, unit: impl Into<String>, values: Vec<f64>) -> Self {
+    pub fn new(what: impl Into<String>, unit: impl Into<String>, values: Vec<f64>) -> Self {
         Self {
             what: what.into(),
             unit: unit.into(),
@@ -66,34 +69,35 @@ impl Figure {
     }
 
     /// Creates a rate: `amount` per time, for each of the measured seconds.
-    pub(super) fn rate(what: impl Into<String>, unit: &str, amount: f64, seconds: &[f64]) -> Self {
+    pub fn rate(what: impl Into<String>, unit: &str, amount: f64, seconds: &[f64]) -> Self {
         Self::new(what, unit, seconds.iter().map(|seconds| amount / seconds).collect())
     }
 
     /// Adds the operations per unit.
-    pub(super) fn of_flop(mut self, flop: f64) -> Self {
+    pub fn of_flop(mut self, flop: f64) -> Self {
         self.gflops = Some(self.median * flop / 1e9);
         self
     }
 
     /// Adds the median's share of a ceiling in the same unit.
-    pub(super) fn below(mut self, ceiling: f64) -> Self {
+    pub fn below(mut self, ceiling: f64) -> Self {
         self.ceiling_share = Some(self.median / ceiling);
         self
     }
 }
 
 impl Report {
-    pub(super) fn new(
-        part: Part,
-        args: &BenchArgs,
+    /// Creates the report of a part. `matmul_gflops` is the speed of products.
+    pub fn new(
+        part: String,
+        setup: &Setup,
         mut figures: Vec<Figure>,
         matmul_gflops: Option<f64>,
     ) -> Self {
         for figure in &mut figures {
             figure.share = figure.gflops.zip(matmul_gflops).map(|(reached, limit)| reached / limit);
         }
-        let (size, dtype, threads) = (args.size, args.dtype, rayon::current_num_threads());
+        let (size, dtype, threads) = (setup.size, setup.dtype, rayon::current_num_threads());
         let simd = maverl_kernels::simd::select().map_or_else(|e| e.to_string(), |p| p.to_string());
         Self {
             part,
@@ -110,7 +114,7 @@ impl Report {
 }
 
 /// Formats one line per figure, of at most `width` columns.
-pub(super) fn table(reports: &[Report], width: usize) -> String {
+pub fn table(reports: &[Report], width: usize) -> String {
     let Some(Report { size, dtype, threads, simd, .. }) = reports.first() else {
         return String::new();
     };
@@ -120,7 +124,7 @@ pub(super) fn table(reports: &[Report], width: usize) -> String {
             table.row(report.line(figure, i == 0));
         }
     }
-    let (size, dtype) = (super::written(size), super::written(dtype));
+    let (size, dtype) = (written(size), written(dtype));
     format!("size {size}, {dtype}, {threads} threads, {simd}\n\n{}", table.draw(width))
 }
 
@@ -148,7 +152,7 @@ impl Report {
             |share: Option<f64>| some(share.map(|share| format!("{:.0}%", 100.0 * share)));
         let whole = |value: Option<String>| some(value.filter(|_| first));
         [
-            whole(Some(super::written(&self.part))),
+            whole(Some(self.part.clone())),
             figure.what.clone(),
             rounded(figure.median),
             rounded(figure.min),

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::model::create::{self, Size, drawn, parse, write};
 use crate::model::save::{Entry, safetensors_file};
-use crate::model::{ModelError, StoredDtype, builtin};
+use crate::model::{ModelError, ModelErrorKind, StoredDtype, builtin};
 
 /// Family of a shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,10 +126,10 @@ pub fn blank_model(
     let parsed = parse(&text)?;
     write(dir, "config.json", text)?;
     for name in ["generation_config.json", "tokenizer.json"] {
-        write(dir, name, tiny(name))?;
+        write(dir, name, tiny(name)?)?;
     }
-    let mut tokenizer: Value =
-        serde_json::from_slice(tiny("tokenizer_config.json")).expect("the built-in files are JSON");
+    let mut tokenizer: Value = serde_json::from_slice(tiny("tokenizer_config.json")?)
+        .expect("the built-in files are JSON");
     tokenizer["model_max_length"] = shape.size.max_position_embeddings.into();
     write(dir, "tokenizer_config.json", format!("{tokenizer:#}\n"))?;
     let tensors = parsed.tensors();
@@ -141,8 +141,10 @@ pub fn blank_model(
     Ok(parameters)
 }
 
-fn tiny(name: &str) -> &'static [u8] {
-    builtin::file("tiny", name).expect("the built-in model has this file")
+/// Returns a file of `builtin:tiny`, whose tokenizer blank models have.
+fn tiny(name: &str) -> Result<&'static [u8], ModelError> {
+    builtin::file("tiny", name)
+        .ok_or_else(|| ModelError::new(ModelErrorKind::NotFound, builtin::unknown("tiny")))
 }
 
 /// Returns the configuration in the format of transformers 5.

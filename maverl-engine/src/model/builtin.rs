@@ -1,36 +1,31 @@
-//! Models embedded in the library.
+//! Models that ship with the library: those of the crate `maverl-models`, with the feature `models`.
+
+#[cfg(feature = "models")]
+pub use maverl_models::{FILES, NAMES, file};
 
 /// Names that `path = "builtin:NAME"` may have.
-pub const NAMES: &[&str] = &["tiny", "generalist"];
+#[cfg(not(feature = "models"))]
+pub const NAMES: &[&str] = &[];
 
-/// Files of an embedded model directory.
-pub const FILES: &[&str] = &[
-    "config.json",
-    "generation_config.json",
-    "model.safetensors",
-    "tokenizer.json",
-    "tokenizer_config.json",
-];
+/// Files of a shipped model.
+#[cfg(not(feature = "models"))]
+pub const FILES: &[&str] = &[];
 
-macro_rules! embedded {
-    ($name:literal) => {
-        &[
-            include_bytes!(concat!("../../models/", $name, "/config.json")) as &[u8],
-            include_bytes!(concat!("../../models/", $name, "/generation_config.json")),
-            include_bytes!(concat!("../../models/", $name, "/model.safetensors")),
-            include_bytes!(concat!("../../models/", $name, "/tokenizer.json")),
-            include_bytes!(concat!("../../models/", $name, "/tokenizer_config.json")),
-        ]
-    };
+/// Returns a file of a shipped model.
+#[cfg(not(feature = "models"))]
+pub fn file(_model: &str, _name: &str) -> Option<&'static [u8]> {
+    None
 }
 
-/// Returns a file of an embedded model.
-pub fn file(model: &str, name: &str) -> Option<&'static [u8]> {
-    let files: &[&'static [u8]] = match model {
-        "tiny" => embedded!("tiny"),
-        "generalist" => embedded!("generalist"),
-        _ => return None,
-    };
-    let index = FILES.iter().position(|file| *file == name)?;
-    files.get(index).copied()
+/// Returns the reason why no shipped model has a name, with what to write instead.
+pub fn unknown(name: &str) -> String {
+    match NAMES {
+        [] => format!(
+            "`builtin:{name}` is not in this program; compile it with the feature `models` of `maverl-engine`"
+        ),
+        names => format!(
+            "no built-in model is called {name:?}; there is `builtin:{}`",
+            names.join("`, `builtin:")
+        ),
+    }
 }

@@ -33,13 +33,7 @@ impl ModelSource {
         if let Some(name) = path.strip_prefix("builtin:") {
             return match builtin::NAMES.contains(&name) {
                 true => Ok(Self::Builtin(name.to_owned())),
-                false => Err(ModelError::new(
-                    ModelErrorKind::NotFound,
-                    format!(
-                        "no built-in model is called {name:?}; there is `builtin:{}`",
-                        builtin::NAMES.join("`, `builtin:")
-                    ),
-                )),
+                false => Err(ModelError::new(ModelErrorKind::NotFound, builtin::unknown(name))),
             };
         }
         match path.strip_prefix("hf:") {

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use maverl_answers::{extract, whole};
 use maverl_macros::environment;
 use serde_json::{Map, Value, json};
 
-use crate::env::math::{extract, whole};
 use crate::env::{EnvError, Environment, Session};
 use crate::task::{Action, Observation, Score, Task};
 

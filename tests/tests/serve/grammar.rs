@@ -7,9 +7,9 @@ use super::{Server, lab};
 /// Seeds of each schema.
 const SEEDS: u64 = 5;
 
-/// Schemas of what programs ask for, with bounds on lengths: a model that knows nothing else would not end. `maverl bench grammar`
+/// Schemas of what programs ask for, with bounds on lengths: a model that knows nothing else would not end. `bench_servers grammar`
 /// measures the same.
-const SCHEMAS: &str = include_str!("../../../maverl-cli/src/bench/forms.json");
+const SCHEMAS: &str = include_str!("../../../crates/lab/src/bin/bench_servers/forms.json");
 
 #[test]
 fn replies_of_twenty_schemas_are_valid_and_end() {

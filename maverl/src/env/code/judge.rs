@@ -3,12 +3,12 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use maverl_answers::AnswerVerdict;
 use maverl_sandbox::{Ending, Exam, Limits, Output, Report, Sandbox, SandboxError};
 
 use super::problem::{Problem, Stream, Tests};
 use super::reply::{fenced, program};
 use super::tolerance::near_lines;
-use crate::env::math::{self, AnswerVerdict as Equality};
 
 /// Number of characters shown of the end of a traceback.
 const SHOWN: usize = 600;
@@ -212,7 +212,7 @@ impl Judge {
         let nothing = |detail: &str| Ok(CodeVerdict::failed(Reason::Nothing, 0, 1, detail));
         let said = reply.rsplit_once("</think>").map_or(reply, |(_, said)| said);
         let block = fenced(said);
-        let marked = if block.is_none() { math::extract(reply) } else { None };
+        let marked = if block.is_none() { maverl_answers::extract(reply) } else { None };
         let answer = if let Some(marked) = marked {
             marked.to_owned()
         } else {
@@ -229,9 +229,8 @@ impl Judge {
                 None => return nothing("the program writes no answer"),
             }
         };
-        let right = truths
-            .iter()
-            .any(|truth| math::compare(&answer, math::reference(truth)) == Equality::Equal);
+        let truths: Vec<&str> = truths.iter().map(String::as_str).collect();
+        let right = maverl_answers::judge(&answer, &truths).verdict == AnswerVerdict::Equal;
         let wrong =
             || CodeVerdict::failed(Reason::Wrong, 0, 1, format!("the answer is {answer:?}"));
         Ok(if right { CodeVerdict::right(1) } else { wrong() })

@@ -1,10 +1,9 @@
 //! The calculator.
 
+use maverl_answers::calculate;
 use maverl_macros::tool;
 use schemars::JsonSchema;
 use serde::Deserialize;
-
-use crate::env::math::calculate;
 
 #[derive(Deserialize, JsonSchema)]
 struct Expression {

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use maverl_answers::{AnswerVerdict, calculate, compare};
 use serde_json::{Map, Value};
 
 use super::accept::is_path;
 use super::start::ToolSet;
 use super::state::{State, files};
 use crate::env::EnvError;
-use crate::env::math::{AnswerVerdict, calculate, compare};
 use crate::env::search::{exact_match, normalize};
 use crate::task::Task;
 

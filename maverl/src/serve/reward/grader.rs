@@ -4,11 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use futures::future::join_all;
+use maverl_answers::without_tokens;
 
 use super::Scores;
 use super::request::Graded;
 use crate::env::DynEnvironment;
-use crate::env::math::without_tokens;
 use crate::env::search::{exact_match, texts};
 use crate::rollout::rewards::Verifier;
 use crate::task::{Score, Task};

@@ -1,0 +1,150 @@
+//! Numbers as tokens: thousands, decimals, periods, powers of ten.
+
+use num_bigint::BigInt;
+use num_rational::BigRational;
+use num_traits::{One, Pow};
+
+use crate::lexer::{Lexer, THOUSANDS};
+use crate::reading::Reading;
+use crate::token::Token;
+
+/// Maximum number of digits of a period that is read.
+const LONGEST_PERIOD: usize = 100;
+
+impl Lexer {
+    /// Reads a number.
+    pub(crate) fn number(&mut self) {
+        let mut digits = self.take(|c| c.is_ascii_digit());
+        if (1..=3).contains(&digits.len()) {
+            while let Some(group) = self.thousands() {
+                digits.push_str(&group);
+            }
+        }
+        let mut decimals = String::new();
+        if self.peek(0) == '.' && self.peek(1).is_ascii_digit() {
+            self.at += 1;
+            decimals = self.take(|c| c.is_ascii_digit());
+        }
+        if let Some((length, period)) = self.repeating(usize::from(decimals.is_empty())) {
+            self.at += length;
+            return self.tokens.push(repeated(&digits, &decimals, &period));
+        }
+        if let Some((length, (start, period))) = self.dots().zip(period(&decimals)) {
+            self.at += length;
+            return self.tokens.push(repeated(&digits, &decimals[..start], period));
+        }
+        let exponent = self.exponent();
+        let whole: BigInt = format!("{digits}{decimals}").parse().unwrap_or_default();
+        let ten = |power: usize| -> BigInt { Pow::pow(BigInt::from(10), power) };
+        let mut value = BigRational::new(whole, ten(decimals.len()));
+        value *= match exponent {
+            Some(power) if power < 0 => BigRational::new(BigInt::one(), ten(-power as usize)),
+            Some(power) => BigRational::from_integer(ten(power as usize)),
+            None => BigRational::one(),
+        };
+        let point = if decimals.is_empty() { "" } else { "." };
+        let digits = format!("{digits}{point}{decimals}");
+        self.tokens.push(Token::Number { value, digits });
+    }
+
+    /// Reads a comma that separates thousands, and the three digits after it.
+    fn thousands(&mut self) -> Option<String> {
+        let bare = match self.reading {
+            Reading::Lists => false,
+            Reading::Spaced => true,
+            Reading::Plain | Reading::Units => self.depth == 0,
+        };
+        // `000` alone is not a number.
+        let zero = self.peek(1) == '0';
+        let blanks = match self.peek(0) {
+            ',' if bare || zero => 0,
+            // Thin spaces.
+            '\u{2009}' | '\u{202f}' => 0,
+            '\\' if self.peek(1) == ',' => 1,
+            // Spaces of LaTeX after a marked comma.
+            THOUSANDS => (1..4).take_while(|at| self.peek(*at).is_whitespace()).count(),
+            _ => return None,
+        };
+        let start = 1 + blanks;
+        let digits: String =
+            (start..start + 3).map(|at| self.peek(at)).filter(char::is_ascii_digit).collect();
+        let three = digits.len() == 3 && !self.peek(start + 3).is_ascii_digit();
+        if three {
+            self.at += start + 3;
+        }
+        three.then_some(digits)
+    }
+
+    /// Reads the digits in `\overline{3}` at an offset, after the point if `point` is 1. Returns them with the total
+    /// length.
+    pub(crate) fn repeating(&self, point: usize) -> Option<(usize, String)> {
+        if point == 1 && self.peek(0) != '.' {
+            return None;
+        }
+        let after = |mark: &str| {
+            let found = mark.chars().enumerate().all(|(i, c)| self.peek(point + i) == c);
+            found.then_some(point + mark.len())
+        };
+        let start = ["\\overline{", "\\bar{", "\\dot{"].into_iter().find_map(after)?;
+        let digits = (start..start + LONGEST_PERIOD).map(|at| self.peek(at));
+        let period: String = digits.take_while(char::is_ascii_digit).collect();
+        let end = start + period.len();
+        (!period.is_empty() && self.peek(end) == '}').then(|| (end + 1, period))
+    }
+
+    /// Returns the length of the dots after decimals that go on: `0.333\ldots`, `0.333...`
+    fn dots(&self) -> Option<usize> {
+        let blanks = (0..4).take_while(|at| self.peek(*at) == ' ').count();
+        // One of three dots may have ended the sentence.
+        let found = ["...", "..", "\\ldots", "\\dots", "\\cdots"]
+            .into_iter()
+            .find(|dots| dots.chars().enumerate().all(|(i, c)| self.peek(blanks + i) == c))?;
+        let end = blanks + found.len();
+        (!self.peek(end).is_ascii_alphanumeric()).then_some(end)
+    }
+
+    /// Reads the power of ten in `1.5e-3`.
+    fn exponent(&mut self) -> Option<isize> {
+        if !matches!(self.peek(0), 'e' | 'E') {
+            return None;
+        }
+        let sign = matches!(self.peek(1), '+' | '-');
+        let from = 1 + usize::from(sign);
+        let length = (0..4).take_while(|i| self.peek(from + i).is_ascii_digit()).count();
+        let next = self.peek(from + length);
+        // In `2E3_{16}` the `E` is a digit.
+        if !(1..=3).contains(&length) || next.is_ascii_alphanumeric() || next == '_' {
+            return None;
+        }
+        let text: String = (from..from + length).map(|i| self.peek(i)).collect();
+        let negative = self.peek(1) == '-';
+        self.at += from + length;
+        let power: isize = text.parse().ok()?;
+        Some(if negative { -power } else { power })
+    }
+}
+
+/// Returns the beginning and the digits of the period with which decimals end: three times, or twice if it has several
+/// digits and begins at the point. The last repetition may be incomplete. `2.718281828` has none.
+fn period(decimals: &str) -> Option<(usize, &str)> {
+    let digits = decimals.as_bytes();
+    let of_length = |length: usize| {
+        let repeats = |at: &usize| digits[*at] == digits[*at + length];
+        let run = (0..digits.len() - length).rev().take_while(repeats).count();
+        let start = digits.len() - length - run;
+        let times = (length + run) / length;
+        let enough = times >= 3 || times == 2 && length > 1 && start == 0;
+        enough.then(|| (start, &decimals[start..start + length]))
+    };
+    (1..=digits.len() / 2).find_map(of_length)
+}
+
+/// Computes a number whose last decimals repeat: `0.1\overline{6}` is 1/6.
+fn repeated(digits: &str, decimals: &str, period: &str) -> Token {
+    let ten = |power: usize| -> BigInt { Pow::pow(BigInt::from(10), power) };
+    let whole = |digits: &str| -> BigInt { digits.parse().unwrap_or_default() };
+    let start = BigRational::new(whole(&format!("{digits}{decimals}")), ten(decimals.len()));
+    let nines = (ten(period.len()) - 1) * ten(decimals.len());
+    let value = start + BigRational::new(whole(period), nines);
+    Token::Number { value, digits: format!("{digits}.{decimals}({period})") }
+}

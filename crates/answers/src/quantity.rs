@@ -1,0 +1,99 @@
+//! Quantities: tokens of a number and of its unit.
+
+use crate::function::{is_function, is_known};
+use crate::token::Token;
+use crate::unit::{Piece, Unit, lookup, text_pieces};
+use crate::work::Stop;
+
+/// Splits tokens into a quantity and its unit. The unit is the text after the number and any currency sign.
+///
+/// # Errors
+///
+/// If the words after the number state another number or deny it.
+pub(crate) fn split_unit(tokens: &[Token]) -> Result<(Vec<Token>, Unit), Stop> {
+    let money = |token: &&Token| matches!(token, Token::Symbol(c) if "$€£¥₹¢".contains(*c));
+    let mut quantity = tokens.to_vec();
+    let mut unit = Unit::default();
+    let start = (1..tokens.len()).find(|at| begins(tokens, *at));
+    if let Some((start, pieces)) = start.and_then(|at| Some((at, pieces(&tokens[at..])?))) {
+        unit = Unit::from_pieces(&pieces)?;
+        quantity.truncate(start);
+    }
+    if let Some(Token::Symbol(sign)) = quantity.iter().find(money) {
+        let sign = lookup(&sign.to_string()).unwrap_or_default();
+        unit.multiply(sign, 1);
+        quantity.retain(|token| !money(&token));
+    }
+    Ok((quantity, unit))
+}
+
+/// Returns true if a unit may begin at a token.
+fn begins(tokens: &[Token], at: usize) -> bool {
+    use Token::{Symbol, Text, Word};
+    let angle = || tokens.iter().any(|token| matches!(token, Word(word) if is_function(word)));
+    match &tokens[at..] {
+        // Inside a function degrees are part of the number.
+        [Symbol('°'), ..] | [Symbol('^'), Symbol('°'), ..] => !angle(),
+        [Symbol('^'), Symbol('{'), Symbol('°'), ..] => !angle(),
+        [Text(_) | Symbol('%'), ..] => true,
+        [Word(frac), Symbol('{'), Text(_), ..] if frac == "frac" => true,
+        [Word(micro), Text(_), ..] => micro == "mu",
+        [Symbol('/'), Text(_), ..] => true,
+        [Symbol('/'), Word(word), ..] | [Word(word), ..] => !is_known(word) && !word.contains(' '),
+        _ => false,
+    }
+}
+
+/// Splits tokens into the pieces of a unit; `None` if the tokens are something else.
+fn pieces(mut tokens: &[Token]) -> Option<Vec<Piece>> {
+    use Token::{Letter, Number, Symbol, Text, Word};
+    let mut pieces = Vec::new();
+    let word = |text: &str| Piece::Word(text.to_owned());
+    while let Some(first) = tokens.first() {
+        let mut length = 1;
+        match tokens {
+            [Text(text), ..] => pieces.extend(text_pieces(text)?),
+            // `\mu\text{m}`
+            [Word(micro), Text(text), ..] if micro == "mu" => {
+                pieces.extend(text_pieces(&format!("μ{}", text.trim_start()))?);
+                length = 2;
+            }
+            // `\frac{\text{km}}{\text{h}}`
+            [Word(frac), Symbol('{'), ..] if frac == "frac" => {}
+            [Symbol('}'), Symbol('{'), ..] => {
+                pieces.push(Piece::Per);
+                length = 2;
+            }
+            [Word(text), ..] if !is_known(text) && !text.contains(' ') => pieces.push(word(text)),
+            [Symbol('^'), Symbol('{'), Symbol('°'), Symbol('}'), ..] => {
+                pieces.push(word("°"));
+                length = 4;
+            }
+            [Symbol('^'), Symbol('{'), Symbol('-'), Number { digits, .. }, Symbol('}'), ..] => {
+                pieces.push(Piece::Power(-digits.parse::<i32>().ok()?));
+                length = 5;
+            }
+            [Symbol('^'), Symbol('{'), Number { digits, .. }, Symbol('}'), ..] => {
+                pieces.push(Piece::Power(digits.parse().ok()?));
+                length = 4;
+            }
+            [Symbol('^'), Number { digits, .. }, ..] => {
+                pieces.push(Piece::Power(digits.parse().ok()?));
+                length = 2;
+            }
+            [Number { digits, .. }, ..] if matches!(pieces.last(), Some(Piece::Word(_))) => {
+                pieces.push(Piece::Power(digits.parse().ok().filter(|n| matches!(n, 2 | 3))?));
+            }
+            [Letter(letter), ..] if !pieces.is_empty() => pieces.push(word(&letter.to_string())),
+            [Symbol('/'), ..] => pieces.push(Piece::Per),
+            [Symbol(symbol @ ('°' | '%' | '$' | '€' | '£' | '¥' | '₹' | '¢')), ..] => {
+                pieces.push(word(&symbol.to_string()));
+            }
+            [Symbol('^' | '*' | '.' | '(' | ')' | '{' | '}' | '-'), ..] => {}
+            _ => return None,
+        }
+        debug_assert!(length > 0, "{first:?}");
+        tokens = &tokens[length..];
+    }
+    Some(pieces)
+}

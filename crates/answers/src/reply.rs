@@ -1,0 +1,266 @@
+//! Location of the answer in a reply.
+
+/// Minimum number of words of a line that is a sentence about an answer instead of another answer.
+const SENTENCE: usize = 4;
+/// Words that introduce a reason, which is not part of the answer.
+const REASONS: &str = "because since as so which hence therefore thus due given";
+
+/// Lines that announce the answer below, without their Markdown.
+const HEADINGS: [&str; 4] = ["answer", "the answer", "final answer", "the final answer"];
+/// Special tokens that end a reply, beside those of the form `<|im_end|>`.
+const END_TOKENS: [&str; 9] =
+    ["</s>", "<s>", "<eos>", "<bos>", "<pad>", "<unk>", "<end_of_turn>", "[EOS]", "[PAD]"];
+/// Brackets of special tokens: `<|im_end|>`, `<｜end▁of▁sentence｜>`.
+const TOKEN_BRACKETS: [(&str, &str); 2] = [("<|", "|>"), ("<｜", "｜>")];
+
+/// Returns the answer that a reply marks: the content of its last complete `\boxed{..}` or `\fbox{..}` that is not empty,
+/// else of its only `<answer>..</answer>`, else the text after its last `####`, else the text after its last "answer is",
+/// "answer:" or heading "Answer", up to the reason for it. Text before `</think>` and special tokens at the end are
+/// ignored. Without braces, as in `\boxed 2`, the marked text is an expression up to the next word or punctuation.
+///
+/// Returns `None` if there is no such mark; see [`whole`] and [`last_number`] for replies without one.
+pub fn extract(reply: &str) -> Option<&str> {
+    let reply = conclusion(reply);
+    boxed(reply).or_else(|| tagged(reply)).or_else(|| hashed(reply)).or_else(|| announced(reply))
+}
+
+/// Returns a reply as a whole, without the text before `</think>`, special tokens at its end, and the Markdown around it;
+/// `None` if nothing is left.
+pub fn whole(reply: &str) -> Option<&str> {
+    Some(bare(conclusion(reply))).filter(|reply| !reply.is_empty())
+}
+
+/// Returns the last number of a reply, with sign, thousands and decimals: a guess at the answer if nothing marks it.
+pub fn last_number(reply: &str) -> Option<&str> {
+    let reply = conclusion(reply);
+    let end = reply.rfind(|c: char| c.is_ascii_digit())? + 1;
+    let part = |c: char| c.is_ascii_digit() || matches!(c, '.' | ',');
+    let before = reply[..end].trim_end_matches(part).len();
+    let number = reply[before..end].trim_start_matches(['.', ',']);
+    let start = end - number.len();
+    // A sign belongs to the number unless it directly follows an operand.
+    let signed = reply[..start].ends_with('-')
+        && !reply[..start - 1].ends_with(|c: char| c.is_alphanumeric() || c == ')');
+    Some(&reply[start - usize::from(signed)..end])
+}
+
+/// Returns the marked answer of a reply. Without one, returns its last number if `guess` is set, else the whole reply.
+pub fn answer(reply: &str, guess: bool) -> Option<&str> {
+    extract(reply).or_else(|| if guess { last_number(reply) } else { whole(reply) })
+}
+
+/// Returns the answer in a reference, which may be a whole solution, as in GSM8K and MATH.
+pub fn reference(text: &str) -> &str {
+    extract(text).unwrap_or(text)
+}
+
+/// Returns the text after `</think>`, up to the special tokens at the end.
+fn conclusion(reply: &str) -> &str {
+    without_tokens(reply.rsplit_once("</think>").map_or(reply, |(_, rest)| rest))
+}
+
+/// Removes the special tokens at the end of a text: `42<|im_end|></s>`.
+pub fn without_tokens(text: &str) -> &str {
+    let mut text = text.trim_end();
+    while let Some(rest) = without_token(text) {
+        text = rest.trim_end();
+    }
+    text
+}
+
+/// Removes the special token at the end of a text; `None` if there is none.
+fn without_token(text: &str) -> Option<&str> {
+    let part = |c: char| c.is_alphanumeric() || matches!(c, '_' | '▁' | '-');
+    let bracketed = |(open, close): (&str, &str)| {
+        let inside = text.strip_suffix(close)?;
+        let rest = inside.trim_end_matches(part).strip_suffix(open)?;
+        // `<|x|>` is no token.
+        (inside.len() - rest.len() > open.len() + 2).then_some(rest)
+    };
+    let named = END_TOKENS.iter().find_map(|token| text.strip_suffix(token));
+    named.or_else(|| TOKEN_BRACKETS.into_iter().find_map(bracketed))
+}
+
+/// Returns the text before the first special token.
+fn before_tokens(text: &str) -> &str {
+    let ends = text.match_indices('>').map(|(at, _)| &text[..=at]);
+    ends.filter_map(without_token).next().unwrap_or(text)
+}
+
+fn boxed(reply: &str) -> Option<&str> {
+    let mut end = reply.len();
+    // The search starts at the last mark, so that a truncated or empty one does not hide an earlier one.
+    loop {
+        let at = reply[..end].rfind("\\boxed").max(reply[..end].rfind("\\fbox"))?;
+        let rest = reply[at + 1..].trim_start_matches(|c: char| c.is_ascii_alphabetic());
+        let inside = braced(rest.trim_start()).map(bare);
+        if let Some(inside) = inside.filter(|inside| !inside.is_empty()) {
+            return Some(inside);
+        }
+        if let Some(expression) = unbraced(rest).filter(|_| inside.is_none()) {
+            return Some(expression);
+        }
+        end = at;
+    }
+}
+
+/// Returns the expression at the beginning of a text: `2`, `-\frac{1}{2}`, `(1, 2)`. A word is not an expression.
+fn unbraced(text: &str) -> Option<&str> {
+    let text = text.trim_start_matches([' ', '~']);
+    let mut start = text.chars();
+    let (first, second) = (start.next()?, start.next().unwrap_or(' '));
+    let begins = match first {
+        '\\' => second.is_ascii_alphabetic() || second == '{',
+        'a'..='z' | 'A'..='Z' => !second.is_alphanumeric(),
+        _ => first.is_ascii_digit() || "-+.([|√π".contains(first),
+    };
+    let end = text.char_indices().scan(0, |depth: &mut i32, (at, c)| {
+        *depth += match c {
+            '{' | '(' | '[' => 1,
+            '}' | ')' | ']' => -1,
+            _ => 0,
+        };
+        Some((at, *depth < 0 || *depth == 0 && ends(&text[at..])))
+    });
+    let end = end.skip(1).find(|(_, ends)| *ends).map_or(text.len(), |(at, _)| at);
+    let expression = text[..end].trim().trim_end_matches(['.', ',', ';', ':']);
+    Some(expression).filter(|expression| begins && !expression.is_empty())
+}
+
+/// Returns true at the end of an expression: a math delimiter, a line end, punctuation or a word.
+fn ends(rest: &str) -> bool {
+    let delimiter = ["$", "\\)", "\\]", "\n", ". ", ", ", "; ", "**"];
+    let word = |text: &str| text.chars().take_while(char::is_ascii_alphabetic).count() > 1;
+    delimiter.iter().any(|mark| rest.starts_with(mark)) || rest.strip_prefix(' ').is_some_and(word)
+}
+
+/// Returns the content of the braces at the beginning of a text.
+fn braced(text: &str) -> Option<&str> {
+    let mut depth = 0_usize;
+    let mut escaped = false;
+    for (at, c) in text.char_indices() {
+        match c {
+            '{' if !escaped => depth += 1,
+            '}' if !escaped => depth = depth.checked_sub(1)?,
+            _ if depth == 0 => return None,
+            _ => {}
+        }
+        if depth == 0 && at > 0 {
+            return Some(&text[1..at]);
+        }
+        escaped = c == '\\' && !escaped;
+    }
+    None
+}
+
+/// Returns the content of the only `<answer>..</answer>`, or what it marks.
+fn tagged(reply: &str) -> Option<&str> {
+    let (_, rest) = reply.split_once("<answer>")?;
+    let (inside, rest) = rest.split_once("</answer>")?;
+    if [inside, rest].iter().any(|text| text.contains("<answer>") || text.contains("</answer>")) {
+        return None;
+    }
+    let marked = hashed(inside).or_else(|| announced(inside));
+    marked.or(Some(bare(inside))).filter(|inside| !inside.is_empty())
+}
+
+/// Returns the line after the last `####`: `#### 18`, `#### The answer is 18`. If it is a heading, returns what follows.
+fn hashed(reply: &str) -> Option<&str> {
+    let (_, rest) = reply.rsplit_once("####")?;
+    let line = rest.lines().find(|line| !line.trim().is_empty())?;
+    let line = match is_heading(line) {
+        true => return announced(rest),
+        false => before_tokens(line),
+    };
+    announced(line).or(Some(bare(line))).filter(|line| !line.is_empty())
+}
+
+/// Returns true for a line that announces the answer below it: `### Final Answer`.
+fn is_heading(line: &str) -> bool {
+    let marks = |c: char| c.is_whitespace() || "#*_:".contains(c);
+    HEADINGS.contains(&line.trim_matches(marks).to_ascii_lowercase().as_str())
+}
+
+/// Removes the Markdown around a text: `**42**`, `__42__`, `` `42` ``.
+fn bare(text: &str) -> &str {
+    let mut text = text.trim();
+    while let Some(inside) = ["**", "*", "__", "`"]
+        .iter()
+        .find_map(|mark| text.strip_prefix(mark)?.strip_suffix(mark))
+        .filter(|inside| !inside.trim().is_empty())
+    {
+        text = inside.trim();
+    }
+    text
+}
+
+/// Returns the text after the last "answer is", "answer:" or heading, up to the end of the sentence or line. If the line
+/// ends there, returns the next line with content.
+fn announced(reply: &str) -> Option<&str> {
+    let lower = reply.to_ascii_lowercase();
+    let ends = ["answer is", "answer:", "answer is:", "answer:**", "answer**:", "answer ="]
+        .iter()
+        .filter_map(|mark| lower.rfind(mark).map(|at| at + mark.len()));
+    let end_of = |line: &str| line.as_ptr() as usize - reply.as_ptr() as usize + line.len();
+    let heading = reply.lines().rfind(|line| is_heading(line)).map(end_of);
+    let rest = before_tokens(&reply[ends.chain(heading).max()?..]);
+    let line = rest.lines().next()?;
+    let rest = match announces_nothing(line) {
+        true => below(rest)?,
+        false => line,
+    };
+    let end = [". ", ".** "].iter().filter_map(|end| rest.find(end)).min();
+    let rest = claim(end.map_or(rest, |at| &rest[..at]));
+    let around = |c: char| c.is_whitespace() || matches!(c, '*' | ':' | '$' | '`');
+    let rest = rest.trim_matches(around);
+    let rest = rest.strip_suffix('.').unwrap_or(rest).trim_end_matches(around);
+    let rest = outside(rest).trim_matches(around);
+    Some(rest).filter(|rest| !rest.is_empty())
+}
+
+/// Removes the brace that closes a group opened before the text: `\text{Answer: } 7`, `\text{Answer: 7}`.
+fn outside(text: &str) -> &str {
+    if text.matches('}').count() <= text.matches('{').count() {
+        return text;
+    }
+    text.strip_prefix('}').or_else(|| text.strip_suffix('}')).unwrap_or(text)
+}
+
+/// Returns the text before the reason.
+fn claim(sentence: &str) -> &str {
+    let mut depth = 0;
+    let reason = sentence.char_indices().find(|(at, c)| {
+        depth += match c {
+            '{' => 1,
+            '}' => -1,
+            _ => 0,
+        };
+        let word = sentence[*at..].split(|c: char| !c.is_alphabetic()).next().unwrap_or_default();
+        let begins = sentence[..*at].ends_with([' ', '(', ',']);
+        let word = word.to_ascii_lowercase();
+        depth == 0 && begins && !word.is_empty() && REASONS.split(' ').any(|other| other == word)
+    });
+    let end = reason.map_or(sentence.len(), |(at, _)| at);
+    sentence[..end].trim_end_matches([' ', '(', ',', ';', '-', '–', '—'])
+}
+
+/// Returns true if a line is only decoration.
+fn announces_nothing(line: &str) -> bool {
+    let marks = |c: char| c.is_whitespace() || "*:$`_#-".contains(c);
+    matches!(line.trim_matches(marks), "" | "\\[" | "\\]")
+}
+
+/// Returns the first line below that has content. A following line that is not a sentence is included: two answers
+/// count as none.
+fn below(text: &str) -> Option<&str> {
+    let start = |line: &str| line.as_ptr() as usize - text.as_ptr() as usize;
+    let mut lines = text.lines().filter(|line| !announces_nothing(line));
+    let first = lines.next()?;
+    let words = |line: &str| {
+        let words = line.split_whitespace();
+        words.filter(|word| word.chars().filter(|c| c.is_alphabetic()).count() > 1).count()
+    };
+    let more = lines.take_while(|line| words(line) < SENTENCE).last();
+    let end = start(more.unwrap_or(first)) + more.unwrap_or(first).len();
+    Some(&text[start(first)..end])
+}

@@ -1,0 +1,144 @@
+//! Texts as tokens.
+
+use crate::function::{is_function, is_known};
+use crate::lexer::Lexer;
+use crate::reading::Reading;
+use crate::token::Token;
+use crate::unicode::to_latex;
+use crate::unit;
+
+/// Short words that are units instead of products of letters.
+const UNITS: [&str; 13] =
+    ["cm", "km", "mm", "kg", "mg", "ft", "lb", "oz", "ml", "mi", "hr", "am", "kmh"];
+
+/// Splits an answer into tokens. Never fails; unknown text becomes a symbol that no rule accepts.
+pub(crate) fn tokens(answer: &str, reading: Reading) -> Vec<Token> {
+    let mut answer = to_latex(answer).replace("{,}", "\u{1}").replace(",\\!", "\u{1}");
+    // `9\!,500` has the comma that `9,500` has.
+    answer = answer.replace("\\!,", ",").replace("\\!\u{1}", "\u{1}");
+    for (dotted, plain) in [("a.m.", "am"), ("p.m.", "pm"), ("A.M.", "am"), ("P.M.", "pm")] {
+        answer = answer.replace(dotted, plain);
+    }
+    let mut lexer = Lexer::new(&answer, reading);
+    lexer.dollar = lexer.sign_of_money();
+    lexer.run();
+    lexer.tokens
+}
+
+impl Lexer {
+    fn run(&mut self) {
+        while self.at < self.rest.len() {
+            self.token();
+        }
+    }
+
+    /// Appends the tokens of the text inside a command, as outside of it.
+    fn inline(&mut self, text: &str) {
+        let mut inner = Self::new(text, self.reading);
+        inner.dollar = inner.sign_of_money();
+        inner.depth = self.depth;
+        inner.tokens = std::mem::take(&mut self.tokens);
+        inner.run();
+        self.tokens = inner.tokens;
+    }
+
+    /// Returns the position of the first bare `$` if it has no partner and a number follows it: `$5`.
+    fn sign_of_money(&self) -> Option<usize> {
+        let bare = |at: &usize| self.rest[*at] == '$' && (*at == 0 || self.rest[*at - 1] != '\\');
+        let mut signs = (0..self.rest.len()).filter(bare);
+        let first = signs.next()?;
+        let number = |c: &&char| c.is_ascii_digit() || **c == '.';
+        let follows = self.rest.get(first + 1).filter(number).is_some();
+        (follows && signs.count() % 2 == 0).then_some(first)
+    }
+
+    fn token(&mut self) {
+        let c = self.peek(0);
+        match c {
+            '\\' => {
+                if let Some(text) = self.command() {
+                    self.inline(&text);
+                }
+            }
+            '0'..='9' => self.number(),
+            '.' if self.peek(1).is_ascii_digit() || self.repeating(1).is_some() => self.number(),
+            _ if c.is_ascii_alphabetic() => self.letters(),
+            '$' if self.dollar != Some(self.at) => self.at += 1,
+            _ => {
+                self.at += 1;
+                let symbol = self.pair(c).inspect(|_| self.at += 1).unwrap_or(c);
+                self.symbol(symbol);
+            }
+        }
+    }
+
+    /// Returns the sign that two characters form: `<=`, `>=`, `!=`. `5!=120` is an equation.
+    fn pair(&self, first: char) -> Option<char> {
+        let letter = matches!(self.tokens.last(), Some(Token::Letter(_)));
+        match (first, self.peek(0)) {
+            ('<', '=') => Some('≤'),
+            ('>', '=') => Some('≥'),
+            ('=', '=') => Some('='),
+            ('!', '=') if letter => Some('≠'),
+            _ => None,
+        }
+    }
+
+    fn letters(&mut self) {
+        let spaced = self.space == self.at;
+        let word = self.take(|c| c.is_ascii_alphabetic());
+        let after_value = self.after_value();
+        let in_phrase = match self.tokens.last() {
+            Some(Token::Text(_)) => true,
+            Some(Token::Word(word)) => !is_known(word) && !word.contains(' '),
+            _ => false,
+        };
+        match word.as_str() {
+            "pi" => self.tokens.push(Token::Letter('π')),
+            "and" | "AND" => self.tokens.push(Token::Symbol('∧')),
+            "or" | "OR" => self.tokens.push(Token::Symbol('∨')),
+            "inf" | "infinity" | "infty" => self.tokens.push(Token::Symbol('∞')),
+            "cbrt" => self.cube_root(),
+            "in" if spaced && after_value && self.bracket_follows() => {
+                self.tokens.push(Token::Symbol('∈'));
+            }
+            // The secant has an argument.
+            "sec" if spaced && after_value && !self.argument_follows() => {
+                self.tokens.push(Token::Text(word));
+            }
+            _ if in_phrase && (word.len() > 1 || word == "a") => {
+                self.tokens.push(Token::Word(word))
+            }
+            _ if spaced && after_value && unit::is_abbreviation(&word) => {
+                self.tokens.push(Token::Word(word));
+            }
+            _ if after_value && self.reading == Reading::Units && unit::is_letter(&word) => {
+                self.tokens.push(Token::Word(word));
+            }
+            _ if is_product(&word) => self.tokens.extend(word.chars().map(Token::Letter)),
+            _ => self.tokens.push(Token::Word(word)),
+        }
+    }
+
+    fn next_mark(&self) -> Option<char> {
+        self.rest[self.at..].iter().copied().find(|c| !c.is_whitespace())
+    }
+
+    fn bracket_follows(&self) -> bool {
+        matches!(self.next_mark(), Some('(' | '[' | '{' | '\\'))
+    }
+
+    fn argument_follows(&self) -> bool {
+        self.next_mark().is_some_and(|c| c.is_alphanumeric() || "({[\\^".contains(c))
+    }
+}
+
+/// Returns true if a run of letters is a product, such as `xy` and `abc`; other words are words.
+fn is_product(word: &str) -> bool {
+    let ascending = word.as_bytes().windows(2).all(|pair| pair[0] < pair[1]);
+    let capitalized = word.len() > 2
+        && word.starts_with(|c: char| c.is_ascii_uppercase())
+        && word[1..].bytes().all(|b| b.is_ascii_lowercase());
+    let short = word.len() <= 2 && !is_function(word);
+    (word.len() <= 4 && ascending && !capitalized || short) && !UNITS.contains(&word)
+}

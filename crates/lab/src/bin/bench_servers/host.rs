@@ -1,0 +1,44 @@
+//! Models that are served.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use maverl::cli::Failure;
+use maverl::model::blank::blank_model;
+use maverl::model::{Model, ModelFiles, Tokenizer};
+use maverl::runtime::Host;
+use maverl_cli::bench::fixture::{MODEL, in_directory, specs, write_model};
+use maverl_cli::bench::harness::Setup;
+
+/// Starts a model of the requested size that is served, and returns it with the size of its vocabulary.
+pub(crate) fn host(setup: &Setup) -> Result<(Host, usize), Failure> {
+    in_directory(|dir| {
+        let (size, _) = write_model(dir, setup)?;
+        Ok((hosted(dir, setup)?, size.vocab_size))
+    })
+}
+
+/// Starts a model as [`host`] does, whose replies can end before `max_tokens`.
+pub(crate) fn host_with_stop_ids(setup: &Setup) -> Result<Host, Failure> {
+    in_model_directory(setup, |dir| hosted(dir, setup))
+}
+
+fn hosted(dir: &Path, setup: &Setup) -> Result<Host, Failure> {
+    let (worker, options) = specs(dir, setup, &[])?;
+    let files = ModelFiles::new(&worker.source);
+    let model = Model::load(&files)?.with_precision(worker.precision);
+    let tokenizer = Arc::new(Tokenizer::load(&files)?);
+    Ok(Host::start(MODEL, &model, &tokenizer, &options, 1)?)
+}
+
+/// Works in a temporary directory with a model of the requested size and its stop ids.
+pub(crate) fn in_model_directory<T>(
+    setup: &Setup,
+    work: impl FnOnce(&Path) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    in_directory(|dir| {
+        let (size, stored) = setup.model();
+        blank_model(dir, size, stored, 0)?;
+        work(dir)
+    })
+}

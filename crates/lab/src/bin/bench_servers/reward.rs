@@ -1,0 +1,177 @@
+//! The server of `maverl serve reward`: replies in one request, and each in a request of its own.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use maverl_kernels::sample::{derive_seed, uniform};
+use serde_json::{Value, json};
+
+use crate::host::in_model_directory;
+use crate::server::Server;
+use maverl::cli::Failure;
+use maverl::client::Client;
+use maverl::env::math::MathEnvironment;
+use maverl::model::{
+    HeadKind, Model, ModelFiles, ModelSource, RewardHead, RewardModel, SaveOptions, ValueHead,
+};
+use maverl::serve::model::QueueLimits;
+use maverl::serve::reward::{Grader, RewardServer, RewardSettings};
+use maverl::serve::{Health, base};
+use maverl_cli::bench::harness::Setup;
+use maverl_cli::bench::report::Figure;
+
+/// Number of tasks of a request, and of replies to each.
+const TASKS: usize = 4;
+const REPLIES: usize = 8;
+const TIMEOUT: Duration = Duration::from_secs(600);
+
+/// Text of a reply about loaves and those that are kept.
+type Reply = fn(u64, u64) -> String;
+
+/// Measures the milliseconds of 32 replies in one request and of 32 requests one after another, for a verifier with random weights
+/// that reads answers or explanations, and for the judge `math`. Server and client share the machine.
+pub(crate) async fn reward(setup: &Setup) -> Result<Vec<Figure>, Failure> {
+    let verifier = Served::start(verifier(setup)?).await?;
+    let judge = Served::start(Grader::environment(Arc::new(MathEnvironment::default()))).await?;
+    let parts: [(&str, &Served, Reply); 3] = [
+        ("verifier, answers", &verifier, answered),
+        ("verifier, explanations", &verifier, explained),
+        ("judge", &judge, explained),
+    ];
+    let mut figures = Vec::new();
+    for (name, served, reply) in parts {
+        figures.extend(compared(name, served, reply, setup).await?);
+    }
+    Ok(figures)
+}
+
+/// Starts a verifier of the size of the arguments.
+fn verifier(setup: &Setup) -> Result<Grader, Failure> {
+    in_model_directory(setup, |dir| {
+        let model = Model::load(&ModelFiles::new(&ModelSource::Directory(dir.to_owned())))?;
+        let head = ValueHead::new(HeadKind::Reward, &model.config);
+        let weight: Vec<f32> = (0..model.config.hidden_size).map(|i| (i as f32).sin()).collect();
+        head.vars()[0].1.set(&weight)?;
+        let model = RewardModel::new(model, head, RewardHead::new(1.0, 0.0))?;
+        let with_head = dir.join("verifier");
+        std::fs::create_dir_all(&with_head)?;
+        model.save(&with_head, &SaveOptions::default())?;
+        Grader::verifier(&with_head).map_err(Failure)
+    })
+}
+
+/// Measures replies to a server. The name begins the figures.
+async fn compared(
+    name: &str,
+    served: &Served,
+    reply: Reply,
+    setup: &Setup,
+) -> Result<[Figure; 3], Failure> {
+    let (mut together, mut alone) = (Vec::new(), Vec::new());
+    for repeat in 0..=setup.repeats.get() as u64 {
+        let items = items(repeat, reply);
+        let begin = Instant::now();
+        served.score(&items).await?;
+        let whole = begin.elapsed().as_secs_f64() * 1e3;
+        let begin = Instant::now();
+        for item in &items {
+            served.score(std::slice::from_ref(item)).await?;
+        }
+        let single = begin.elapsed().as_secs_f64() * 1e3;
+        if repeat > 0 {
+            together.push(whole);
+            alone.push(single);
+        }
+    }
+    let ratios = alone.iter().zip(&together).map(|(alone, together)| alone / together).collect();
+    let n = TASKS * REPLIES;
+    Ok([
+        Figure::new(format!("{name}, {n} replies at once"), "ms", together),
+        Figure::new(format!("{name}, one after another"), "ms", alone),
+        Figure::new(format!("{name}, times less at once"), "x", ratios),
+    ])
+}
+
+/// A server of rewards, and its client.
+struct Served {
+    client: Arc<Client>,
+    _server: Server,
+}
+
+impl Served {
+    async fn start(grader: Grader) -> Result<Self, Failure> {
+        let health = Health::default();
+        let settings =
+            RewardSettings { max_body: 16 << 20, timeout: TIMEOUT, queue: QueueLimits::default() };
+        let server = RewardServer::new(settings, health.clone());
+        server.open(grader);
+        let metrics = server.metrics().clone();
+        let running = Server::start(base(server.router(), "reward", health, metrics)).await?;
+        let url = format!("{}/v1/score", running.url);
+        Ok(Self { client: Arc::new(Client::new(url, None, TIMEOUT, 0, 1)), _server: running })
+    }
+
+    /// Scores replies in one request.
+    async fn score(&self, items: &[Value]) -> Result<(), Failure> {
+        let body = Arc::new(json!({"protocol": 1, "items": items}));
+        let answer: Value =
+            serde_json::from_str(&self.client.post(&body).await.body.map_err(Failure)?)?;
+        let scored = answer["items"].as_array().into_iter().flatten();
+        match scored.filter(|item| item["reward"].is_number()).count() == items.len() {
+            true => Ok(()),
+            false => Err(Failure(format!("a reply was not scored: {answer}"))),
+        }
+    }
+}
+
+/// Returns replies to tasks of arithmetic that no other seed has.
+fn items(seed: u64, reply: Reply) -> Vec<Value> {
+    let drawn = |i: usize, n: f64| (uniform(derive_seed(seed, 1), i as u64) * n) as u64 + 20;
+    let item = |i: usize| {
+        let (loaves, kept) = (drawn(i / REPLIES, 900.0), drawn(TASKS + i, 40.0));
+        let question = format!(
+            "A baker makes {loaves} loaves in the morning and twice as many in the afternoon, and sells all of them but the few \
+             that the children eat. Each loaf costs three coins. How many coins does the baker take in?"
+        );
+        json!({
+            "id": i.to_string(), "messages": [{"role": "user", "content": question}], "completion": reply(loaves, kept),
+            "answer": coins(loaves, kept).to_string(), "data": {"answers": [coins(loaves, 20).to_string()]},
+        })
+    };
+    (0..TASKS * REPLIES).map(item).collect()
+}
+
+fn coins(loaves: u64, kept: u64) -> u64 {
+    3 * (3 * loaves - kept)
+}
+
+fn answered(loaves: u64, kept: u64) -> String {
+    format!("<answer>{}</answer>", coins(loaves, kept))
+}
+
+fn explained(loaves: u64, kept: u64) -> String {
+    format!(
+        "The baker makes {loaves} loaves in the morning and {} in the afternoon, which is {} in all. The children eat {kept}, so \
+         {} are sold. {}",
+        2 * loaves,
+        3 * loaves,
+        3 * loaves - kept,
+        answered(loaves, kept)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::once;
+
+    /// Prints the figures.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn every_reply_is_scored_at_once_and_alone() {
+        let figures = reward(&once()).await.unwrap_or_else(|Failure(text)| panic!("{text}"));
+        for Figure { what, unit, median, .. } in &figures {
+            println!("{what}: {median:.2} {unit}");
+        }
+        assert_eq!(figures.len(), 9);
+    }
+}

@@ -1,0 +1,81 @@
+//! The table of runs.
+
+use anyhow::{Error, Result};
+use maverl::eval::Interval;
+use maverl::plan::Plan;
+use maverl_lab::measure::Trained;
+use serde_json::Value;
+
+/// Result of a run.
+pub(crate) struct Row {
+    example: String,
+    outcome: Result<Run, String>,
+}
+
+struct Run {
+    orchestra: String,
+    environment: String,
+    /// Mean reward of an episode in the first and the last tenth of the steps.
+    reward: (f64, f64),
+    /// Number of steps in which every group had equal rewards.
+    flat: usize,
+    trained: Trained,
+}
+
+impl Row {
+    /// Creates the result of a successful run, with its `metrics.jsonl`.
+    pub(crate) fn trained(
+        example: &str,
+        plan: &Plan,
+        trained: Trained,
+        metrics: &str,
+    ) -> Result<Self> {
+        let rows: Vec<Value> =
+            metrics.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
+        let of = |name: &str| rows.iter().filter_map(|row| row[name].as_f64()).collect::<Vec<_>>();
+        let rewards = of("rollout/score_mean");
+        let tenth = rewards.len().div_ceil(10);
+        let mean = |of: &[f64]| of.iter().sum::<f64>() / of.len() as f64;
+        let run = Run {
+            orchestra: plan.orchestra.name.clone(),
+            environment: plan.environment.name.clone(),
+            reward: (mean(&rewards[..tenth]), mean(&rewards[rewards.len() - tenth..])),
+            flat: of("group/flat_steps").into_iter().filter(|flat| *flat > 0.0).count(),
+            trained,
+        };
+        Ok(Self { example: example.to_owned(), outcome: Ok(run) })
+    }
+
+    /// Creates the result of a failed run.
+    pub(crate) fn failed(example: &str, error: &Error) -> Self {
+        let error = format!("{error:#}").replace('\n', "; ");
+        Self { example: example.to_owned(), outcome: Err(error) }
+    }
+
+    /// Formats the result as a row of the table.
+    pub(crate) fn line(&self) -> String {
+        let Run { orchestra, environment, reward, flat, trained } = match &self.outcome {
+            Ok(run) => run,
+            Err(error) => return format!("| `{}` | | | failed: {error} | | | | | |", self.example),
+        };
+        let Interval { mean, low, high } = trained.gain();
+        format!(
+            "| `{}` | `{orchestra}` | {environment} | {:.3} | {:.3} | {mean:+.3} ({low:+.3} to {high:+.3}) | {:.3} to {:.3} | {} \
+             ({flat}) | {:.0} |",
+            self.example,
+            trained.before.mean(),
+            trained.after.mean(),
+            reward.0,
+            reward.1,
+            trained.steps,
+            trained.seconds,
+        )
+    }
+}
+
+/// Formats a table of every run.
+pub(crate) fn table(rows: &[Row]) -> String {
+    let head = "| example | orchestra | environment | start | end | gain (95 %) | reward in training | steps (flat) | seconds |\n\
+                |---|---|---|---|---|---|---|---|---|\n";
+    rows.iter().fold(head.to_owned(), |table, row| table + &row.line() + "\n")
+}

@@ -1,0 +1,105 @@
+//! Trains every preset for at most a minute on the built-in environment and model, and compares the tasks that the team
+//! solves before and after.
+//!
+//! `cargo run --release -p maverl-lab --bin learners` takes about an hour on two cores; `-- drmas dpo` trains only those two. The
+//! table is written again after every run, so that it exists if a later run fails.
+
+mod score;
+mod settings;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use maverl::config::Preset;
+use maverl::registry::Registry;
+use maverl::train::Weights;
+use maverl_lab::measure::{self, Scores};
+
+use score::{Row, table};
+use settings::plan;
+
+/// Trains presets, and reports the improvement of each on held-out tasks.
+#[derive(Parser)]
+struct Arguments {
+    /// Presets, by their `algorithm.name`; all if omitted.
+    presets: Vec<String>,
+    /// Runs of each preset.
+    #[arg(long, default_value_t = 3)]
+    seeds: u64,
+    /// Maximum training time of a run in seconds, evaluations excluded.
+    #[arg(long, default_value_t = 60.0)]
+    seconds: f64,
+    /// Held-out tasks.
+    #[arg(long, default_value_t = 600)]
+    tasks: usize,
+    /// Maximum number of steps of a run.
+    #[arg(long, default_value_t = 60)]
+    steps: u64,
+    /// Directory of the runs and the table; existing runs are replaced.
+    #[arg(long, default_value = "runs/learners")]
+    out: PathBuf,
+    /// Additional setting of every run, such as `models.tiny.optim.lr=1e-3`.
+    #[arg(long)]
+    set: Vec<String>,
+}
+
+fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    let presets = chosen(&arguments.presets)?;
+    let registry = Registry::collect()?;
+    fs::create_dir_all(&arguments.out)?;
+    let (mut rows, mut before) = (Vec::new(), BTreeMap::new());
+    for preset in presets {
+        for seed in 0..arguments.seeds {
+            let run = || run(preset, seed, &arguments, &registry, &mut before);
+            let row =
+                measure::attempt(run).unwrap_or_else(|error| Row::failed(preset, seed, &error));
+            eprintln!("{}", row.line());
+            rows.push(row);
+            fs::write(arguments.out.join("table.md"), table(&rows))?;
+        }
+    }
+    println!("{}", table(&rows));
+    Ok(())
+}
+
+/// Returns the presets of these names, or all. A verifier solves no tasks, and is left out.
+fn chosen(names: &[String]) -> Result<Vec<Preset>> {
+    let all: Vec<Preset> =
+        Preset::ALL.into_iter().filter(|preset| *preset != Preset::Verifier).collect();
+    if names.is_empty() {
+        return Ok(all);
+    }
+    let find = |name: &String| {
+        let found = all.iter().copied().find(|preset| preset.name() == name);
+        found.with_context(|| {
+            let known: Vec<&str> = all.iter().map(|preset| preset.name()).collect();
+            format!("no preset is called `{name}`; there are {}", known.join(", "))
+        })
+    };
+    names.iter().map(find).collect()
+}
+
+/// Trains one preset with one seed. Evaluations of the starting model are reused for other presets of the same team.
+fn run(
+    preset: Preset,
+    seed: u64,
+    arguments: &Arguments,
+    registry: &Registry,
+    before: &mut BTreeMap<(String, u64), Scores>,
+) -> Result<Row> {
+    let runtime = tokio::runtime::Runtime::new()?;
+    let dir = arguments.out.join(format!("{}-{seed}", preset.name().replace('+', "p")));
+    let plan = runtime.block_on(plan(preset, seed, arguments, registry))?;
+    let team = (plan.orchestra.name.clone(), seed);
+    let start = match before.get(&team) {
+        Some(start) => start.clone(),
+        None => runtime.block_on(measure::solved(&plan, registry, &Weights::Start))?,
+    };
+    before.insert(team, start.clone());
+    let trained = measure::train(&plan, registry, &dir, arguments.seconds, start);
+    Ok(Row::trained(preset, seed, runtime.block_on(trained)?))
+}

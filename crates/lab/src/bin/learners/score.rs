@@ -1,0 +1,88 @@
+//! The table of runs.
+
+use std::fmt::Write;
+
+use maverl::config::Preset;
+use maverl::eval::{Interval, paired};
+use maverl_lab::measure::Trained;
+
+/// Result of a run.
+pub(crate) struct Row {
+    preset: Preset,
+    seed: u64,
+    outcome: Result<Trained, String>,
+}
+
+impl Row {
+    /// Creates the result of a successful run.
+    pub(crate) fn trained(preset: Preset, seed: u64, trained: Trained) -> Self {
+        Self { preset, seed, outcome: Ok(trained) }
+    }
+
+    /// Creates the result of a failed run.
+    pub(crate) fn failed(preset: Preset, seed: u64, error: &anyhow::Error) -> Self {
+        Self { preset, seed, outcome: Err(format!("{error:#}").replace('\n', "; ")) }
+    }
+
+    /// Formats the result as a row of the table.
+    pub(crate) fn line(&self) -> String {
+        let head = format!("| `{}` | {} |", self.preset.name(), self.seed);
+        match &self.outcome {
+            Err(error) => format!("{head} | | | | failed: {error} | | |"),
+            Ok(trained) => {
+                let Trained { steps, seconds, before, after } = trained;
+                let Interval { mean, low, high } = trained.gain();
+                format!(
+                    "{head} {steps} | {seconds:.0} | {:.3} | {:.3} | {mean:+.3} | {low:+.3} to {high:+.3} | {} |",
+                    before.mean(),
+                    after.mean(),
+                    if low > 0.0 { "yes" } else { "no" },
+                )
+            }
+        }
+    }
+}
+
+/// Formats a table of every run, and of each preset over its seeds: there, the gain of a task is its mean over the
+/// runs.
+pub(crate) fn table(rows: &[Row]) -> String {
+    let mut text =
+        "| preset | seed | steps | seconds | before | after | gain | 95 % of gain | improves |\n\
+                    |---|---|---|---|---|---|---|---|---|\n"
+            .to_owned();
+    for row in rows {
+        text += &row.line();
+        text.push('\n');
+    }
+    text += "\nOver seeds:\n\n| preset | runs | tasks | gain | 95 % of gain | every run improves |\n|---|---|---|---|---|---|\n";
+    let mut presets: Vec<Preset> = rows.iter().map(|row| row.preset).collect();
+    presets.dedup();
+    for preset in presets {
+        let of: Vec<&Row> = rows.iter().filter(|row| row.preset == preset).collect();
+        let gains: Vec<Vec<f64>> = of
+            .iter()
+            .filter_map(|row| row.outcome.as_ref().ok())
+            .map(|run| run.before.gains(&run.after))
+            .collect();
+        let tasks = gains.iter().map(Vec::len).min().unwrap_or(0);
+        let runs = gains.len();
+        if runs == 0 {
+            let _ = writeln!(text, "| `{}` | 0 of {} | | | | no |", preset.name(), of.len());
+            continue;
+        }
+        let together: Vec<f64> = (0..tasks)
+            .map(|task| gains.iter().map(|gains| gains[task]).sum::<f64>() / runs as f64)
+            .collect();
+        let Interval { mean, low, high } = paired(&together);
+        let every = runs == of.len() && gains.iter().all(|gains| paired(gains).low > 0.0);
+        // Writing to a `String` cannot fail.
+        let _ = writeln!(
+            text,
+            "| `{}` | {runs} of {} | {tasks} | {mean:+.3} | {low:+.3} to {high:+.3} | {} |",
+            preset.name(),
+            of.len(),
+            if every { "yes" } else { "no" },
+        );
+    }
+    text
+}
