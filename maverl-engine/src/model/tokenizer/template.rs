@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use jiff::civil::{DateTime, date};
+use maverl_jinja::{Limits, Template};
 use serde_json::Map;
 
 use crate::model::TokenizerError;
-use crate::model::jinja::{Limits, Template};
 use crate::model::tokenizer::ChatInput;
 
 /// The chat templates of a model, by name.

@@ -1,9 +1,9 @@
 //! Methods that pad a text to a width.
 
-use crate::model::jinja::arguments::{CallArguments, count, text};
-use crate::model::jinja::meter::{Meter, Outcome, refused};
-use crate::model::jinja::print::Out;
-use crate::model::jinja::value::Value;
+use crate::arguments::{CallArguments, count, text};
+use crate::meter::{Meter, Outcome, refused};
+use crate::print::Out;
+use crate::value::Value;
 
 /// Calls a method.
 pub(crate) fn fill(of: &str, name: &str, given: CallArguments, meter: &Meter) -> Outcome<Value> {

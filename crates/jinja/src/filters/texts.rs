@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use super::Found;
-use crate::model::jinja::arguments::{CallArguments, count, flag, int, text};
-use crate::model::jinja::lexer::is_white;
-use crate::model::jinja::meter::{Meter, Outcome, refused};
-use crate::model::jinja::methods;
-use crate::model::jinja::methods::text::{cased, part_of, replace, strip};
-use crate::model::jinja::print::{self, Out};
-use crate::model::jinja::value::Value;
+use crate::arguments::{CallArguments, count, flag, int, text};
+use crate::lexer::is_white;
+use crate::meter::{Meter, Outcome, refused};
+use crate::methods;
+use crate::methods::text::{cased, part_of, replace, strip};
+use crate::print::{self, Out};
+use crate::value::Value;
 
 pub(crate) fn apply(name: &str, value: &Value, given: CallArguments, meter: &Meter) -> Found {
     let filter: fn(&Arc<str>, CallArguments, &Meter) -> Outcome<Value> = match name {

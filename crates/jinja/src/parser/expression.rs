@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::{Parsed, Parser};
-use crate::model::jinja::ast::{Arguments, Comparison, Expr, Operator, Postfix, Sign};
-use crate::model::jinja::lexer::TokenKind;
-use crate::model::jinja::value::Value;
+use crate::ast::{Arguments, Comparison, Expr, Operator, Postfix, Sign};
+use crate::lexer::TokenKind;
+use crate::value::Value;
 
 /// Maximum number of consecutive conditions without `else`: `a if b if c`.
 const CONDITIONS: usize = 16;

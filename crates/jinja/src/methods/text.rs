@@ -5,12 +5,12 @@ mod fill;
 use std::sync::Arc;
 
 use super::texts;
-use crate::model::jinja::arguments::{CallArguments, flag, int, text};
-use crate::model::jinja::format;
-use crate::model::jinja::lexer::is_white;
-use crate::model::jinja::meter::{Meter, Outcome, refused};
-use crate::model::jinja::print::Out;
-use crate::model::jinja::value::Value;
+use crate::arguments::{CallArguments, flag, int, text};
+use crate::format;
+use crate::lexer::is_white;
+use crate::meter::{Meter, Outcome, refused};
+use crate::print::Out;
+use crate::value::Value;
 
 pub(crate) const NAMES: &[&str] = &[
     "capitalize",

@@ -4,13 +4,13 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use super::{Found, attribute_or_self, string};
-use crate::model::jinja::arguments::{CallArguments, count, flag, text};
-use crate::model::jinja::ast::Operator;
-use crate::model::jinja::meter::{Meter, Outcome, refused};
-use crate::model::jinja::methods;
-use crate::model::jinja::operators::operate;
-use crate::model::jinja::print::{self, Out};
-use crate::model::jinja::value::{List, Missing, Value, hashable};
+use crate::arguments::{CallArguments, count, flag, text};
+use crate::ast::Operator;
+use crate::meter::{Meter, Outcome, refused};
+use crate::methods;
+use crate::operators::operate;
+use crate::print::{self, Out};
+use crate::value::{List, Missing, Value, hashable};
 
 pub(crate) fn apply(name: &str, value: &Value, given: CallArguments, meter: &Meter) -> Found {
     Ok(match name {

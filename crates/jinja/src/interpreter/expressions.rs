@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use super::Interpreter;
-use crate::model::jinja::access;
-use crate::model::jinja::arguments::CallArguments;
-use crate::model::jinja::ast::{Arguments, Expr, Operator, Postfix};
-use crate::model::jinja::meter::{Outcome, refused};
-use crate::model::jinja::methods;
-use crate::model::jinja::operators::{compare, operate, sign, slice};
-use crate::model::jinja::print::{self, Out};
-use crate::model::jinja::value::{Missing, Value, set};
+use crate::access;
+use crate::arguments::CallArguments;
+use crate::ast::{Arguments, Expr, Operator, Postfix};
+use crate::meter::{Outcome, refused};
+use crate::methods;
+use crate::operators::{compare, operate, sign, slice};
+use crate::print::{self, Out};
+use crate::value::{Missing, Value, set};
 
 /// Functions that every template can call.
 const FUNCTIONS: &[&str] =

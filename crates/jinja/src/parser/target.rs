@@ -1,8 +1,8 @@
 //! Targets of assignments.
 
 use super::{Parsed, Parser};
-use crate::model::jinja::ast::Target;
-use crate::model::jinja::lexer::TokenKind;
+use crate::ast::Target;
+use crate::lexer::TokenKind;
 
 impl Parser {
     /// Parses a target: names, tuples of names, and attributes of namespaces if `attributes` is set.

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Interpreter;
-use crate::model::jinja::access::dotted;
-use crate::model::jinja::arguments::{CallArguments, int, text};
-use crate::model::jinja::ast::Expr;
-use crate::model::jinja::meter::{Failure, Outcome, refused};
-use crate::model::jinja::value::{Closure, List, Loop, Missing, Value, set, undefined};
-use crate::model::jinja::{filters, methods, predicates};
+use crate::access::dotted;
+use crate::arguments::{CallArguments, int, text};
+use crate::ast::Expr;
+use crate::meter::{Failure, Outcome, refused};
+use crate::value::{Closure, List, Loop, Missing, Value, set, undefined};
+use crate::{filters, methods, predicates};
 
 /// Maximum length of a range, as in Jinja's sandbox.
 const LONGEST_RANGE: i128 = 100_000;
