@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::meter::{Outcome, refused};
-use super::value::Value;
+use crate::meter::{Outcome, refused};
+use crate::value::Value;
 
 /// Evaluated arguments.
-#[derive(Default)]
+#[derive(Default, Clone)]
 pub(crate) struct CallArguments {
     pub(crate) positional: Vec<Value>,
     pub(crate) named: Vec<(Arc<str>, Value)>,
@@ -23,8 +23,8 @@ impl CallArguments {
             return refused(format!("`{of}` takes at most {N} arguments"));
         }
         let mut bound = [const { None }; N];
-        for (place, value) in bound.iter_mut().zip(self.positional) {
-            *place = Some(value);
+        for (slot, value) in bound.iter_mut().zip(self.positional) {
+            *slot = Some(value);
         }
         for (name, value) in self.named {
             match parameters.iter().position(|parameter| *parameter == &*name) {
@@ -54,7 +54,7 @@ pub(crate) fn text<'v>(of: &str, value: Option<&'v Value>) -> Outcome<&'v Arc<st
 /// Returns an integer argument, or the default.
 pub(crate) fn int(of: &str, value: Option<&Value>, default: i128) -> Outcome<i128> {
     match value {
-        None => Ok(default),
+        None | Some(Value::None) => Ok(default),
         Some(value) => match value.as_int() {
             Some(number) => Ok(number),
             None => refused(format!("`{of}` takes a whole number, not '{}'", value.kind())),
@@ -62,13 +62,7 @@ pub(crate) fn int(of: &str, value: Option<&Value>, default: i128) -> Outcome<i12
     }
 }
 
-/// Returns a nonnegative count argument, or the default.
-pub(crate) fn count(of: &str, value: Option<&Value>, default: usize) -> Outcome<usize> {
-    let number = int(of, value, default as i128)?;
-    Ok(usize::try_from(number.max(0)).unwrap_or(usize::MAX))
-}
-
-/// Returns a boolean option, or the default.
-pub(crate) fn flag(value: Option<&Value>, default: bool) -> bool {
-    value.map_or(default, Value::is_true)
+/// Returns a boolean option; false by default.
+pub(crate) fn flag(value: Option<&Value>) -> bool {
+    value.is_some_and(Value::is_true)
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::value::Value;
+use crate::value::Value;
 
 /// A statement and its line.
 pub(crate) struct Statement {
@@ -16,28 +16,21 @@ pub(crate) enum Kind {
     Text(Arc<str>),
     Print(Expr),
     Set(Target, Expr),
-    /// A block assigned through filters.
-    SetBlock(Target, Vec<Postfix>, Block),
+    SetBlock(Target, Block),
     If(Vec<(Expr, Block)>, Block),
-    For(Arc<For>),
+    For(For),
     Macro(Arc<Macro>),
     /// A call that gets the block as `caller`.
     Call(Expr, Arc<Macro>),
-    Filter(Vec<Postfix>, Block),
-    With(Vec<(Target, Expr)>, Block),
+    Generation(Block),
     Break,
     Continue,
-    /// A statement that needs other templates.
-    Other(&'static str),
 }
 
 pub(crate) struct For {
     pub(crate) target: Target,
     pub(crate) items: Expr,
     pub(crate) condition: Option<Expr>,
-    pub(crate) recursive: bool,
-    /// True if the body uses `loop`.
-    pub(crate) uses_loop: bool,
     pub(crate) body: Block,
     pub(crate) otherwise: Block,
 }
@@ -55,44 +48,34 @@ pub(crate) enum Target {
     Attribute(Arc<str>, Arc<str>),
 }
 
-/// An expression. Chains of operators are lists, so that only brackets nest.
+/// An expression. Operators of one precedence are a list, so that only brackets nest.
 pub(crate) enum Expr {
     Constant(Value),
     Name(Arc<str>),
     List(Vec<Expr>),
     Tuple(Vec<Expr>),
     Dict(Vec<(Expr, Expr)>),
-    /// Signs before an operand, the last one first.
-    Signs(Vec<Sign>, Box<Expr>),
+    /// A number of minus signs before an operand.
+    Negative(usize, Box<Expr>),
+    /// A number of `not` before an operand.
+    Not(usize, Box<Expr>),
     /// Operators of one precedence, from left to right.
     Chain(Box<Expr>, Vec<(Operator, Expr)>),
-    /// Comparison chain: `a < b < c`.
-    Compare(Box<Expr>, Vec<(Comparison, Expr)>),
-    /// Concatenation: `a ~ b ~ c`.
-    Concat(Vec<Expr>),
-    And(Vec<Expr>),
-    Or(Vec<Expr>),
     /// Conditional: the value, the condition, and the other value.
     If(Box<(Expr, Expr, Option<Expr>)>),
     Postfix(Box<Expr>, Vec<Postfix>),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sign {
-    Plus,
-    Minus,
-    Not,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operator {
+    Or,
+    And,
+    Compare(Comparison),
     Add,
     Subtract,
+    Concat,
     Multiply,
-    Divide,
-    FloorDivide,
     Modulo,
-    Power,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -125,6 +108,4 @@ pub(crate) struct Arguments {
     pub(crate) named: Vec<(Arc<str>, Expr)>,
     /// Unpacked list: `*items`.
     pub(crate) items: Option<Box<Expr>>,
-    /// Unpacked dictionary: `**entries`.
-    pub(crate) entries: Option<Box<Expr>>,
 }

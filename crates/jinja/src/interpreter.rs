@@ -1,17 +1,17 @@
 //! Execution of the statements of a template.
 
 mod calls;
-mod expressions;
+mod evaluation;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::civil::DateTime;
 
-use super::ast::{Block, For, Kind, Macro, Postfix, Statement, Target};
-use super::meter::{Failure, Meter, Outcome, refused};
-use super::print;
-use super::value::{Closure, List, Loop, Value};
+use crate::ast::{Block, For, Kind, Macro, Statement, Target};
+use crate::meter::{Meter, Outcome, refused};
+use crate::print;
+use crate::value::{Closure, List, Loop, Value};
 
 /// Maximum nesting of statements, brackets and calls.
 const NESTING: u32 = 400;
@@ -36,7 +36,7 @@ pub(crate) struct Interpreter<'m> {
     now: DateTime,
     /// Output of the template.
     out: String,
-    /// The name `loop`, under which the state of a loop is stored.
+    /// The name `loop`, by which the state of a loop is found.
     loop_name: Arc<str>,
     /// Line of the current statement or call.
     pub(crate) line: u32,
@@ -44,13 +44,9 @@ pub(crate) struct Interpreter<'m> {
     scopes: Vec<Scope>,
     /// Scope of the current statement.
     scope: usize,
-    /// Number of scopes that are kept, because a macro may return to them.
+    /// Number of scopes that stay, because a macro may return to them.
     pinned: usize,
     namespaces: Vec<BTreeMap<Arc<str>, Value>>,
-    cyclers: Vec<(Arc<List>, usize)>,
-    joiners: Vec<(Value, bool)>,
-    /// Last arguments of `loop.changed`, by run of a loop.
-    changed: Vec<Option<Value>>,
 }
 
 impl<'m> Interpreter<'m> {
@@ -72,9 +68,6 @@ impl<'m> Interpreter<'m> {
             scope: 1,
             pinned: 2,
             namespaces: Vec::new(),
-            cyclers: Vec::new(),
-            joiners: Vec::new(),
-            changed: Vec::new(),
         }
     }
 
@@ -87,9 +80,9 @@ impl<'m> Interpreter<'m> {
     /// Runs `run` one nesting level deeper.
     fn nested<T>(&mut self, run: impl FnOnce(&mut Self) -> Outcome<T>) -> Outcome<T> {
         if self.nesting >= NESTING {
-            return Err(Failure::Limit(format!(
+            return refused(format!(
                 "recursion: more than {NESTING} blocks and calls within each other"
-            )));
+            ));
         }
         self.nesting += 1;
         let outcome = run(self);
@@ -97,7 +90,14 @@ impl<'m> Interpreter<'m> {
         outcome
     }
 
-    fn print(&mut self, text: &str) -> Outcome<()> {
+    fn print(&mut self, value: &Value) -> Outcome<()> {
+        match value {
+            Value::Str(text) => self.print_text(text),
+            value => self.print_text(&print::text(value, self.meter)?),
+        }
+    }
+
+    fn print_text(&mut self, text: &str) -> Outcome<()> {
         self.meter.bytes(text.len())?;
         self.out.push_str(text);
         Ok(())
@@ -117,20 +117,18 @@ impl<'m> Interpreter<'m> {
         self.meter.step()?;
         self.line = statement.line;
         match &statement.kind {
-            Kind::Text(text) => self.print(text)?,
+            Kind::Text(text) => self.print_text(text)?,
             Kind::Print(value) => {
                 let value = self.evaluate(value)?;
-                match &value {
-                    Value::Str(text) => self.print(text)?,
-                    value => {
-                        let text = print::text(value, self.meter)?;
-                        self.print(&text)?;
-                    }
-                }
+                self.print(&value)?;
             }
             Kind::Set(target, value) => {
                 let value = self.evaluate(value)?;
                 self.assign(target, value)?;
+            }
+            Kind::SetBlock(target, block) => {
+                let captured = self.captured(|this| this.scoped_block(block))?;
+                self.assign(target, Value::str(captured))?;
             }
             Kind::If(branches, otherwise) => {
                 for (condition, block) in branches {
@@ -142,42 +140,7 @@ impl<'m> Interpreter<'m> {
             }
             Kind::For(code) => {
                 let items = self.evaluate(&code.items)?;
-                return self.nested(|this| this.each(code, &items, 0));
-            }
-            Kind::Break => return Ok(Flow::Break),
-            Kind::Continue => return Ok(Flow::Continue),
-            other => return self.nested(|this| this.scoped_statement(other)),
-        }
-        Ok(Flow::Next)
-    }
-
-    /// Runs a statement that opens a scope of its own, or a rare one.
-    fn scoped_statement(&mut self, kind: &Kind) -> Outcome<Flow> {
-        match kind {
-            Kind::With(values, block) => {
-                let mut assigned = Vec::new();
-                for (target, value) in values {
-                    assigned.push((target, self.evaluate(value)?));
-                }
-                return self.within(self.scope, |this| {
-                    for (target, value) in assigned {
-                        this.assign(target, value)?;
-                    }
-                    this.block(block)
-                });
-            }
-            Kind::SetBlock(target, filters, block) => {
-                let text =
-                    self.captured(|this| this.within(this.scope, |this| this.block(block)))?;
-                let value = self.filtered(Value::str(text), filters)?;
-                self.assign(target, value)?;
-            }
-            Kind::Filter(filters, block) => {
-                let text =
-                    self.captured(|this| this.within(this.scope, |this| this.block(block)))?;
-                let value = self.filtered(Value::str(text), filters)?;
-                let text = print::text(&value, self.meter)?;
-                self.print(&text)?;
+                return self.nested(|this| this.loop_over(code, &items));
             }
             Kind::Macro(code) => {
                 let value = self.closure(code)?;
@@ -185,20 +148,19 @@ impl<'m> Interpreter<'m> {
             }
             Kind::Call(call, code) => {
                 let caller = self.closure(code)?;
-                let value = self.call_with(call, Some(caller))?;
-                let text = print::text(&value, self.meter)?;
-                self.print(&text)?;
+                let value = self.nested(|this| this.call_with(call, caller))?;
+                self.print(&value)?;
             }
-            Kind::Other(name) => {
-                return refused(format!("`{name}` needs another template, and there is none"));
-            }
-            _ => {}
+            Kind::Generation(block) => return self.scoped_block(block),
+            Kind::Break => return Ok(Flow::Break),
+            Kind::Continue => return Ok(Flow::Continue),
         }
         Ok(Flow::Next)
     }
 
-    fn filtered(&mut self, value: Value, filters: &[Postfix]) -> Outcome<Value> {
-        filters.iter().try_fold(value, |value, filter| self.postfix(&value, filter))
+    /// Runs a block in a scope of its own.
+    fn scoped_block(&mut self, block: &Block) -> Outcome<Flow> {
+        self.nested(|this| this.within(this.scope, |this| this.block(block)))
     }
 
     /// Captures the output while `run` runs.
@@ -227,7 +189,7 @@ impl<'m> Interpreter<'m> {
         outcome
     }
 
-    /// Creates a macro over the current scope, which is kept from now on.
+    /// Creates a macro over the current scope, which stays from now on.
     fn closure(&mut self, code: &Arc<Macro>) -> Outcome<Value> {
         self.meter.bytes(size_of::<Closure>())?;
         self.pinned = self.scopes.len();
@@ -267,33 +229,20 @@ impl<'m> Interpreter<'m> {
         }
     }
 
-    /// Runs a loop over items. `level` is the depth of a recursive loop.
-    fn each(&mut self, code: &Arc<For>, items: &Value, level: usize) -> Outcome<Flow> {
-        let items = self.chosen(code, items)?;
+    /// Runs a loop over the items of a value.
+    fn loop_over(&mut self, code: &For, items: &Value) -> Outcome<Flow> {
+        let items = self.chosen_items(code, items)?;
         if items.items.is_empty() {
-            return self.within(self.scope, |this| this.block(&code.otherwise));
-        }
-        let around = self.scope;
-        let run = self.changed.len();
-        if code.uses_loop {
-            self.meter.bytes(size_of::<Value>())?;
-            self.changed.push(None);
-        }
-        if code.recursive {
-            self.pinned = self.scopes.len();
+            return self.scoped_block(&code.otherwise);
         }
         for (index, item) in items.items.iter().enumerate() {
             self.meter.step()?;
-            let flow = self.within(around, |this| {
+            let flow = self.within(self.scope, |this| {
+                this.meter.bytes(size_of::<Loop>())?;
+                let state = Loop { items: Arc::clone(&items), index };
+                let name = Arc::clone(&this.loop_name);
+                this.set(&name, Value::Loop(Arc::new(state)))?;
                 this.assign(&code.target, item.clone())?;
-                if code.uses_loop {
-                    this.meter.bytes(size_of::<Loop>())?;
-                    let recursive = code.recursive.then(|| (Arc::clone(code), around));
-                    let items = Arc::clone(&items);
-                    let state = Loop { items, index, level, run, recursive };
-                    let name = Arc::clone(&this.loop_name);
-                    this.set(&name, Value::Loop(Arc::new(state)))?;
-                }
                 this.block(&code.body)
             })?;
             if flow == Flow::Break {
@@ -304,7 +253,7 @@ impl<'m> Interpreter<'m> {
     }
 
     /// Returns the items that satisfy the condition of a loop.
-    fn chosen(&mut self, code: &For, items: &Value) -> Outcome<Arc<List>> {
+    fn chosen_items(&mut self, code: &For, items: &Value) -> Outcome<Arc<List>> {
         let items = items.items(self.meter)?;
         let Some(condition) = &code.condition else { return Ok(items) };
         let mut chosen = Vec::new();
@@ -318,6 +267,6 @@ impl<'m> Interpreter<'m> {
                 chosen.push(item.clone());
             }
         }
-        List::new(chosen)
+        List::new(chosen, false)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::SyntaxError;
+use crate::Error;
 
 /// A token and its line.
 pub(crate) struct Token {
@@ -42,14 +42,14 @@ const SIGNS: &[&str] = &[
 /// # Errors
 ///
 /// If a tag, a text or a bracket is not closed, or a character is invalid.
-pub(crate) fn tokens(source: &str) -> Result<Vec<Token>, SyntaxError> {
+pub(crate) fn tokens(source: &str) -> Result<Vec<Token>, Error> {
     let source = source.replace("\r\n", "\n").replace('\r', "\n");
     let source = source.strip_suffix('\n').unwrap_or(&source);
     let mut lexer = Lexer {
         source,
         at: 0,
         line: 1,
-        line_starts: true,
+        starts_line: true,
         brackets: Vec::new(),
         tokens: Vec::new(),
     };
@@ -68,7 +68,7 @@ struct Lexer<'s> {
     at: usize,
     line: u32,
     /// True if the previous token ended with a line break.
-    line_starts: bool,
+    starts_line: bool,
     /// Closing brackets of those that are open.
     brackets: Vec<char>,
     tokens: Vec<Token>,
@@ -88,7 +88,7 @@ impl<'s> Lexer<'s> {
         let passed = &self.rest()[..bytes];
         self.line += passed.matches('\n').count() as u32;
         if !passed.is_empty() {
-            self.line_starts = passed.ends_with('\n');
+            self.starts_line = passed.ends_with('\n');
         }
         self.at += bytes;
     }
@@ -98,11 +98,11 @@ impl<'s> Lexer<'s> {
         self.skip(rest.len() - rest.trim_start_matches(is_white).len());
     }
 
-    fn error<T>(&self, message: impl Into<String>) -> Result<T, SyntaxError> {
-        Err(SyntaxError { line: self.line, message: message.into() })
+    fn error<T>(&self, message: impl Into<String>) -> Result<T, Error> {
+        Err(syntax_error(self.line, message))
     }
 
-    fn run(&mut self) -> Result<(), SyntaxError> {
+    fn run(&mut self) -> Result<(), Error> {
         while let Some((start, opening)) = opening(self.rest()) {
             let rest = self.rest();
             let sign = rest[start + 2..].chars().next().filter(|sign| matches!(sign, '-' | '+'));
@@ -133,18 +133,18 @@ impl<'s> Lexer<'s> {
     /// Emits text up to a tag, without the part that the tag strips.
     fn text(&mut self, bytes: usize, sign: Option<char>, prints: bool) {
         let text = &self.rest()[..bytes];
-        let kept = match sign {
+        let shown = match sign {
             Some('-') => text.trim_end_matches(is_white),
             Some(_) => text,
             None if prints => text,
             None => {
                 let line = text.rfind('\n').map_or(0, |end| end + 1);
                 let blank = text[line..].chars().all(is_white);
-                if blank && (line > 0 || self.line_starts) { &text[..line] } else { text }
+                if blank && (line > 0 || self.starts_line) { &text[..line] } else { text }
             }
         };
-        if !kept.is_empty() {
-            self.push(TokenKind::Text(kept.into()));
+        if !shown.is_empty() {
+            self.push(TokenKind::Text(shown.into()));
         }
         self.skip(bytes);
     }
@@ -166,7 +166,7 @@ impl<'s> Lexer<'s> {
         true
     }
 
-    fn comment(&mut self) -> Result<(), SyntaxError> {
+    fn comment(&mut self) -> Result<(), Error> {
         let Some(end) = self.rest().find("#}") else {
             return self.error("a comment is not closed: `#}` is missing");
         };
@@ -187,7 +187,7 @@ impl<'s> Lexer<'s> {
     }
 
     /// Emits everything up to `{% endraw %}` as text.
-    fn raw(&mut self, begin: usize) -> Result<(), SyntaxError> {
+    fn raw(&mut self, begin: usize) -> Result<(), Error> {
         self.skip(begin);
         let rest = self.rest();
         for (start, _) in rest.match_indices("{%") {
@@ -207,7 +207,7 @@ impl<'s> Lexer<'s> {
     }
 
     /// Tokenizes the inside of a tag, including its end.
-    fn tag(&mut self, end: &str) -> Result<(), SyntaxError> {
+    fn tag(&mut self, end: &str) -> Result<(), Error> {
         loop {
             if self.brackets.is_empty() && self.end(end) {
                 return Ok(());
@@ -237,7 +237,7 @@ impl<'s> Lexer<'s> {
         self.skip(name.len());
     }
 
-    fn sign(&mut self, first: char) -> Result<(), SyntaxError> {
+    fn sign(&mut self, first: char) -> Result<(), Error> {
         let rest = self.rest();
         let Some(sign) = SIGNS.iter().find(|sign| rest.starts_with(**sign)) else {
             return self.error(format!("the character {first:?} has no meaning here"));
@@ -258,7 +258,7 @@ impl<'s> Lexer<'s> {
         Ok(())
     }
 
-    fn quoted(&mut self, quote: char) -> Result<(), SyntaxError> {
+    fn quoted(&mut self, quote: char) -> Result<(), Error> {
         let rest = &self.rest()[1..];
         let mut escaped = false;
         let end = rest.find(|char| {
@@ -269,51 +269,50 @@ impl<'s> Lexer<'s> {
         let Some(end) = end else {
             return self.error(format!("a text is not closed: {quote} is missing"));
         };
-        let text =
-            unescape(&rest[..end]).map_err(|message| SyntaxError { line: self.line, message })?;
+        let text = unescape(&rest[..end]).or_else(|message| self.error(message))?;
         self.push(TokenKind::Str(text));
         self.skip(end + 2);
         Ok(())
     }
 
-    /// Reads an integer in any base, or a number with a point or an exponent. `_` between digits is skipped.
-    fn number(&mut self) -> Result<(), SyntaxError> {
+    /// Reads an integer, or a number with a point or an exponent.
+    fn number(&mut self) -> Result<(), Error> {
         let rest = self.rest();
-        let after_point = self.source[..self.at].ends_with('.');
-        let digits = |text: &str, base: u32| {
-            text.find(|c: char| c != '_' && !c.is_digit(base)).unwrap_or(text.len())
-        };
-        let based = [("0x", 16), ("0X", 16), ("0o", 8), ("0O", 8), ("0b", 2), ("0B", 2)];
-        let (mut end, mut float, mut base) = (digits(rest, 10), false, 10);
-        if let Some((_, other)) = based.iter().find(|(prefix, _)| rest.starts_with(prefix)) {
-            (end, base) = (2 + digits(&rest[2..], *other), *other);
-        } else if !after_point {
-            let part = |text: &str| if text.starts_with('_') { 0 } else { digits(text, 10) };
-            let fraction = rest[end..].strip_prefix('.').map_or(0, part);
+        let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
+        let mut end = digits(rest);
+        let mut float = false;
+        // `.0` after a point is an item, as in `pair.0`.
+        if !self.source[..self.at].ends_with('.') {
+            let fraction = rest[end..].strip_prefix('.').map_or(0, digits);
             if fraction > 0 {
                 (end, float) = (end + 1 + fraction, true);
             }
             if let Some(exponent) = rest[end..].strip_prefix(['e', 'E']) {
                 let sign = usize::from(exponent.starts_with(['+', '-']));
-                let power = part(&exponent[sign..]);
+                let power = digits(&exponent[sign..]);
                 if power > 0 {
                     (end, float) = (end + 1 + sign + power, true);
                 }
             }
         }
-        let text = rest[..end].replace('_', "");
-        let whole = if base == 10 { &text[..] } else { &text[2..] };
-        let number = match float {
-            true => text.parse().ok().map(TokenKind::Float),
-            false => i128::from_str_radix(whole, base).ok().map(TokenKind::Int),
+        let text = &rest[..end];
+        let number = if float {
+            text.parse().ok().map(TokenKind::Float)
+        } else {
+            text.parse().ok().map(TokenKind::Int)
         };
         let Some(number) = number else {
-            return self.error(format!("{:.40} is no number that is supported", &rest[..end]));
+            return self.error(format!("{text:.40} is no number that is supported"));
         };
         self.push(number);
         self.skip(end);
         Ok(())
     }
+}
+
+/// Returns the error of a line.
+pub(crate) fn syntax_error(line: u32, reason: impl Into<String>) -> Error {
+    Error { line, reason: reason.into(), remedy: None }
 }
 
 /// Finds the next tag: its position and its kind.

@@ -19,28 +19,32 @@ impl Default for Limits {
 }
 
 /// Bytes of work that count as one step.
-pub(crate) const UNIT: usize = 64;
+const UNIT: usize = 64;
 
-/// Maximum nesting of values and of evaluation.
+/// Maximum nesting of values.
 pub(crate) const DEPTH: u32 = 128;
 
-/// Reason of a failed rendering.
+/// Reason why a rendering ends, and what to write instead.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Failure {
-    /// The template called `raise_exception`.
-    Raised(String),
-    /// An operation failed as it does in Python or Jinja.
-    Refused(String),
-    /// A limit was reached.
-    Limit(String),
+pub(crate) struct Failure {
+    pub(crate) reason: String,
+    pub(crate) remedy: Option<String>,
 }
 
 /// Result of an operation, or the reason why the rendering ends.
 pub(crate) type Outcome<T> = Result<T, Failure>;
 
 /// Returns the failure of an operation.
-pub(crate) fn refused<T>(message: impl Into<String>) -> Outcome<T> {
-    Err(Failure::Refused(message.into()))
+pub(crate) fn refused<T>(reason: impl Into<String>) -> Outcome<T> {
+    Err(Failure { reason: reason.into(), remedy: None })
+}
+
+/// Returns the failure of using a name that does not exist, with the names that do.
+pub(crate) fn unknown<T>(what: &str, name: &str, known: &[&str]) -> Outcome<T> {
+    Err(Failure {
+        reason: format!("there is no {what} `{name:.60}`"),
+        remedy: Some(format!("there are `{}`", known.join("`, `"))),
+    })
 }
 
 /// Remaining budget of a rendering. Every operation charges it before it allocates or works.
@@ -57,13 +61,13 @@ impl Meter {
 
     /// Charges a step.
     pub(crate) fn step(&self) -> Outcome<()> {
-        self.steps(1)
+        self.charge_steps(1)
     }
 
-    fn steps(&self, n: u64) -> Outcome<()> {
+    fn charge_steps(&self, n: u64) -> Outcome<()> {
         let Some(left) = self.steps.get().checked_sub(n) else {
             let most = self.limits.steps;
-            return Err(Failure::Limit(format!("it did not come to an end within {most} steps")));
+            return refused(format!("it did not come to an end within {most} steps"));
         };
         self.steps.set(left);
         Ok(())
@@ -71,16 +75,14 @@ impl Meter {
 
     /// Charges work on bytes that allocates none: a search, a comparison.
     pub(crate) fn work(&self, bytes: usize) -> Outcome<()> {
-        self.steps((bytes / UNIT) as u64 + 1)
+        self.charge_steps((bytes / UNIT) as u64 + 1)
     }
 
     /// Charges bytes that are about to be allocated.
     pub(crate) fn bytes(&self, bytes: usize) -> Outcome<()> {
         let Some(left) = self.bytes.get().checked_sub(bytes as u64) else {
             let most = self.limits.bytes;
-            return Err(Failure::Limit(format!(
-                "it makes more than {most} bytes of text and lists"
-            )));
+            return refused(format!("it makes more than {most} bytes of text and lists"));
         };
         self.bytes.set(left);
         self.work(bytes)

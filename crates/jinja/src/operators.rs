@@ -2,126 +2,86 @@
 
 use std::cmp::Ordering;
 
-use super::ast::{Comparison, Operator, Sign};
-use super::format;
-use super::meter::{Meter, Outcome, refused};
-use super::value::{List, Value, undefined};
+use crate::ast::{Comparison, Operator};
+use crate::meter::{Failure, Meter, Outcome, refused};
+use crate::value::{List, Value};
 
-/// Applies a sign.
-pub(crate) fn sign(sign: Sign, value: &Value) -> Outcome<Value> {
-    Ok(match (sign, value) {
-        (Sign::Not, value) => Value::Bool(!value.is_true()),
-        (_, Value::Undefined(_)) => return Err(undefined(value)),
-        (Sign::Plus, Value::Float(number)) => Value::Float(*number),
-        (Sign::Minus, Value::Float(number)) => Value::Float(-number),
-        (sign, value) => match value.as_int() {
-            Some(number) if sign == Sign::Plus => Value::Int(number),
-            Some(number) => whole(number.checked_neg())?,
-            None => return refused(format!("bad operand type for unary -: '{}'", value.kind())),
+/// Negates a number.
+pub(crate) fn negate(value: &Value) -> Outcome<Value> {
+    match value {
+        Value::Undefined(missing) => Err(missing.failure()),
+        Value::Float(number) => Ok(Value::Float(-number)),
+        value => match value.as_int() {
+            Some(number) => whole(number.checked_neg()),
+            None => refused(format!("bad operand type for unary -: '{}'", value.kind())),
         },
-    })
+    }
 }
 
 /// Applies an operator.
 pub(crate) fn operate(operator: Operator, a: &Value, b: &Value, meter: &Meter) -> Outcome<Value> {
     meter.step()?;
     match (operator, a, b) {
-        (Operator::Modulo, Value::Str(pattern), _) => {
-            Ok(Value::str(format::percent(pattern, b, meter)?))
+        (_, Value::Undefined(missing), _) | (_, _, Value::Undefined(missing)) => {
+            Err(missing.failure())
         }
-        (_, Value::Undefined(_), _) => Err(undefined(a)),
-        (_, _, Value::Undefined(_)) => Err(undefined(b)),
         (Operator::Add, Value::Str(a), Value::Str(b)) => {
             meter.bytes(a.len() + b.len())?;
             Ok(Value::str([&**a, &**b].concat()))
         }
-        (Operator::Add, Value::List(a), Value::List(b)) => Value::list(joined(a, b, meter)?),
-        (Operator::Add, Value::Tuple(a), Value::Tuple(b)) => Value::tuple(joined(a, b, meter)?),
-        (Operator::Multiply, _, _) if !(a.is_number() && b.is_number()) => repeated(a, b, meter),
-        _ => arithmetic(operator, a, b),
+        (Operator::Add, Value::List(a), Value::List(b)) if a.tuple == b.tuple => {
+            meter.product(a.items.len() + b.items.len(), size_of::<Value>())?;
+            let items = a.items.iter().chain(&b.items).cloned().collect();
+            Ok(Value::List(List::new(items, a.tuple)?))
+        }
+        (Operator::Multiply, _, _) if !(a.is_number() && b.is_number()) => repeat(a, b, meter),
+        _ => calculate(operator, a, b),
     }
 }
 
-fn joined(a: &List, b: &List, meter: &Meter) -> Outcome<Vec<Value>> {
-    meter.product(a.items.len() + b.items.len(), size_of::<Value>())?;
-    Ok(a.items.iter().chain(&b.items).cloned().collect())
-}
-
-/// Repeats a text or sequence.
-fn repeated(a: &Value, b: &Value, meter: &Meter) -> Outcome<Value> {
-    let (repeats, times) = if a.as_int().is_some() { (b, a) } else { (a, b) };
+/// Repeats a text or a sequence.
+fn repeat(a: &Value, b: &Value, meter: &Meter) -> Outcome<Value> {
+    let (repeated, times) = if a.as_int().is_some() { (b, a) } else { (a, b) };
     let Some(times) = times.as_int() else { return unsupported("*", a, b) };
     let times = usize::try_from(times.max(0)).unwrap_or(usize::MAX);
-    let items = |list: &List| {
-        meter.product(times.saturating_mul(list.items.len()), size_of::<Value>())?;
-        Ok((0..times).flat_map(|_| list.items.iter().cloned()).collect())
-    };
-    match repeats {
-        Value::Str(text) if text.is_empty() => Ok(repeats.clone()),
-        Value::Str(text) => {
+    match repeated {
+        Value::Str(text) if !text.is_empty() => {
             meter.product(times, text.len())?;
             Ok(Value::str(text.repeat(times)))
         }
-        Value::List(list) | Value::Tuple(list) if list.items.is_empty() => Ok(repeats.clone()),
-        Value::List(list) => Value::list(items(list)?),
-        Value::Tuple(list) => Value::tuple(items(list)?),
+        Value::List(list) if !list.items.is_empty() => {
+            meter.product(times.saturating_mul(list.items.len()), size_of::<Value>())?;
+            let items = (0..times).flat_map(|_| list.items.iter().cloned()).collect();
+            Ok(Value::List(List::new(items, list.tuple)?))
+        }
+        Value::Str(_) | Value::List(_) => Ok(repeated.clone()),
         _ => unsupported("*", a, b),
     }
 }
 
-fn arithmetic(operator: Operator, a: &Value, b: &Value) -> Outcome<Value> {
-    if let (Some(a), Some(b)) = (a.as_int(), b.as_int()) {
-        return whole_arithmetic(operator, a, b);
-    }
-    let (Some(x), Some(y)) = (a.as_float(), b.as_float()) else {
-        return unsupported(spelled(operator), a, b);
-    };
-    let divides = matches!(operator, Operator::Divide | Operator::FloorDivide | Operator::Modulo);
-    if divides && y == 0.0 {
-        return refused("division by zero");
-    }
-    Ok(Value::Float(match operator {
-        Operator::Add => x + y,
-        Operator::Subtract => x - y,
-        Operator::Multiply => x * y,
-        Operator::Divide => x / y,
-        Operator::FloorDivide => ((x - modulo(x, y)) / y).round(),
-        Operator::Modulo => modulo(x, y),
-        Operator::Power => x.powf(y),
-    }))
-}
-
-/// Returns the remainder with the divisor's sign.
-fn modulo(x: f64, y: f64) -> f64 {
-    let rest = x % y;
-    if rest != 0.0 && (rest < 0.0) != (y < 0.0) { rest + y } else { rest }
-}
-
-fn whole_arithmetic(operator: Operator, a: i128, b: i128) -> Outcome<Value> {
-    let divides = matches!(operator, Operator::Divide | Operator::FloorDivide | Operator::Modulo);
-    if divides && b == 0 {
-        return refused("division by zero");
-    }
-    match operator {
-        Operator::Add => whole(a.checked_add(b)),
-        Operator::Subtract => whole(a.checked_sub(b)),
-        Operator::Multiply => whole(a.checked_mul(b)),
-        Operator::Divide => Ok(Value::Float(a as f64 / b as f64)),
-        Operator::FloorDivide => whole(a.checked_div_euclid(b).map(|quotient| {
-            // Rounds towards minus infinity, also for a negative divisor.
-            if b < 0 && a.rem_euclid(b) != 0 { quotient - 1 } else { quotient }
-        })),
-        Operator::Modulo => whole(
-            a.checked_rem_euclid(b).map(|rest| if b < 0 && rest != 0 { rest + b } else { rest }),
+/// Applies an operator to numbers. A remainder has the sign of the divisor.
+fn calculate(operator: Operator, a: &Value, b: &Value) -> Outcome<Value> {
+    let zero = b.as_float() == Some(0.0);
+    match (operator, a.as_int(), b.as_int(), a.as_float(), b.as_float()) {
+        (Operator::Modulo, _, _, Some(_), _) if zero => refused("division by zero"),
+        (Operator::Add, Some(a), Some(b), _, _) => whole(a.checked_add(b)),
+        (Operator::Subtract, Some(a), Some(b), _, _) => whole(a.checked_sub(b)),
+        (Operator::Multiply, Some(a), Some(b), _, _) => whole(a.checked_mul(b)),
+        (Operator::Modulo, Some(a), Some(b), _, _) => whole(
+            a.checked_rem(b)
+                .map(|rest| if rest != 0 && (rest < 0) != (b < 0) { rest + b } else { rest }),
         ),
-        Operator::Power if b < 0 && a == 0 => refused("0 cannot be raised to a negative power"),
-        Operator::Power if b < 0 => Ok(Value::Float((a as f64).powf(b as f64))),
-        Operator::Power => match (a, u32::try_from(b)) {
-            (0 | 1, _) if b > 0 => Ok(Value::Int(a)),
-            (-1, _) => Ok(Value::Int(if b % 2 == 0 { 1 } else { -1 })),
-            (a, Ok(b)) => whole(a.checked_pow(b)),
-            (_, Err(_)) => whole(None),
-        },
+        (Operator::Add, _, _, Some(a), Some(b)) => Ok(Value::Float(a + b)),
+        (Operator::Subtract, _, _, Some(a), Some(b)) => Ok(Value::Float(a - b)),
+        (Operator::Multiply, _, _, Some(a), Some(b)) => Ok(Value::Float(a * b)),
+        (Operator::Modulo, _, _, Some(a), Some(b)) => {
+            let rest = a % b;
+            Ok(Value::Float(if rest != 0.0 && (rest < 0.0) != (b < 0.0) { rest + b } else { rest }))
+        }
+        (Operator::Add, ..) => unsupported("+", a, b),
+        (Operator::Subtract, ..) => unsupported("-", a, b),
+        (Operator::Multiply, ..) => unsupported("*", a, b),
+        _ => unsupported("%", a, b),
     }
 }
 
@@ -132,21 +92,12 @@ fn whole(number: Option<i128>) -> Outcome<Value> {
     }
 }
 
-fn spelled(operator: Operator) -> &'static str {
-    match operator {
-        Operator::Add => "+",
-        Operator::Subtract => "-",
-        Operator::Multiply => "*",
-        Operator::Divide => "/",
-        Operator::FloorDivide => "//",
-        Operator::Modulo => "%",
-        Operator::Power => "**",
-    }
-}
-
 fn unsupported<T>(operator: &str, a: &Value, b: &Value) -> Outcome<T> {
-    let (a, b) = (a.kind(), b.kind());
-    refused(format!("unsupported operand types for {operator}: '{a}' and '{b}'"))
+    let reason =
+        format!("unsupported operand types for {operator}: '{}' and '{}'", a.kind(), b.kind());
+    let formats = operator == "%" && a.as_str().is_some();
+    let remedy = formats.then(|| "texts are put together with `~`, not formatted".to_owned());
+    Err(Failure { reason, remedy })
 }
 
 /// Compares two values.
@@ -156,21 +107,21 @@ pub(crate) fn compare(
     b: &Value,
     meter: &Meter,
 ) -> Outcome<bool> {
-    let ordered = |holds: fn(Ordering) -> bool| Ok(a.compare(b, meter)?.is_some_and(holds));
-    match comparison {
-        Comparison::Equal => a.equals(b, meter),
-        Comparison::NotEqual => Ok(!a.equals(b, meter)?),
-        Comparison::Less => ordered(Ordering::is_lt),
-        Comparison::LessOrEqual => ordered(Ordering::is_le),
-        Comparison::Greater => ordered(Ordering::is_gt),
-        Comparison::GreaterOrEqual => ordered(Ordering::is_ge),
-        Comparison::In => contains(b, a, meter),
-        Comparison::NotIn => Ok(!contains(b, a, meter)?),
-    }
+    let holds = match comparison {
+        Comparison::Equal => return a.equals(b, meter),
+        Comparison::NotEqual => return Ok(!a.equals(b, meter)?),
+        Comparison::In => return contains(b, a, meter),
+        Comparison::NotIn => return Ok(!contains(b, a, meter)?),
+        Comparison::Less => Ordering::is_lt,
+        Comparison::LessOrEqual => Ordering::is_le,
+        Comparison::Greater => Ordering::is_gt,
+        Comparison::GreaterOrEqual => Ordering::is_ge,
+    };
+    Ok(a.compare(b, meter)?.is_some_and(holds))
 }
 
 /// Returns true if a text, a sequence or a dictionary contains a part, an item or a key.
-pub(crate) fn contains(whole: &Value, part: &Value, meter: &Meter) -> Outcome<bool> {
+fn contains(whole: &Value, part: &Value, meter: &Meter) -> Outcome<bool> {
     match (whole, part) {
         (Value::Str(whole), Value::Str(part)) => {
             meter.work(whole.len() + part.len())?;
@@ -200,36 +151,37 @@ pub(crate) fn slice(value: &Value, bounds: [Option<i128>; 3], meter: &Meter) -> 
     }
     match value {
         Value::Str(text) if text.is_ascii() => {
-            let places = Places::new(text.len(), bounds);
-            meter.bytes(places.count)?;
-            let chars = places.each().map(|at| char::from(text.as_bytes()[at]));
+            meter.work(text.len())?;
+            let indices = Indices::new(text.len(), bounds);
+            meter.bytes(indices.count)?;
+            let chars = indices.each().map(|at| char::from(text.as_bytes()[at]));
             Ok(Value::str(chars.collect::<String>()))
         }
         Value::Str(text) => {
             meter.product(text.len(), size_of::<char>())?;
             let chars: Vec<char> = text.chars().collect();
-            let places = Places::new(chars.len(), bounds);
-            Ok(Value::str(places.each().map(|at| chars[at]).collect::<String>()))
+            let indices = Indices::new(chars.len(), bounds);
+            Ok(Value::str(indices.each().map(|at| chars[at]).collect::<String>()))
         }
-        Value::List(list) | Value::Tuple(list) => {
-            let places = Places::new(list.items.len(), bounds);
-            meter.product(places.count, size_of::<Value>())?;
-            let part = places.each().map(|at| list.items[at].clone()).collect();
-            if matches!(value, Value::List(_)) { Value::list(part) } else { Value::tuple(part) }
+        Value::List(list) => {
+            let indices = Indices::new(list.items.len(), bounds);
+            meter.product(indices.count, size_of::<Value>())?;
+            let part = indices.each().map(|at| list.items[at].clone()).collect();
+            Ok(Value::List(List::new(part, list.tuple)?))
         }
-        Value::Undefined(_) => Err(undefined(value)),
+        Value::Undefined(missing) => Err(missing.failure()),
         other => refused(format!("'{}' object cannot be sliced", other.kind())),
     }
 }
 
 /// Indices of a slice.
-struct Places {
+struct Indices {
     start: i128,
     step: i128,
     count: usize,
 }
 
-impl Places {
+impl Indices {
     /// Returns the indices of a slice of `length` items, as Python computes them.
     fn new(length: usize, [start, stop, step]: [Option<i128>; 3]) -> Self {
         let (step, n) = (step.unwrap_or(1), length as i128);
@@ -239,10 +191,8 @@ impl Places {
             Some(at) => at.clamp(least, most),
             None => default,
         };
-        let (start, stop) = match step > 0 {
-            true => (bound(start, 0), bound(stop, n)),
-            false => (bound(start, n - 1), bound(stop, -1)),
-        };
+        let (first, end) = if step > 0 { (0, n) } else { (n - 1, -1) };
+        let (start, stop) = (bound(start, first), bound(stop, end));
         let span = if step > 0 { stop - start } else { start - stop };
         let count = if span > 0 { (span - 1) / step.saturating_abs() + 1 } else { 0 };
         Self { start, step, count: count as usize }

@@ -1,13 +1,12 @@
 //! Parser of statements. Expressions are in [`expression`].
 
 mod expression;
-mod target;
 
 use std::sync::Arc;
 
-use super::SyntaxError;
-use super::ast::{Block, Expr, For, Kind, Macro, Postfix, Statement};
-use super::lexer::{Token, TokenKind, tokens};
+use crate::Error;
+use crate::ast::{Block, Expr, For, Kind, Macro, Postfix, Statement, Target};
+use crate::lexer::{Token, TokenKind, syntax_error, tokens};
 
 /// Maximum size of a template in bytes. The largest published ones have about 20 KB.
 const LARGEST: usize = 256 << 10;
@@ -20,13 +19,13 @@ const NESTING: u32 = 100;
 /// # Errors
 ///
 /// The first syntax error, with its line.
-pub(crate) fn parse(source: &str) -> Result<Block, SyntaxError> {
+pub(crate) fn parse(source: &str) -> Result<Block, Error> {
     if source.len() > LARGEST {
-        let message = format!("{} bytes; at most {LARGEST} are supported", source.len());
-        return Err(SyntaxError { line: 1, message });
+        let found = source.len();
+        return Err(syntax_error(1, format!("{found} bytes; at most {LARGEST} are supported")));
     }
     let tokens = tokens(source)?;
-    let mut parser = Parser { tokens, at: 0, nesting: 0, loops: 0, speaks_of_loop: false };
+    let mut parser = Parser { tokens, at: 0, nesting: 0, loops: 0 };
     let (block, _) = parser.block(&[])?;
     Ok(block)
 }
@@ -37,11 +36,13 @@ struct Parser {
     nesting: u32,
     /// Number of loops around the statement within its macro.
     loops: usize,
-    /// True if the name `loop` was used.
-    speaks_of_loop: bool,
 }
 
-type Parsed<T> = Result<T, SyntaxError>;
+/// Tags that begin a statement.
+const TAGS: &[&str] =
+    &["set", "if", "for", "macro", "call", "break", "continue", "generation", "raw"];
+
+type Parsed<T> = Result<T, Error>;
 
 impl Parser {
     fn peek(&self) -> &TokenKind {
@@ -61,11 +62,20 @@ impl Parser {
     }
 
     fn error<T>(&self, message: impl Into<String>) -> Parsed<T> {
-        Err(SyntaxError { line: self.line(), message: message.into() })
+        Err(syntax_error(self.line(), message))
+    }
+
+    /// Returns the error of a name or an operator that does not exist, with those that do.
+    fn unknown<T>(&self, what: &str, name: &str, remedy: String) -> Parsed<T> {
+        let reason = format!("there is no {what} `{name:.60}`");
+        Err(Error { line: self.line(), reason, remedy: Some(remedy) })
     }
 
     /// Returns the error of an unexpected token.
     fn unexpected<T>(&self, expected: &str) -> Parsed<T> {
+        if let TokenKind::Sign(sign @ ("/" | "//" | "**")) = self.peek() {
+            return self.unknown("operator", sign, "there are `+`, `-`, `*`, `%`, `~`".to_owned());
+        }
         let found = match self.peek() {
             TokenKind::Text(_) | TokenKind::Print | TokenKind::Tag => "the end of the tag".into(),
             TokenKind::PrintEnd => "`}}`".to_owned(),
@@ -199,48 +209,19 @@ impl Parser {
             "for" => return self.loop_over(),
             "macro" => return self.macro_definition(),
             "call" => return self.call_block(line),
-            "with" => return self.with(),
-            "filter" => {
-                let filters = self.filters()?;
-                return Ok(Kind::Filter(filters, self.body("endfilter")?));
-            }
-            "generation" => return Ok(Kind::With(Vec::new(), self.body("endgeneration")?)),
-            "block" => {
-                self.name()?;
-                let _ = self.take_name("scoped");
-                self.tag_end()?;
-                let (block, _) = self.block(&["endblock"])?;
-                if !matches!(self.peek(), TokenKind::TagEnd) {
-                    self.name()?;
-                }
-                Kind::With(Vec::new(), block)
-            }
-            "print" => Kind::Print(self.tuple(true)?),
+            "generation" => return Ok(Kind::Generation(self.body("endgeneration")?)),
             "break" | "continue" if self.loops == 0 => {
                 return self.error(format!("`{name}` is outside of a loop"));
             }
             "break" => Kind::Break,
             "continue" => Kind::Continue,
-            "include" => self.other("include"),
-            "import" | "from" => self.other("import"),
-            "extends" => self.other("extends"),
-            "autoescape" => return self.error("`autoescape` is not supported"),
-            _ if ends.is_empty() => return self.error(format!("there is no tag `{name:.60}`")),
             _ => {
-                let ends = ends.join("`, `");
-                return self.error(format!("there is no tag `{name:.60}`, or `{ends}` is missing"));
+                let tags = [ends, TAGS].concat().join("`, `");
+                return self.unknown("tag", &name, format!("there are `{tags}`"));
             }
         };
         self.tag_end()?;
         Ok(kind)
-    }
-
-    /// Parses a statement that reads another template. There are no other templates, so it fails when executed.
-    fn other(&mut self, name: &'static str) -> Kind {
-        while !matches!(self.peek(), TokenKind::TagEnd | TokenKind::End) {
-            self.next();
-        }
-        Kind::Other(name)
     }
 
     fn set(&mut self) -> Parsed<Kind> {
@@ -250,17 +231,7 @@ impl Parser {
             self.tag_end()?;
             return Ok(Kind::Set(target, value));
         }
-        let filters = if self.take_sign("|") { self.filters()? } else { Vec::new() };
-        Ok(Kind::SetBlock(target, filters, self.body("endset")?))
-    }
-
-    /// Parses filters without a value, one after the other.
-    fn filters(&mut self) -> Parsed<Vec<Postfix>> {
-        let mut filters = vec![self.filter()?];
-        while self.take_sign("|") {
-            filters.push(self.filter()?);
-        }
-        Ok(filters)
+        Ok(Kind::SetBlock(target, self.macro_body("endset")?))
     }
 
     fn condition(&mut self) -> Parsed<Kind> {
@@ -286,15 +257,10 @@ impl Parser {
         self.expect_name("in")?;
         let items = self.tuple(false)?;
         let condition = if self.take_name("if") { Some(self.expression()?) } else { None };
-        let recursive = self.take_name("recursive");
         self.tag_end()?;
-        let outside = std::mem::replace(&mut self.speaks_of_loop, false);
         self.loops += 1;
         let (body, end) = self.block(&["else", "endfor"])?;
         self.loops -= 1;
-        let uses_loop = std::mem::replace(&mut self.speaks_of_loop, outside);
-        // A macro within an inner loop may use this loop's `loop`.
-        self.speaks_of_loop |= uses_loop;
         let otherwise = match end {
             "else" => self.body("endfor")?,
             _ => {
@@ -302,16 +268,7 @@ impl Parser {
                 Vec::new()
             }
         };
-        let uses_loop = uses_loop || recursive;
-        Ok(Kind::For(Arc::new(For {
-            target,
-            items,
-            condition,
-            recursive,
-            uses_loop,
-            body,
-            otherwise,
-        })))
+        Ok(Kind::For(For { target, items, condition, body, otherwise }))
     }
 
     fn macro_definition(&mut self) -> Parsed<Kind> {
@@ -322,6 +279,7 @@ impl Parser {
         Ok(Kind::Macro(Arc::new(Macro { name, parameters, body })))
     }
 
+    /// Parses a block that no `break` leaves.
     fn macro_body(&mut self, end: &'static str) -> Parsed<Block> {
         let loops = std::mem::replace(&mut self.loops, 0);
         let body = self.body(end);
@@ -353,25 +311,47 @@ impl Parser {
     fn call_block(&mut self, line: u32) -> Parsed<Kind> {
         let parameters = if self.take_sign("(") { self.parameters()? } else { Vec::new() };
         let call = self.expression()?;
-        let calls = |expr: &Expr| matches!(expr, Expr::Postfix(_, parts) if matches!(parts.last(), Some(Postfix::Call(..))));
-        if !calls(&call) {
-            return Err(SyntaxError { line, message: "`call` expects a call".to_owned() });
+        let is_call = matches!(&call, Expr::Postfix(_, parts) if matches!(parts.last(), Some(Postfix::Call(..))));
+        if !is_call {
+            return Err(syntax_error(line, "`call` expects a call"));
         }
         let body = self.macro_body("endcall")?;
         let name = "caller".into();
         Ok(Kind::Call(call, Arc::new(Macro { name, parameters, body })))
     }
 
-    fn with(&mut self) -> Parsed<Kind> {
-        let mut values = Vec::new();
-        while !matches!(self.peek(), TokenKind::TagEnd) {
-            if !values.is_empty() {
-                self.expect_sign(",")?;
+    /// Parses a target: names, tuples of names, and attributes of namespaces if `attributes` is set.
+    fn target(&mut self, attributes: bool) -> Parsed<Target> {
+        let mut targets = vec![self.single_target(attributes)?];
+        let mut tuple = false;
+        while self.take_sign(",") {
+            tuple = true;
+            if !matches!(self.peek(), TokenKind::Name(_)) && !self.is_sign("(")
+                || self.is_name("in")
+            {
+                break;
             }
-            let target = self.target(false)?;
-            self.expect_sign("=")?;
-            values.push((target, self.expression()?));
+            targets.push(self.single_target(attributes)?);
         }
-        Ok(Kind::With(values, self.body("endwith")?))
+        match targets.pop() {
+            Some(only) if !tuple => Ok(only),
+            last => Ok(Target::Tuple(targets.into_iter().chain(last).collect())),
+        }
+    }
+
+    fn single_target(&mut self, attributes: bool) -> Parsed<Target> {
+        if self.take_sign("(") {
+            let target = self.nested(|parser| parser.target(attributes))?;
+            self.expect_sign(")")?;
+            return Ok(target);
+        }
+        let name = self.name()?;
+        if matches!(&*name, "true" | "false" | "none" | "True" | "False" | "None") {
+            return self.error(format!("`{name}` cannot be assigned to"));
+        }
+        if attributes && self.take_sign(".") {
+            return Ok(Target::Attribute(name, self.name()?));
+        }
+        Ok(Target::Name(name))
     }
 }

@@ -1,7 +1,7 @@
 //! Text forms of values in Python: `str`, `repr` and `json.dumps`.
 
-use super::meter::{Meter, Outcome, refused};
-use super::value::{List, Value};
+use crate::meter::{Meter, Outcome, refused};
+use crate::value::Value;
 
 /// A text that charges its growth.
 pub(crate) struct Out<'m> {
@@ -12,11 +12,6 @@ pub(crate) struct Out<'m> {
 impl<'m> Out<'m> {
     pub(crate) fn new(meter: &'m Meter) -> Self {
         Self { text: String::new(), meter }
-    }
-
-    /// Returns an empty text that charges the same meter.
-    pub(crate) fn like(&self) -> Self {
-        Self::new(self.meter)
     }
 
     pub(crate) fn push(&mut self, text: &str) -> Outcome<()> {
@@ -62,7 +57,7 @@ impl Json {
             Value::Int(number) => out.push(&number.to_string()),
             Value::Float(number) => out.push(&float(*number, ["NaN", "Infinity"])),
             Value::Str(text) => self.quote(out, text),
-            Value::List(list) | Value::Tuple(list) => {
+            Value::List(list) => {
                 let item = |out: &mut Out<'_>, item: &Value| self.write(out, item, depth + 1);
                 self.items(out, ["[", "]"], &list.items, depth, item)
             }
@@ -176,9 +171,18 @@ pub(crate) fn repr(out: &mut Out<'_>, value: &Value) -> Outcome<()> {
         Value::Int(number) => out.push(&number.to_string()),
         Value::Float(number) => out.push(&float(*number, ["nan", "inf"])),
         Value::Str(text) => quoted(out, text),
-        Value::List(list) => items(out, ["[", "]"], list),
-        Value::Tuple(list) if list.items.len() == 1 => items(out, ["(", ",)"], list),
-        Value::Tuple(list) => items(out, ["(", ")"], list),
+        Value::List(list) => {
+            out.push(if list.tuple { "(" } else { "[" })?;
+            for (i, item) in list.items.iter().enumerate() {
+                out.push(if i > 0 { ", " } else { "" })?;
+                repr(out, item)?;
+            }
+            out.push(match (list.tuple, list.items.len()) {
+                (false, _) => "]",
+                (true, 1) => ",)",
+                (true, _) => ")",
+            })
+        }
         Value::Dict(dict) => {
             out.push("{")?;
             for (i, (key, value)) in dict.entries.iter().enumerate() {
@@ -189,26 +193,14 @@ pub(crate) fn repr(out: &mut Out<'_>, value: &Value) -> Outcome<()> {
             }
             out.push("}")
         }
-        Value::Loop(state) => {
-            out.push(&format!("<LoopContext {}/{}>", state.index + 1, state.items.items.len()))
-        }
         other => out.push(&format!("<{}>", other.kind())),
     }
-}
-
-fn items(out: &mut Out<'_>, [open, close]: [&str; 2], list: &List) -> Outcome<()> {
-    out.push(open)?;
-    for (i, item) in list.items.iter().enumerate() {
-        out.push(if i > 0 { ", " } else { "" })?;
-        repr(out, item)?;
-    }
-    out.push(close)
 }
 
 /// Writes a string within a list or an object: in single quotes, unless only double quotes avoid escapes.
 fn quoted(out: &mut Out<'_>, text: &str) -> Outcome<()> {
     let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
-    // Every character may need an escape.
+    // Most characters are written unchanged, or with a backslash.
     out.meter.bytes(2 * text.len() + 2)?;
     out.text.push(quote);
     for char in text.chars() {
@@ -218,12 +210,31 @@ fn quoted(out: &mut Out<'_>, text: &str) -> Outcome<()> {
             '\r' => out.text.push_str("\\r"),
             '\t' => out.text.push_str("\\t"),
             _ if char == quote => out.text.extend(['\\', quote]),
-            _ if char.is_control() => out.push(&format!("\\x{:02x}", u32::from(char)))?,
+            ' '..='~' => out.text.push(char),
+            _ if !is_printable(char) => out.push(&escape(char))?,
             _ => out.text.push(char),
         }
     }
     out.text.push(quote);
     Ok(())
+}
+
+/// Returns true for characters that Python prints: no control, format or unassigned characters, and no separators.
+fn is_printable(char: char) -> bool {
+    // Of a text, Rust escapes just these; those that join the character before them only at the beginning.
+    let mut buffer = *b"a....";
+    let end = 1 + char.encode_utf8(&mut buffer[1..]).len();
+    let text = std::str::from_utf8(&buffer[..end]).unwrap_or_default();
+    text.escape_debug().nth(1) != Some('\\')
+}
+
+/// Returns Python's escape of a character.
+fn escape(char: char) -> String {
+    match u32::from(char) {
+        code @ ..=0xff => format!("\\x{code:02x}"),
+        code @ ..=0xffff => format!("\\u{code:04x}"),
+        code => format!("\\U{code:08x}"),
+    }
 }
 
 /// Returns the shortest digits that parse to the same number; with an exponent below 1e-4 and from 1e16 on.

@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
+mod fuzz;
+
 use std::time::Instant;
 
 use jiff::civil::date;
@@ -7,8 +9,8 @@ use serde_json::{Value as Json, json};
 
 use super::*;
 
-/// Templates with their rendering by `jinja2`; see `testdata/make.py`.
-const EXPRESSIONS: &str = include_str!("testdata/expressions.json");
+/// Chat templates and single features with their rendering by `jinja2`; see `testdata/make.py`.
+const CASES: &str = include_str!("testdata/cases.json");
 
 fn rendered(source: &str, variables: &Json) -> Result<String, String> {
     let template = Template::parse(source).map_err(|error| error.to_string())?;
@@ -17,24 +19,34 @@ fn rendered(source: &str, variables: &Json) -> Result<String, String> {
     rendered.map_err(|error| error.to_string())
 }
 
+/// Returns the template of a case.
+fn source_of(case: &Json) -> String {
+    let lines = case["template"].as_array().unwrap().iter();
+    lines.map(|line| line.as_str().unwrap()).collect::<Vec<_>>().join("\n")
+}
+
 #[test]
-fn expressions_have_the_values_that_jinja2_gives_them() {
-    let file: Json = serde_json::from_str(EXPRESSIONS).unwrap();
-    let cases = file["cases"].as_array().unwrap();
+fn templates_render_as_jinja2_renders_them() {
+    let file: Json = serde_json::from_str(CASES).unwrap();
     let mut wrong = Vec::new();
+    let cases = file["cases"].as_array().unwrap();
     for case in cases {
-        let source = case["template"].as_str().unwrap();
-        let got = rendered(source, &file["variables"]);
-        let same = match case["text"].as_str() {
-            Some(text) => got.as_deref() == Ok(text),
-            None => got.is_err(),
+        let source = source_of(case);
+        let mut variables = file["variables"].as_object().unwrap().clone();
+        variables.extend(case["variables"].as_object().cloned().unwrap_or_default());
+        let same = match (rendered(&source, &variables.into()), case["text"].as_str()) {
+            (Ok(text), expected) => expected == Some(text.as_str()),
+            (Err(error), None) if error.contains("the template raised: ") => {
+                error.ends_with(case["error"].as_str().unwrap())
+            }
+            (Err(error), expected) => expected.is_none() && !error.contains("there is no"),
         };
         if !same {
-            wrong.push(format!("{source}\n  got      {got:?}\n  expected {}", case["text"]));
+            wrong.push(source);
         }
     }
     println!("{} of {} templates as with jinja2", cases.len() - wrong.len(), cases.len());
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
 
 /// Expected end of a hostile template.
@@ -57,6 +69,15 @@ fn hostile() -> Vec<(&'static str, String, End)> {
         let assignment = format!("{{% set x = {operation} %}}");
         format!("{{% set x = 'abcdefgh' %}}{}", repeat(&assignment, 40))
     };
+    let shared = |operation: &str| {
+        let doubled = "{% set x = [x, x] %}{% set y = [y, y] %}".repeat(60);
+        format!("{{% set x = [1] %}}{{% set y = [1] %}}{doubled}{{{{ {operation} }}}}")
+    };
+    let repeated = |operation: &str| {
+        format!(
+            "{{% set x = 'a' * 1000000 %}}{{% set y = x ~ '' %}}{{% for i in range(99999) %}}{{% set z = {operation} %}}{{% endfor %}}"
+        )
+    };
     let looped = |start: &str, operation: &str| {
         format!(
             "{{% set n = namespace(x={start}) %}}{{% for i in range(99999) %}}{{% set n.x = {operation} %}}{{% endfor %}}{{{{ n.x }}}}"
@@ -68,7 +89,6 @@ fn hostile() -> Vec<(&'static str, String, End)> {
         ("a long sum", format!("{{{{ 1{} }}}}", repeat("+1", 100_000)), Renders),
         ("a long concatenation", format!("{{{{ 1{} }}}}", repeat("~1", 100_000)), Renders),
         ("a long and", format!("{{{{ 1{} }}}}", repeat(" and 1", 40_000)), Renders),
-        ("long powers", format!("{{{{ 1{} }}}}", repeat("**1", 80_000)), Renders),
         ("long comparisons", format!("{{{{ 1{} }}}}", repeat("<2", 100_000)), Renders),
         ("brackets", format!("{{{{ {} }}}}", around("(", ")", 100_000)), Parse),
         ("lists", format!("{{{{ {} }}}}", around("[", "]", 100_000)), Parse),
@@ -98,10 +118,6 @@ fn hostile() -> Vec<(&'static str, String, End)> {
         ("doubling with replace", doubling("x | replace('a', x)"), Limit),
         ("doubling with .replace", doubling("x.replace('', x)"), Limit),
         ("doubling with join", doubling("[x, x, x] | join(x)"), Limit),
-        ("doubling with .join", doubling("x.join([x, x])"), Limit),
-        ("doubling with format", doubling("'%s%s' | format(x, x)"), Limit),
-        ("doubling with .format", doubling("'{0}{0}'.format(x)"), Limit),
-        ("doubling with %", doubling("'%s%s' % (x, x)"), Limit),
         ("doubling with blocks", repeat("{% set x %}a{{ x }}{{ x }}{% endset %}", 40), Limit),
         ("doubling lists", doubling("[x, x] + [x, x]") + "{{ x | string }}", Limit),
         (
@@ -114,22 +130,14 @@ fn hostile() -> Vec<(&'static str, String, End)> {
             format!("{{% set x = [1] %}}{}", repeat("{% set x = [x, x] | string | list %}", 40)),
             Limit,
         ),
-        ("a wide format", "{{ '%1000000000d' | format(1) }}".to_owned(), Limit),
-        ("a wide .format", "{{ '{:>1000000000}'.format(1) }}".to_owned(), Limit),
-        ("a wide center", "{{ 'x'.center(10 ** 12) }}{{ 'x' | center(10 ** 12) }}".to_owned(), Limit),
-        ("a wide indent", "{{ 'x\ny' | indent(10 ** 12) }}".to_owned(), Limit),
-        ("a long repetition", "{{ 'x' * 10 ** 12 }}".to_owned(), Limit),
-        ("a long list", "{{ [0] * 10 ** 12 }}".to_owned(), Limit),
-        ("a long range", "{{ range(10 ** 12) | length }}".to_owned(), Limit),
-        ("batches", "{{ [1] | batch(10 ** 12, 0) }}".to_owned(), Limit),
-        ("slices", "{{ [1] | slice(10 ** 12) }}".to_owned(), Limit),
-        ("expanded tabs", "{{ ('\t' * 1000).expandtabs(10 ** 9) }}".to_owned(), Limit),
-        ("zeros", "{{ '1'.zfill(10 ** 12) }}{{ '%.999999999f' % 1.5 }}".to_owned(), Limit),
+        ("a wide indent", "{{ 'x\ny' | indent(1000000000000) }}".to_owned(), Limit),
+        ("a long repetition", "{{ 'x' * 1000000000000 }}".to_owned(), Limit),
+        ("a long list", "{{ [0] * 1000000000000 }}".to_owned(), Limit),
+        ("a long range", "{{ range(1000000000000) | length }}".to_owned(), Limit),
         ("a deep list", looped("[]", "[n.x]"), Limit),
         ("a deep dictionary", looped("0", "{'a': n.x}"), Limit),
         ("a deep tuple", looped("0", "(n.x,)"), Limit),
         ("deep methods", looped("'a'", "[n.x.upper]"), Renders),
-        ("deep reversals", looped("[1, 2]", "n.x | reverse"), Renders),
         ("deep slices", looped("[1, 2]", "n.x[::1]"), Renders),
         ("deep maps", looped("[1, 2]", "n.x | map('string')"), Renders),
         ("deep namespaces", looped("0", "namespace(a=n.x)"), Renders),
@@ -152,11 +160,6 @@ fn hostile() -> Vec<(&'static str, String, End)> {
             Limit,
         ),
         (
-            "a recursive loop",
-            "{% for a in [1] recursive %}{{ loop([a]) }}{% endfor %}".to_owned(),
-            Limit,
-        ),
-        (
             "comparisons of large lists",
             "{% set x = range(99999) | list %}{% for i in range(99999) %}{% if x == x %}{% endif %}{% endfor %}".to_owned(),
             Limit,
@@ -166,21 +169,33 @@ fn hostile() -> Vec<(&'static str, String, End)> {
             "{% set x = 'a' * 10000000 %}{% for i in range(99999) %}{% if 'b' in x %}{% endif %}{% endfor %}".to_owned(),
             Limit,
         ),
-        ("unique items", "{{ range(99999) | unique | length }}".to_owned(), Limit),
-        (
-            "sorting again and again",
-            "{% set x = range(99999) | list %}{% for i in range(999) %}{% set y = x | sort(reverse=true) %}{% endfor %}".to_owned(),
-            Limit,
-        ),
-        ("a wide JSON", "{{ [1] | tojson(indent=10 ** 12) }}".to_owned(), Limit),
+        ("a wide JSON", "{{ [1] | tojson(indent=1000000000000) }}".to_owned(), Limit),
         (
             "JSON with indents",
             "{% set x = [range(99999) | list] * 20 %}{{ x | tojson(indent=100) }}".to_owned(),
             Limit,
         ),
-        ("a large power", "{{ 10 ** 10 ** 10 }}".to_owned(), Limit),
-        ("arguments", "{{ dict(*[[1, 2]] * 10 ** 9) }}".to_owned(), Limit),
-        ("dates", "{{ strftime_now('%Y' * 10 ** 9) }}".to_owned(), Limit),
+        ("arguments", "{{ dict(*[[1, 2]] * 1000000000) }}".to_owned(), Limit),
+        ("dates", "{{ strftime_now('%Y' * 1000000000) }}".to_owned(), Limit),
+        ("a shared value as text", shared("x"), Limit),
+        ("a shared value as JSON", shared("x | tojson"), Limit),
+        ("a shared value in a text", shared("'' ~ x"), Limit),
+        ("equality of shared values", shared("x == y"), Limit),
+        ("order of shared values", shared("x < y"), Limit),
+        ("a search for a shared value", shared("x in [y]"), Limit),
+        ("the least of shared values", shared("[x, y] | min"), Limit),
+        ("strips of large texts", repeated("x.strip('b')"), Limit),
+        ("splits of large texts", repeated("x.split('b')"), Limit),
+        ("equality of large texts", repeated("x == y"), Limit),
+        ("items of large texts", repeated("x[-1]"), Limit),
+        ("slices of large texts", repeated("x[999990:]"), Limit),
+        ("lengths of large texts", repeated("x | length"), Limit),
+        ("keys of large texts", repeated("x in {y: 1}"), Limit),
+        ("ends of large texts", repeated("x.endswith(y)"), Limit),
+        ("copies of lists", repeated("(1,) * 99999 | list"), Limit),
+        ("deep dictionaries of dictionaries", looped("{}", "dict(n.x, a=n.x)"), Limit),
+        ("a namespace in its own list", "{% set n = namespace() %}{% set n.a = [n] %}{{ n }}{{ n.a == [n] }}".to_owned(), Renders),
+        ("comments that are not closed", repeat("{#", 100_000), Parse),
     ]
 }
 
@@ -202,18 +217,18 @@ fn hostile_templates_end_soon_in_bounded_memory_on_a_small_stack() {
             };
             let meter = Meter::new(Limits::default());
             let now = date(2024, 7, 26).at(0, 0, 0, 0);
-            let rendered = template.metered(variables.as_object().unwrap(), now, &meter);
-            let (end, told) = match rendered {
+            let rendered = template.render_metered(variables.as_object().unwrap(), now, &meter);
+            let (end, shown) = match rendered {
                 Ok(text) => (End::Renders, format!("{} bytes", text.len())),
                 Err(error) => (End::Limit, error.to_string()),
             };
-            (end, told, meter.made(), started.elapsed())
+            (end, shown, meter.made(), started.elapsed())
         };
         let thread = std::thread::Builder::new().stack_size(STACK).spawn(work).unwrap();
-        let (end, told, made, took) = thread.join().unwrap();
+        let (end, shown, made, took) = thread.join().unwrap();
         let seconds = took.as_secs_f64();
-        println!("{name}: {told:.90}; made {:.1} MiB in {seconds:.2} s", made as f64 / 1048576.0);
-        assert_eq!(end, *expected, "{name}: {told}");
+        println!("{name}: {shown:.90}; made {:.1} MiB in {seconds:.2} s", made as f64 / 1048576.0);
+        assert_eq!(end, *expected, "{name}: {shown}");
         most = most.max(made);
         longest = longest.max(seconds);
     }
@@ -238,54 +253,76 @@ fn smaller_limits_end_a_rendering_sooner() {
         Template::parse("{% for i in range(1000) %}{{ 'x' * 100 }}{% endfor %}").unwrap();
     let now = date(2024, 7, 26).at(0, 0, 0, 0);
     let render = |steps, bytes| template.render(&Map::new(), now, Limits { steps, bytes });
-    assert_eq!(render(20_000, 1 << 20).unwrap().len(), 100_000);
-    let told = render(1000, 1 << 20).unwrap_err().message;
-    assert_eq!(told, "it did not come to an end within 1000 steps");
-    let told = render(20_000, 10_000).unwrap_err().message;
-    assert_eq!(told, "it makes more than 10000 bytes of text and lists");
+    assert_eq!(render(30_000, 1 << 20).unwrap().len(), 100_000);
+    let error = render(1000, 1 << 20).unwrap_err();
+    assert_eq!(error.reason, "it did not come to an end within 1000 steps");
+    let error = render(30_000, 10_000).unwrap_err();
+    assert_eq!(error.reason, "it makes more than 10000 bytes of text and lists");
 }
 
 #[test]
-fn what_does_not_parse_is_said_with_what_was_expected() {
-    for (source, told) in [
-        ("{{ 1", "line 1: a tag is not closed: `}}` is missing"),
-        ("\n{% if 1 %}", "line 2: `{% elif %}` or `{% else %}` or `{% endif %}` is missing"),
-        ("{% endif %}", "line 1: there is no tag `endif`"),
+fn a_syntax_error_names_the_line_and_what_was_expected() {
+    for (source, reason) in [
+        ("{{ 1", "line 1: syntax error: a tag is not closed: `}}` is missing"),
         (
-            "{% for a in b %}{% endif %}",
-            "line 1: there is no tag `endif`, or `else`, `endfor` is missing",
+            "\n{% if 1 %}",
+            "line 2: syntax error: `{% elif %}` or `{% else %}` or `{% endif %}` is missing",
         ),
-        ("{{ (1 }}", "line 1: found '}', expected ')'"),
-        ("{{ 'a }}", "line 1: a text is not closed: ' is missing"),
-        ("{# a", "line 1: a comment is not closed: `#}` is missing"),
-        ("{{ a b }}", "line 1: found `b`, expected `}}`"),
-        ("{{ 1 ? 2 }}", "line 1: the character '?' has no meaning here"),
-        ("{% break %}", "line 1: `break` is outside of a loop"),
-        ("{% set true = 1 %}", "line 1: `true` cannot be assigned to"),
-        ("{% do x %}", "line 1: there is no tag `do`"),
-        ("{% raw %}", "line 1: `{% raw %}` is not closed: `{% endraw %}` is missing"),
+        ("{{ (1 }}", "line 1: syntax error: found '}', expected ')'"),
+        ("{{ 'a }}", "line 1: syntax error: a text is not closed: ' is missing"),
+        ("{# a", "line 1: syntax error: a comment is not closed: `#}` is missing"),
+        ("{{ a b }}", "line 1: syntax error: found `b`, expected `}}`"),
+        ("{{ 1 ? 2 }}", "line 1: syntax error: the character '?' has no meaning here"),
+        ("{% break %}", "line 1: syntax error: `break` is outside of a loop"),
+        ("{% set true = 1 %}", "line 1: syntax error: `true` cannot be assigned to"),
+        ("{% raw %}", "line 1: syntax error: `{% raw %}` is not closed: `{% endraw %}` is missing"),
     ] {
-        assert_eq!(rendered(source, &json!({})).unwrap_err(), told, "{source}");
+        assert_eq!(rendered(source, &json!({})).unwrap_err(), reason, "{source}");
     }
 }
 
 #[test]
-fn what_fails_is_said_in_its_line() {
+fn an_error_names_the_line_and_the_reason() {
     let variables = json!({"messages": [{"role": "user"}], "n": null});
-    for (source, told) in [
+    for (source, reason) in [
         ("\n{{ x.y }}", "line 2: 'x' is undefined"),
         ("{{ messages[0].content.strip() }}", "line 1: 'dict' has no 'content'"),
         ("{{ 'a' + n }}", "line 1: unsupported operand types for +: 'str' and 'None'"),
-        ("{{ 1 | nothing }}", "line 1: there is no filter `nothing`"),
-        ("{{ 1 is nothing }}", "line 1: there is no test `nothing`"),
-        ("{% include 'x' %}", "line 1: `include` needs another template, and there is none"),
-        (
-            "{% set y = messages.append(1) %}",
-            "line 1: a template may not change a value: `append` of 'list'",
-        ),
-        ("{{ 1 // 0 }}", "line 1: division by zero"),
         ("{{ [1] < [n] }}", "line 1: '<' not supported between instances of 'int' and 'None'"),
+        ("{{ ('a' if n) + 'b' }}", "line 1: 'if' has no 'else'"),
+        (
+            "\n{{ raise_exception('roles must alternate') }}",
+            "line 2: the template raised: roles must alternate",
+        ),
+        ("{{ strftime_now('%Q%') }}", "line 1: strftime_now: "),
+        ("{% macro m(a) %}{% endmacro %}{{ m(b=1) }}", "line 1: `m` has no parameter `b`"),
     ] {
-        assert_eq!(rendered(source, &variables).unwrap_err(), told, "{source}");
+        let error = rendered(source, &variables).unwrap_err();
+        assert!(error.starts_with(reason), "{source}: {error}");
+    }
+}
+
+#[test]
+fn a_part_of_jinja_that_chat_templates_do_not_use_is_named_with_what_there_is() {
+    for (source, reason, there) in [
+        ("{{ [1] | unique }}", "there is no filter `unique`; there are `capitalize`", "`tojson`"),
+        ("{{ '%s' | format(1) }}", "there is no filter `format`; there are", "`join`"),
+        ("{{ 1 is odd }}", "there is no test `odd`; there are `boolean`", "`mapping`"),
+        ("{{ 'a'.zfill(3) }}", "there is no method of texts `zfill`; there are", "`split`"),
+        ("{{ {}.update({}) }}", "there is no method of dictionaries `update`; there are", "`get`"),
+        ("{{ [].append(1) }}", "'list' has no method `append`; a template changes no list", "+"),
+        ("{{ '%s' % 'a' }}", "unsupported operand types for %: 'str' and 'str'; texts are", "`~`"),
+        ("{{ 2 ** 3 }}", "syntax error: there is no operator `**`; there are `+`", "`~`"),
+        ("{{ 2 // 3 }}", "syntax error: there is no operator `//`; there are `+`", "`%`"),
+        ("{% include 'x' %}", "syntax error: there is no tag `include`; there are `set`", "`if`"),
+        (
+            "{% for a in b %}{% endif %}",
+            "syntax error: there is no tag `endif`; there are `else`, `endfor`, `set`",
+            "`macro`",
+        ),
+    ] {
+        let error = rendered(source, &json!({})).unwrap_err();
+        assert!(error.starts_with(&format!("line 1: {reason}")), "{source}: {error}");
+        assert!(error.contains(there), "{source}: {error}");
     }
 }

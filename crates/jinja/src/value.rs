@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use serde_json::Value as Json;
 
-use super::ast::{For, Macro};
-use super::meter::{DEPTH, Failure, Meter, Outcome, refused};
+use crate::ast::Macro;
+use crate::meter::{DEPTH, Failure, Meter, Outcome, refused};
 
 /// A value. Containers store their nesting depth, so that no recursion goes deeper than [`DEPTH`].
 #[derive(Clone)]
@@ -18,38 +18,28 @@ pub(crate) enum Value {
     Float(f64),
     Str(Arc<str>),
     List(Arc<List>),
-    Tuple(Arc<List>),
     Dict(Arc<Dict>),
     /// Index of a namespace, which the interpreter owns.
     Namespace(usize),
-    /// Index of a cycler of the interpreter.
-    Cycler(usize),
-    /// Index of a joiner of the interpreter.
-    Joiner(usize),
     Macro(Arc<Closure>),
     Loop(Arc<Loop>),
-    /// A bound method of a value.
-    Method(Arc<(Self, Arc<str>)>),
-    /// A function of the environment.
-    Function(&'static str),
+    /// A function of the environment, or the name of a method that is not called.
+    Function(Arc<str>),
 }
 
 /// Origin of an undefined value.
 #[derive(Clone)]
 pub(crate) enum Missing {
-    /// A variable.
+    /// A variable or a parameter.
     Name(Arc<str>),
     /// An attribute or an item of a value of a type.
     Of(&'static str, Arc<str>),
-    /// Missing `else` branch of a condition.
-    Else,
-    /// Parameter of a macro that was not given.
-    Parameter(Arc<str>),
 }
 
-/// Items of a list or tuple.
+/// Items of a list or a tuple.
 pub(crate) struct List {
     pub(crate) items: Vec<Value>,
+    pub(crate) tuple: bool,
     depth: u32,
 }
 
@@ -70,12 +60,6 @@ pub(crate) struct Closure {
 pub(crate) struct Loop {
     pub(crate) items: Arc<List>,
     pub(crate) index: usize,
-    /// Depth of recursion of the loop.
-    pub(crate) level: usize,
-    /// Id of the loop's run, which stores the arguments of `loop.changed`.
-    pub(crate) run: usize,
-    /// Code and enclosing scope, if the loop is recursive.
-    pub(crate) recursive: Option<(Arc<For>, usize)>,
 }
 
 impl Value {
@@ -83,19 +67,28 @@ impl Value {
         Self::Str(text.into())
     }
 
+    pub(crate) fn char(char: char) -> Self {
+        Self::str(&*char.encode_utf8(&mut [0; 4]))
+    }
+
     /// Creates a list of items that are already charged.
     pub(crate) fn list(items: Vec<Self>) -> Outcome<Self> {
-        Ok(Self::List(List::new(items)?))
+        Ok(Self::List(List::new(items, false)?))
     }
 
     pub(crate) fn tuple(items: Vec<Self>) -> Outcome<Self> {
-        Ok(Self::Tuple(List::new(items)?))
+        Ok(Self::List(List::new(items, true)?))
     }
 
     /// Creates a dictionary of entries that are already charged and have different keys.
     pub(crate) fn dict(entries: Vec<(Self, Self)>) -> Outcome<Self> {
-        let depth = deeper(entries.iter().map(|(key, value)| key.depth().max(value.depth())))?;
+        let depth = depth_above(entries.iter().map(|(key, value)| key.depth().max(value.depth())))?;
         Ok(Self::Dict(Arc::new(Dict { entries, depth })))
+    }
+
+    /// Creates the value of an attribute or an item that does not exist.
+    pub(crate) fn missing(&self, name: &Arc<str>) -> Self {
+        Self::Undefined(Missing::Of(self.kind(), Arc::clone(name)))
     }
 
     /// Converts a JSON value.
@@ -121,11 +114,10 @@ impl Value {
     }
 
     /// Returns the nesting depth of its parts.
-    pub(crate) fn depth(&self) -> u32 {
+    fn depth(&self) -> u32 {
         match self {
-            Self::List(list) | Self::Tuple(list) => list.depth,
+            Self::List(list) => list.depth,
             Self::Dict(dict) => dict.depth,
-            Self::Method(method) => method.0.depth() + 1,
             Self::Loop(state) => state.items.depth + 1,
             _ => 0,
         }
@@ -140,15 +132,12 @@ impl Value {
             Self::Int(_) => "int",
             Self::Float(_) => "float",
             Self::Str(_) => "str",
+            Self::List(list) if list.tuple => "tuple",
             Self::List(_) => "list",
-            Self::Tuple(_) => "tuple",
             Self::Dict(_) => "dict",
             Self::Namespace(_) => "namespace",
-            Self::Cycler(_) => "cycler",
-            Self::Joiner(_) => "joiner",
             Self::Macro(_) => "macro",
             Self::Loop(_) => "loop",
-            Self::Method(_) => "method",
             Self::Function(_) => "function",
         }
     }
@@ -192,7 +181,7 @@ impl Value {
             Self::Int(number) => *number != 0,
             Self::Float(number) => *number != 0.0,
             Self::Str(text) => !text.is_empty(),
-            Self::List(list) | Self::Tuple(list) => !list.items.is_empty(),
+            Self::List(list) => !list.items.is_empty(),
             Self::Dict(dict) => !dict.entries.is_empty(),
             _ => true,
         }
@@ -202,22 +191,16 @@ impl Value {
     /// text; an undefined value has none.
     pub(crate) fn items(&self, meter: &Meter) -> Outcome<Arc<List>> {
         match self {
-            Self::List(list) | Self::Tuple(list) => Ok(Arc::clone(list)),
-            Self::Undefined(_) => List::new(Vec::new()),
+            Self::List(list) => Ok(Arc::clone(list)),
+            Self::Undefined(_) => List::new(Vec::new(), false),
             Self::Dict(dict) => {
                 meter.product(dict.entries.len(), size_of::<Self>())?;
-                List::new(dict.entries.iter().map(|(key, _)| key.clone()).collect())
+                List::new(dict.entries.iter().map(|(key, _)| key.clone()).collect(), false)
             }
             Self::Str(text) => {
                 // A value and an allocation each.
                 meter.product(text.len(), 2 * size_of::<Self>())?;
-                let chars = text.chars();
-                List::new(chars.map(|char| Self::str(&*char.encode_utf8(&mut [0; 4]))).collect())
-            }
-            Self::Loop(state) => {
-                let rest = &state.items.items[state.index.min(state.items.items.len())..];
-                meter.product(rest.len(), size_of::<Self>())?;
-                List::new(rest.to_vec())
+                List::new(text.chars().map(Self::char).collect(), false)
             }
             other => refused(format!("'{}' object is not iterable", other.kind())),
         }
@@ -232,8 +215,8 @@ impl Value {
                 meter.work(if a.len() == b.len() { a.len() } else { 0 })?;
                 a == b
             }
-            (Self::List(a), Self::List(b)) | (Self::Tuple(a), Self::Tuple(b)) => {
-                if a.items.len() != b.items.len() {
+            (Self::List(a), Self::List(b)) => {
+                if a.items.len() != b.items.len() || a.tuple != b.tuple {
                     return Ok(false);
                 }
                 for (a, b) in a.items.iter().zip(&b.items) {
@@ -255,9 +238,7 @@ impl Value {
                 }
                 true
             }
-            (Self::Namespace(a), Self::Namespace(b))
-            | (Self::Cycler(a), Self::Cycler(b))
-            | (Self::Joiner(a), Self::Joiner(b)) => a == b,
+            (Self::Namespace(a), Self::Namespace(b)) => a == b,
             (Self::Macro(a), Self::Macro(b)) => Arc::ptr_eq(a, b),
             (Self::Function(a), Self::Function(b)) => a == b,
             (a, b) if a.is_number() && b.is_number() => {
@@ -270,14 +251,13 @@ impl Value {
     /// Returns the order of two values, if Python defines one.
     pub(crate) fn compare(&self, other: &Self, meter: &Meter) -> Outcome<Option<Ordering>> {
         meter.step()?;
-        let none = |operand: &Self| matches!(operand, Self::Undefined(_));
         match (self, other) {
-            (a, b) if none(a) || none(b) => Err(undefined(if none(a) { a } else { b })),
+            (Self::Undefined(missing), _) | (_, Self::Undefined(missing)) => Err(missing.failure()),
             (Self::Str(a), Self::Str(b)) => {
                 meter.work(a.len().min(b.len()))?;
                 Ok(Some(a.cmp(b)))
             }
-            (Self::List(a), Self::List(b)) | (Self::Tuple(a), Self::Tuple(b)) => {
+            (Self::List(a), Self::List(b)) if a.tuple == b.tuple => {
                 for (a, b) in a.items.iter().zip(&b.items) {
                     if !a.equals(b, meter)? {
                         return a.compare(b, meter);
@@ -302,18 +282,32 @@ fn compare_numbers(a: &Value, b: &Value) -> Option<Ordering> {
     }
 }
 
+impl Missing {
+    /// Returns the failure of using the value.
+    pub(crate) fn failure(&self) -> Failure {
+        let reason = match self {
+            Self::Name(name) => format!("'{name}' is undefined"),
+            Self::Of(kind, name) => format!("'{kind}' has no '{name:.60}'"),
+        };
+        Failure { reason, remedy: None }
+    }
+}
+
 impl List {
-    /// Creates a list of items that are already charged.
-    pub(crate) fn new(items: Vec<Value>) -> Outcome<Arc<Self>> {
-        let depth = deeper(items.iter().map(Value::depth))?;
-        Ok(Arc::new(Self { items, depth }))
+    /// Creates a list or a tuple of items that are already charged.
+    pub(crate) fn new(items: Vec<Value>, tuple: bool) -> Outcome<Arc<Self>> {
+        let depth = depth_above(items.iter().map(Value::depth))?;
+        Ok(Arc::new(Self { items, tuple, depth }))
     }
 }
 
 impl Dict {
     /// Returns the value of a key. Dictionaries of templates are small, so the search is linear.
     pub(crate) fn get(&self, key: &Value, meter: &Meter) -> Outcome<Option<&Value>> {
-        hashable(key)?;
+        if let Value::Str(name) = key {
+            return self.get_text(name, meter);
+        }
+        check_hashable(key)?;
         for (found, value) in &self.entries {
             if found.equals(key, meter)? {
                 return Ok(Some(value));
@@ -323,29 +317,38 @@ impl Dict {
     }
 
     /// Returns the value of a text key.
-    pub(crate) fn text(&self, key: &str, meter: &Meter) -> Outcome<Option<&Value>> {
+    pub(crate) fn get_text(&self, key: &str, meter: &Meter) -> Outcome<Option<&Value>> {
         meter.work(self.entries.len().saturating_mul(16))?;
-        let entry = self.entries.iter().find(|(found, _)| found.as_str() == Some(key));
-        Ok(entry.map(|(_, value)| value))
+        for (found, value) in &self.entries {
+            let Some(found) = found.as_str().filter(|found| found.len() == key.len()) else {
+                continue;
+            };
+            meter.work(key.len())?;
+            if found == key {
+                return Ok(Some(value));
+            }
+        }
+        Ok(None)
     }
 }
 
 /// Returns an error if a value cannot be a key.
-pub(crate) fn hashable(key: &Value) -> Outcome<()> {
+pub(crate) fn check_hashable(key: &Value) -> Outcome<()> {
     match key {
+        Value::List(list) if list.tuple => list.items.iter().try_for_each(check_hashable),
         Value::List(_) | Value::Dict(_) => refused(format!("unhashable type: '{}'", key.kind())),
         _ => Ok(()),
     }
 }
 
 /// Sets a key in the entries of a dictionary.
-pub(crate) fn set(
+pub(crate) fn set_entry(
     entries: &mut Vec<(Value, Value)>,
     key: Value,
     value: Value,
     meter: &Meter,
 ) -> Outcome<()> {
-    hashable(&key)?;
+    check_hashable(&key)?;
     for (found, old) in entries.iter_mut() {
         if found.equals(&key, meter)? {
             *old = value;
@@ -358,22 +361,10 @@ pub(crate) fn set(
 }
 
 /// Returns the depth of a container whose parts have these depths.
-fn deeper(parts: impl Iterator<Item = u32>) -> Outcome<u32> {
+fn depth_above(parts: impl Iterator<Item = u32>) -> Outcome<u32> {
     let depth = parts.max().map_or(0, |depth| depth + 1);
     if depth > DEPTH {
-        return Err(Failure::Limit("a value nested too deeply".to_owned()));
+        return refused("a value nested too deeply");
     }
     Ok(depth)
-}
-
-/// Returns the error of using an undefined value.
-pub(crate) fn undefined(value: &Value) -> Failure {
-    Failure::Refused(match value {
-        Value::Undefined(Missing::Name(name)) => format!("'{name}' is undefined"),
-        Value::Undefined(Missing::Of(kind, name)) => format!("'{kind}' has no '{name}'"),
-        Value::Undefined(Missing::Parameter(name)) => {
-            format!("parameter '{name}' was not provided")
-        }
-        _ => "the condition without `else` is not true, so there is no value".to_owned(),
-    })
 }

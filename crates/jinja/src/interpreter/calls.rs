@@ -1,15 +1,15 @@
-//! Calls of functions, macros, methods and loops, and filters and tests that apply others.
+//! Calls of functions and macros, and filters that apply others.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Interpreter;
-use crate::access::dotted;
+use super::evaluation::item_at_path;
 use crate::arguments::{CallArguments, int, text};
 use crate::ast::Expr;
-use crate::meter::{Failure, Outcome, refused};
-use crate::value::{Closure, List, Loop, Missing, Value, set, undefined};
-use crate::{filters, methods, predicates};
+use crate::meter::{Outcome, refused};
+use crate::value::{Closure, Missing, Value, set_entry};
+use crate::{filters, predicates};
 
 /// Maximum length of a range, as in Jinja's sandbox.
 const LONGEST_RANGE: i128 = 100_000;
@@ -18,14 +18,10 @@ const LONGEST_RANGE: i128 = 100_000;
 const LONGEST_FORMAT: usize = 256;
 
 impl Interpreter<'_> {
-    /// Evaluates an expression whose last part is a call that gets `caller`.
-    pub(super) fn call_with(&mut self, call: &Expr, caller: Option<Value>) -> Outcome<Value> {
+    /// Evaluates a call that gets `caller`.
+    pub(super) fn call_with(&mut self, call: &Expr, caller: Value) -> Outcome<Value> {
         match call {
-            Expr::Postfix(operand, parts) => {
-                let (before, last) = parts.split_at(parts.len() - 1);
-                let value = self.parts(operand, before, None)?;
-                self.parts(&Expr::Constant(value), last, caller)
-            }
+            Expr::Postfix(operand, parts) => self.parts(operand, parts, Some(caller)),
             other => self.evaluate(other),
         }
     }
@@ -33,30 +29,19 @@ impl Interpreter<'_> {
     /// Calls a value.
     pub(super) fn call(&mut self, callee: &Value, given: CallArguments) -> Outcome<Value> {
         match callee {
-            Value::Undefined(_) => Err(undefined(callee)),
+            Value::Undefined(missing) => Err(missing.failure()),
             Value::Function(name) => self.function(name, given),
             Value::Macro(closure) => self.run_macro(closure, given),
-            Value::Loop(state) => self.recurse(state, given),
-            Value::Joiner(at) => {
-                let (separator, used) = &mut self.joiners[*at];
-                let first = !std::mem::replace(used, true);
-                Ok(if first { Value::str("") } else { separator.clone() })
-            }
-            Value::Method(method) => match &method.0 {
-                Value::Loop(state) => self.loop_method(state, &method.1, given),
-                Value::Cycler(at) => Ok(self.cycle(*at, &*method.1 == "reset")),
-                value => methods::call(value, &method.1, given, self.meter),
-            },
             other => refused(format!("'{}' object is not callable", other.kind())),
         }
     }
 
-    fn function(&mut self, name: &str, mut given: CallArguments) -> Outcome<Value> {
+    fn function(&mut self, name: &str, given: CallArguments) -> Outcome<Value> {
         match name {
             "raise_exception" => {
                 let [message] = given.bind(name, ["message"])?;
                 let message = text(name, message.as_ref())?;
-                Err(Failure::Raised(message.chars().take(1000).collect()))
+                refused(format!("the template raised: {message:.1000}"))
             }
             "strftime_now" => {
                 let [format] = given.bind(name, ["format"])?;
@@ -84,24 +69,11 @@ impl Interpreter<'_> {
                 Ok(Value::Namespace(self.namespaces.len() - 1))
             }
             "dict" => Value::dict(self.entries(given)?),
-            "cycler" => {
-                self.meter.bytes(2 * size_of::<Value>())?;
-                if given.positional.is_empty() {
-                    return refused("`cycler` takes at least one item");
-                }
-                self.cyclers.push((List::new(std::mem::take(&mut given.positional))?, 0));
-                Ok(Value::Cycler(self.cyclers.len() - 1))
-            }
-            _ => {
-                let [separator] = given.bind("joiner", ["sep"])?;
-                self.meter.bytes(2 * size_of::<Value>())?;
-                self.joiners.push((separator.unwrap_or_else(|| Value::str(", ")), false));
-                Ok(Value::Joiner(self.joiners.len() - 1))
-            }
+            _ => refused(format!("the method `{name}` is called where it is named")),
         }
     }
 
-    /// Returns the entries for `dict`: a dictionary or pairs, and keyword arguments.
+    /// Returns the entries for `dict`: those of a dictionary, and keyword arguments.
     fn entries(&mut self, mut given: CallArguments) -> Outcome<Vec<(Value, Value)>> {
         let mut entries = Vec::new();
         match given.shift() {
@@ -110,17 +82,10 @@ impl Interpreter<'_> {
                 self.meter.product(dict.entries.len(), 2 * size_of::<Value>())?;
                 entries.extend(dict.entries.iter().cloned());
             }
-            Some(pairs) => {
-                for pair in &pairs.items(self.meter)?.items {
-                    match &pair.items(self.meter)?.items[..] {
-                        [key, value] => set(&mut entries, key.clone(), value.clone(), self.meter)?,
-                        _ => return refused("`dict` takes pairs of a key and a value"),
-                    }
-                }
-            }
+            Some(other) => return refused(format!("`dict` takes no '{}'", other.kind())),
         }
         for (name, value) in given.named {
-            set(&mut entries, Value::Str(name), value, self.meter)?;
+            set_entry(&mut entries, Value::Str(name), value, self.meter)?;
         }
         Ok(entries)
     }
@@ -167,7 +132,7 @@ impl Interpreter<'_> {
                         (None, Some(at)) => given.named.remove(at).1,
                         (None, None) => match default {
                             Some(default) => this.evaluate(default)?,
-                            None => Value::Undefined(Missing::Parameter(Arc::clone(name))),
+                            None => Value::Undefined(Missing::Name(Arc::clone(name))),
                         },
                     };
                     this.set(name, value)?;
@@ -177,55 +142,18 @@ impl Interpreter<'_> {
                     let (name, caller) = given.named.remove(at);
                     this.set(&name, caller)?;
                 }
-                this.set(&"varargs".into(), Value::tuple(positional.collect())?)?;
-                let rest = given.named.drain(..).map(|(name, value)| (Value::Str(name), value));
-                this.set(&"kwargs".into(), Value::dict(rest.collect())?)?;
+                if positional.next().is_some() {
+                    let most = code.parameters.len();
+                    return refused(format!("`{}` takes at most {most} arguments", code.name));
+                }
+                if let Some((name, _)) = given.named.first() {
+                    return refused(format!("`{}` has no parameter `{name}`", code.name));
+                }
                 this.block(&code.body)
             })
         })?;
         self.line = line;
         Ok(Value::str(text))
-    }
-
-    /// Evaluates `loop(items)` of a recursive loop.
-    fn recurse(&mut self, state: &Arc<Loop>, given: CallArguments) -> Outcome<Value> {
-        let [items] = given.bind("loop", ["items"])?;
-        let (Some((code, scope)), Some(items)) = (&state.recursive, items) else {
-            return refused("`loop` is called, but the loop is not `recursive`");
-        };
-        let outside = std::mem::replace(&mut self.scope, *scope);
-        let text = self.captured(|this| this.each(code, &items, state.level + 1));
-        self.scope = outside;
-        Ok(Value::str(text?))
-    }
-
-    fn loop_method(&mut self, state: &Loop, name: &str, given: CallArguments) -> Outcome<Value> {
-        if name == "cycle" {
-            let n = given.positional.len();
-            return match state.index.checked_rem(n) {
-                Some(at) => Ok(given.positional[at].clone()),
-                None => refused("`loop.cycle` takes at least one item"),
-            };
-        }
-        let now = Value::tuple(given.positional)?;
-        let changed = match &self.changed[state.run] {
-            Some(before) => !before.equals(&now, self.meter)?,
-            None => true,
-        };
-        self.changed[state.run] = Some(now);
-        Ok(Value::Bool(changed))
-    }
-
-    /// Returns the next item of a cycler.
-    fn cycle(&mut self, at: usize, reset: bool) -> Value {
-        let (items, next) = &mut self.cyclers[at];
-        if reset {
-            *next = 0;
-            return Value::None;
-        }
-        let item = items.items[*next].clone();
-        *next = (*next + 1) % items.items.len();
-        item
     }
 
     /// Applies a filter.
@@ -235,28 +163,10 @@ impl Interpreter<'_> {
         value: &Value,
         given: CallArguments,
     ) -> Outcome<Value> {
-        self.meter.step()?;
         match name {
             "map" => self.map(value, given),
             "select" | "reject" | "selectattr" | "rejectattr" => self.select(name, value, given),
-            _ => match filters::apply(name, value, given, self.meter) {
-                Some(outcome) => outcome,
-                None => refused(format!("there is no filter `{name:.60}`")),
-            },
-        }
-    }
-
-    /// Evaluates a test.
-    pub(super) fn test(
-        &mut self,
-        name: &str,
-        value: &Value,
-        given: CallArguments,
-    ) -> Outcome<bool> {
-        self.meter.step()?;
-        match predicates::apply(name, value, given, self.meter) {
-            Some(outcome) => outcome,
-            None => refused(format!("there is no test `{name:.60}`")),
+            _ => filters::apply(name, value, given, self.meter),
         }
     }
 
@@ -277,14 +187,12 @@ impl Interpreter<'_> {
             }
             return Value::list(results);
         }
-        let [attribute, default] = given.bind("map", ["attribute", "default"])?;
+        let [attribute] = given.bind("map", ["attribute"])?;
         let Some(attribute) = attribute else {
             return refused("`map` lacks a filter or `attribute`");
         };
         for item in &items.items {
-            let found = dotted(item, &attribute, self.meter)?;
-            let replaced = default.as_ref().filter(|_| found.is_undefined());
-            results.push(replaced.cloned().unwrap_or(found));
+            results.push(item_at_path(item, &attribute, self.meter)?);
         }
         Value::list(results)
     }
@@ -293,7 +201,7 @@ impl Interpreter<'_> {
     fn copied(&self, given: &CallArguments) -> Outcome<CallArguments> {
         let n = given.positional.len() + 2 * given.named.len();
         self.meter.product(n, size_of::<Value>())?;
-        Ok(CallArguments { positional: given.positional.clone(), named: given.named.clone() })
+        Ok(given.clone())
     }
 
     /// Keeps the items that pass or fail a test; for `selectattr` and `rejectattr` the test applies to an attribute.
@@ -301,13 +209,10 @@ impl Interpreter<'_> {
         if !value.is_true() {
             return Value::list(Vec::new());
         }
-        let attribute = match name.ends_with("attr") {
-            true => match given.shift() {
-                Some(attribute) => Some(attribute),
-                None => return refused(format!("`{name}` lacks an attribute")),
-            },
-            false => None,
-        };
+        let attribute = if name.ends_with("attr") { given.shift() } else { None };
+        if attribute.is_none() && name.ends_with("attr") {
+            return refused(format!("`{name}` lacks an attribute"));
+        }
         let test = match given.shift() {
             Some(test) => Some(Arc::clone(text(name, Some(&test))?)),
             None => None,
@@ -315,13 +220,13 @@ impl Interpreter<'_> {
         let mut chosen = Vec::new();
         for item in &value.items(self.meter)?.items {
             let tested = match &attribute {
-                Some(attribute) => dotted(item, attribute, self.meter)?,
+                Some(attribute) => item_at_path(item, attribute, self.meter)?,
                 None => item.clone(),
             };
             let holds = match &test {
                 Some(test) => {
                     let given = self.copied(&given)?;
-                    self.test(test, &tested, given)?
+                    predicates::holds(test, &tested, given, self.meter)?
                 }
                 None => tested.is_true(),
             };

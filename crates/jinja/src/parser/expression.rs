@@ -1,9 +1,7 @@
 //! Parser of expressions, with Jinja's operator precedence.
 
-use std::sync::Arc;
-
 use super::{Parsed, Parser};
-use crate::ast::{Arguments, Comparison, Expr, Operator, Postfix, Sign};
+use crate::ast::{Arguments, Comparison, Expr, Operator, Postfix};
 use crate::lexer::TokenKind;
 use crate::value::Value;
 
@@ -19,7 +17,7 @@ impl Parser {
             if !items.is_empty() && self.ends_tuple() {
                 return Ok(Expr::Tuple(items));
             }
-            items.push(if conditions { self.expression()? } else { self.or()? });
+            items.push(if conditions { self.expression()? } else { self.operators()? });
             if !self.take_sign(",") {
                 return Ok(match (items.len(), items.pop()) {
                     (1, Some(only)) => only,
@@ -36,68 +34,77 @@ impl Parser {
 
     /// Parses `a`, or `a if b else c`.
     pub(super) fn expression(&mut self) -> Parsed<Expr> {
-        let mut value = self.or()?;
+        let mut value = self.operators()?;
         for _ in 0..CONDITIONS {
             if !self.take_name("if") {
                 return Ok(value);
             }
-            let condition = self.or()?;
-            let other = match self.take_name("else") {
-                true => Some(self.nested(Self::expression)?),
-                false => None,
-            };
+            let condition = self.operators()?;
+            let mut other = None;
+            if self.take_name("else") {
+                other = Some(self.nested(Self::expression)?);
+            }
             value = Expr::If(Box::new((value, condition, other)));
         }
         self.error(format!("more than {CONDITIONS} conditions behind each other"))
     }
 
-    fn or(&mut self) -> Parsed<Expr> {
-        let mut operands = vec![self.and()?];
-        while self.take_name("or") {
-            operands.push(self.and()?);
-        }
-        Ok(only(operands, Expr::Or))
-    }
-
-    fn and(&mut self) -> Parsed<Expr> {
-        let mut operands = vec![self.not()?];
-        while self.take_name("and") {
-            operands.push(self.not()?);
-        }
-        Ok(only(operands, Expr::And))
-    }
-
-    fn not(&mut self) -> Parsed<Expr> {
-        let mut signs = Vec::new();
-        while self.take_name("not") {
-            signs.push(Sign::Not);
-        }
-        let operand = self.comparison()?;
-        Ok(signed(signs, operand))
-    }
-
-    fn comparison(&mut self) -> Parsed<Expr> {
-        let first = self.chain(0)?;
-        let mut others = Vec::new();
+    /// Parses operands with operators between them. What waits for its last operand is in a list, ordered by
+    /// precedence.
+    fn operators(&mut self) -> Parsed<Expr> {
+        let mut waiting: Vec<Waiting> = Vec::new();
         loop {
-            let comparison = match self.peek() {
-                TokenKind::Sign("==") => Comparison::Equal,
-                TokenKind::Sign("!=") => Comparison::NotEqual,
-                TokenKind::Sign("<") => Comparison::Less,
-                TokenKind::Sign("<=") => Comparison::LessOrEqual,
-                TokenKind::Sign(">") => Comparison::Greater,
-                TokenKind::Sign(">=") => Comparison::GreaterOrEqual,
-                TokenKind::Name(name) if &**name == "in" => Comparison::In,
-                TokenKind::Name(name) if &**name == "not" && self.follows_in() => {
-                    self.next();
-                    Comparison::NotIn
-                }
-                _ if others.is_empty() => return Ok(first),
-                _ => return Ok(Expr::Compare(Box::new(first), others)),
-            };
+            let negations = self.count(|parser| parser.take_name("not"));
+            if negations > 0 {
+                waiting.push(Waiting::Not(negations));
+            }
+            let mut operand = self.unary()?;
+            let next = self.operator();
+            let rank = next.map_or(0, rank_of);
+            while let Some(last) = waiting.pop_if(|last| last.rank() > rank) {
+                operand = last.finish(operand);
+            }
+            let Some(next) = next else { return Ok(operand) };
             self.next();
-            others.push((comparison, self.chain(0)?));
+            if next == Operator::Compare(Comparison::NotIn) {
+                self.next();
+            }
+            match waiting.last_mut() {
+                Some(Waiting::Chain(_, others, last)) if rank_of(*last) == rank => {
+                    others.push((*last, operand));
+                    *last = next;
+                }
+                _ => waiting.push(Waiting::Chain(operand, Vec::new(), next)),
+            }
         }
+    }
+
+    /// Returns the operator that follows.
+    fn operator(&self) -> Option<Operator> {
+        Some(match self.peek() {
+            TokenKind::Name(name) => match &**name {
+                "or" => Operator::Or,
+                "and" => Operator::And,
+                "in" => Operator::Compare(Comparison::In),
+                "not" if self.follows_in() => Operator::Compare(Comparison::NotIn),
+                _ => return None,
+            },
+            TokenKind::Sign(sign) => match *sign {
+                "==" => Operator::Compare(Comparison::Equal),
+                "!=" => Operator::Compare(Comparison::NotEqual),
+                "<" => Operator::Compare(Comparison::Less),
+                "<=" => Operator::Compare(Comparison::LessOrEqual),
+                ">" => Operator::Compare(Comparison::Greater),
+                ">=" => Operator::Compare(Comparison::GreaterOrEqual),
+                "+" => Operator::Add,
+                "-" => Operator::Subtract,
+                "~" => Operator::Concat,
+                "*" => Operator::Multiply,
+                "%" => Operator::Modulo,
+                _ => return None,
+            },
+            _ => return None,
+        })
     }
 
     fn follows_in(&self) -> bool {
@@ -105,66 +112,36 @@ impl Parser {
         matches!(next.map(|next| &next.kind), Some(TokenKind::Name(name)) if &**name == "in")
     }
 
-    /// Parses operands between operators of one precedence: sums, concatenations, products, powers.
-    fn chain(&mut self, rank: usize) -> Parsed<Expr> {
-        const RANKS: [&[(&str, Operator)]; 4] = [
-            &[("+", Operator::Add), ("-", Operator::Subtract)],
-            &[],
-            &[
-                ("*", Operator::Multiply),
-                ("//", Operator::FloorDivide),
-                ("/", Operator::Divide),
-                ("%", Operator::Modulo),
-            ],
-            &[("**", Operator::Power)],
-        ];
-        let Some(operators) = RANKS.get(rank) else { return self.unary(true) };
-        let first = self.chain(rank + 1)?;
-        if operators.is_empty() {
-            let mut parts = vec![first];
-            while self.take_sign("~") {
-                parts.push(self.chain(rank + 1)?);
-            }
-            return Ok(only(parts, Expr::Concat));
+    /// Returns how often `take` takes a token.
+    fn count(&mut self, take: impl Fn(&mut Self) -> bool) -> usize {
+        let mut times = 0;
+        while take(self) {
+            times += 1;
         }
-        let mut others = Vec::new();
-        while let Some((sign, operator)) = operators.iter().find(|(sign, _)| self.is_sign(sign)) {
-            self.expect_sign(sign)?;
-            others.push((*operator, self.chain(rank + 1)?));
-        }
-        Ok(if others.is_empty() { first } else { Expr::Chain(Box::new(first), others) })
+        times
     }
 
-    /// Parses an operand with its signs, attributes and calls, and with filters and tests if `filters` is set.
-    fn unary(&mut self, filters: bool) -> Parsed<Expr> {
-        let mut signs = Vec::new();
-        loop {
-            if self.take_sign("-") {
-                signs.push(Sign::Minus);
-            } else if self.take_sign("+") {
-                signs.push(Sign::Plus);
-            } else {
-                break;
-            }
-        }
+    /// Parses an operand with its signs, attributes, calls, filters and tests.
+    fn unary(&mut self) -> Parsed<Expr> {
+        let signs = self.count(|parser| parser.take_sign("-"));
         let operand = self.primary()?;
         let parts = self.attributes()?;
-        let operand = signed(signs, postfix(operand, parts));
+        let mut operand = postfix(operand, parts);
+        if signs > 0 {
+            operand = Expr::Negative(signs, Box::new(operand));
+        }
         let mut parts = Vec::new();
         loop {
-            if !filters {
-                break;
-            } else if self.take_sign("|") {
+            if self.take_sign("|") {
                 parts.push(self.filter()?);
             } else if self.take_name("is") {
                 parts.push(self.test()?);
             } else if self.is_sign("(") {
                 parts.push(self.call()?);
             } else {
-                break;
+                return Ok(postfix(operand, parts));
             }
         }
-        Ok(postfix(operand, parts))
     }
 
     fn primary(&mut self) -> Parsed<Expr> {
@@ -211,7 +188,6 @@ impl Parser {
 
     fn variable(&mut self) -> Parsed<Expr> {
         let name = self.name()?;
-        self.speaks_of_loop |= &*name == "loop";
         Ok(match &*name {
             "true" | "True" => Expr::Constant(Value::Bool(true)),
             "false" | "False" => Expr::Constant(Value::Bool(false)),
@@ -310,13 +286,11 @@ impl Parser {
     fn argument(&mut self, arguments: &mut Arguments) -> Parsed<()> {
         if self.take_sign("*") {
             arguments.items = Some(Box::new(self.expression()?));
-        } else if self.take_sign("**") {
-            arguments.entries = Some(Box::new(self.expression()?));
         } else if self.names_argument() {
             let name = self.name()?;
             self.expect_sign("=")?;
             arguments.named.push((name, self.expression()?));
-        } else if !arguments.named.is_empty() || arguments.entries.is_some() {
+        } else if !arguments.named.is_empty() {
             return self.unexpected("an argument with a name, after one that has one");
         } else {
             arguments.positional.push(self.expression()?);
@@ -330,8 +304,8 @@ impl Parser {
     }
 
     /// Parses a filter after its `|`.
-    pub(super) fn filter(&mut self) -> Parsed<Postfix> {
-        let name = self.dotted()?;
+    fn filter(&mut self) -> Parsed<Postfix> {
+        let name = self.name()?;
         let arguments = if self.is_sign("(") { self.arguments()? } else { Arguments::default() };
         Ok(Postfix::Filter(name, arguments))
     }
@@ -339,11 +313,11 @@ impl Parser {
     /// Parses a test after its `is`.
     fn test(&mut self) -> Parsed<Postfix> {
         let fails = self.take_name("not");
-        let name = self.dotted()?;
+        let name = self.name()?;
         let mut arguments = Arguments::default();
         let operand = match self.peek() {
             TokenKind::Name(name) => {
-                !matches!(&**name, "else" | "or" | "and" | "if" | "in" | "not" | "recursive")
+                !matches!(&**name, "else" | "or" | "and" | "if" | "in" | "not")
             }
             TokenKind::Str(_) | TokenKind::Int(_) | TokenKind::Float(_) => true,
             TokenKind::Sign(sign) => matches!(*sign, "[" | "{"),
@@ -360,27 +334,45 @@ impl Parser {
         }
         Ok(Postfix::Test(name, arguments, fails))
     }
+}
 
-    fn dotted(&mut self) -> Parsed<Arc<str>> {
-        let mut name = self.name()?;
-        while self.take_sign(".") {
-            name = format!("{name}.{}", self.name()?).into();
+/// Operators whose last operand is not parsed yet.
+enum Waiting {
+    Not(usize),
+    /// First operand, the others with the operators before them, and the last operator.
+    Chain(Expr, Vec<(Operator, Expr)>, Operator),
+}
+
+impl Waiting {
+    fn rank(&self) -> u32 {
+        match self {
+            Self::Not(_) => 3,
+            Self::Chain(_, _, operator) => rank_of(*operator),
         }
-        Ok(name)
+    }
+
+    /// Completes the expression.
+    fn finish(self, operand: Expr) -> Expr {
+        match self {
+            Self::Not(times) => Expr::Not(times, Box::new(operand)),
+            Self::Chain(first, mut others, last) => {
+                others.push((last, operand));
+                Expr::Chain(Box::new(first), others)
+            }
+        }
     }
 }
 
-/// Returns the only operand, or combines several.
-fn only(mut operands: Vec<Expr>, together: impl FnOnce(Vec<Expr>) -> Expr) -> Expr {
-    match (operands.len(), operands.pop()) {
-        (1, Some(only)) => only,
-        (_, last) => together(operands.into_iter().chain(last).collect()),
+/// Returns the precedence of an operator: higher ones bind closer. `not` is 3.
+fn rank_of(operator: Operator) -> u32 {
+    match operator {
+        Operator::Or => 1,
+        Operator::And => 2,
+        Operator::Compare(_) => 4,
+        Operator::Add | Operator::Subtract => 5,
+        Operator::Concat => 6,
+        Operator::Multiply | Operator::Modulo => 7,
     }
-}
-
-fn signed(mut signs: Vec<Sign>, operand: Expr) -> Expr {
-    signs.reverse();
-    if signs.is_empty() { operand } else { Expr::Signs(signs, Box::new(operand)) }
 }
 
 fn postfix(operand: Expr, parts: Vec<Postfix>) -> Expr {
