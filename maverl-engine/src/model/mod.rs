@@ -20,8 +20,6 @@ pub mod hf_config;
 #[doc(hidden)]
 pub mod hub;
 #[doc(hidden)]
-pub mod jinja;
-#[doc(hidden)]
 pub mod kv;
 mod linear;
 pub mod lora;

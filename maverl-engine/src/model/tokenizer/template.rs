@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use jiff::civil::{DateTime, date};
+use maverl_jinja::{Limits, Template};
 use serde_json::Map;
 
 use crate::model::TokenizerError;
-use crate::model::jinja::{Limits, Template};
 use crate::model::tokenizer::ChatInput;
 
 /// The chat templates of a model, by name.
@@ -24,13 +24,11 @@ impl Templates {
     /// If one does not parse; the error names it and the line.
     pub(super) fn parse(sources: BTreeMap<String, String>) -> Result<Self, TokenizerError> {
         let names = sources.keys().cloned().collect();
-        let parsed = |(name, source): (String, String)| match Template::parse(&source) {
-            Ok(template) => Ok((name, template)),
-            Err(error) => {
-                Err(failed(&name, error.line, &format!("syntax error: {}", error.message)))
-            }
-        };
-        let templates = sources.into_iter().map(parsed).collect::<Result<_, _>>()?;
+        let mut templates = BTreeMap::new();
+        for (name, source) in sources {
+            let template = Template::parse(&source).map_err(|error| failed(&name, &error))?;
+            templates.insert(name, template);
+        }
         // Default date of Llama 3.2's template.
         Ok(Self { templates, names, now: date(2024, 7, 26).at(0, 0, 0, 0) })
     }
@@ -83,14 +81,14 @@ impl Templates {
             .get(name)
             .ok_or_else(|| TokenizerError::Template(format!("no chat template `{name}`")))?;
         let rendered = template.render(variables, self.now, Limits::default());
-        rendered.map_err(|error| failed(name, error.line, &error.message))
+        rendered.map_err(|error| failed(name, &error))
     }
 }
 
-/// Returns a template's error: its name, line and message.
-fn failed(name: &str, line: u32, message: &str) -> TokenizerError {
+/// Returns the error of a template, with its name.
+fn failed(name: &str, error: &maverl_jinja::Error) -> TokenizerError {
     let which = if name == "default" { String::new() } else { format!(" `{name}`") };
-    TokenizerError::Template(format!("chat template{which}, line {line}: {message}"))
+    TokenizerError::Template(format!("chat template{which}, {error}"))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Fuzzing of tokenizers and templates: damaged files give an error or a result, and no panic. `MAVERL_FUZZ_CASES` sets
+//! Fuzzing of tokenizers: damaged files give an error or a result, and no panic. `MAVERL_FUZZ_CASES` sets
 //! the number of cases.
 
 use super::*;
@@ -195,83 +195,4 @@ fn special_token(content: &str) -> Value {
     json!({
         "content": content, "lstrip": false, "normalized": false, "rstrip": false, "single_word": false, "special": true
     })
-}
-
-/// Changes the template, mostly within `{{ }}`, where a changed template still parses more often.
-fn disturb(source: &mut String, texts: &[String], lots: &mut Lots) {
-    let extras = [
-        "{% for x in range(99999) %}",
-        "{% endfor %}",
-        "{{ loop }}",
-        "{{ x",
-        "%}",
-        "{#",
-        "| tojson",
-        "(",
-        ")",
-        "[",
-        "-1",
-        "99999999999999999999",
-        "{% set messages = messages[1:] %}",
-        "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
-        "{% generation %}",
-        "{% endgeneration %}",
-        "| join",
-        ".split('')",
-        ".rsplit('', 3)",
-        "* 99999999",
-        "🙂",
-        "~ messages",
-    ];
-    let printed: Vec<(usize, &str)> = source.match_indices("{{").collect();
-    let at = match printed.is_empty() || lots.below(3) == 0 {
-        true => lots.below(source.chars().count()),
-        false => source[..lots.of(&printed).0].chars().count() + 3 + lots.below(20),
-    };
-    let mut chars: Vec<char> = source.chars().collect();
-    let at = at.min(chars.len());
-    let end = (at + lots.below(12)).min(chars.len());
-    let piece: Vec<char> = match lots.below(4) {
-        0 => Vec::new(),
-        1 => lots.of(&extras).chars().collect(),
-        2 => chars[at..end].repeat(2),
-        _ => {
-            let other: Vec<char> = lots.of(texts).chars().collect();
-            let from = lots.below(other.len());
-            other[from..(from + 30).min(other.len())].to_vec()
-        }
-    };
-    chars.splice(at..end, piece);
-    *source = chars.into_iter().collect();
-}
-
-#[test]
-fn damaged_templates_are_errors_or_render() {
-    let cases_file: Value =
-        serde_json::from_str(include_str!("../template/testdata/cases.json")).unwrap();
-    let texts: Vec<String> = cases_file
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|case| {
-            let lines = case["template"].as_array().unwrap().iter();
-            lines.map(|line| line.as_str().unwrap()).collect::<Vec<_>>().join("\n")
-        })
-        .collect();
-    let (mut parsed, mut rendered) = (0, 0);
-    for case in 0..cases() {
-        let mut lots = Lots(case);
-        let mut source = lots.of(&texts).clone();
-        for _ in 0..=lots.below(5).saturating_sub(3) {
-            disturb(&mut source, &texts, &mut lots);
-        }
-        let sources = [("default".to_owned(), source)].into();
-        if let Ok(templates) = Templates::parse(sources) {
-            parsed += 1;
-            let variables =
-                lots.of(cases_file.as_array().unwrap())["variables"].as_object().unwrap();
-            rendered += usize::from(templates.render("default", variables).is_ok());
-        }
-    }
-    println!("{} damaged templates: {parsed} parse, {rendered} render", cases());
 }

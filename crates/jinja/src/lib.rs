@@ -1,0 +1,111 @@
+//! Chat templates: Jinja as `transformers` renders it, with bounds on the cost of a rendering.
+//!
+//! A chat template is a program that comes with a model, from anyone. [`Limits`] bound its cost: every operation
+//! charges its steps and bytes before it uses them, the nesting of values and calls is bounded, and a template can
+//! access nothing but its variables and the date. The depth of recursion in parsing and evaluation is bounded, whatever
+//! the template.
+//!
+//! The language is the part of `jinja2` that published chat templates use, in the environment that `transformers`
+//! makes: `ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)` with loop controls, `tojson` as
+//! `json.dumps(..., ensure_ascii=False)`, `raise_exception`, `strftime_now`, and `{% generation %}` blocks. A template
+//! that uses another part gets an error that names what exists: [`Error`]. What is supported gives the text of `jinja2`,
+//! except that
+//!
+//! - filters that return a generator in Python return a list;
+//! - an integer has at most 127 bits;
+//! - a method cannot be stored: it is called where it is named.
+
+mod arguments;
+mod ast;
+mod filters;
+mod interpreter;
+mod lexer;
+mod meter;
+mod methods;
+mod operators;
+mod parser;
+mod predicates;
+mod print;
+
+mod texts;
+mod value;
+
+use std::sync::Arc;
+
+use jiff::civil::DateTime;
+use serde_json::Map;
+
+use interpreter::Interpreter;
+pub use meter::Limits;
+use meter::{Failure, Meter, Outcome};
+use value::Value;
+
+/// Error of parsing or rendering a template.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {reason}{}", .remedy.as_ref().map_or_else(String::new, |remedy| format!("; {remedy}")))]
+pub struct Error {
+    /// Line of the statement or call.
+    pub line: u32,
+    /// Syntax error, message that the template raised, operation that failed, or limit that was reached.
+    pub reason: String,
+    /// What to write instead, where that is known.
+    pub remedy: Option<String>,
+}
+
+/// A parsed template.
+pub struct Template {
+    body: ast::Block,
+}
+
+impl Template {
+    /// Parses a template.
+    ///
+    /// # Errors
+    ///
+    /// If its syntax is wrong, it is too large, or it nests too deeply.
+    pub fn parse(source: &str) -> Result<Self, Error> {
+        let parsed = parser::parse(source);
+        let body = parsed.map_err(|mut error| {
+            error.reason.insert_str(0, "syntax error: ");
+            error
+        })?;
+        Ok(Self { body })
+    }
+
+    /// Renders the template with variables.
+    ///
+    /// # Errors
+    ///
+    /// If an operation fails, the template raises, or a limit is reached.
+    pub fn render(
+        &self,
+        variables: &Map<String, serde_json::Value>,
+        now: DateTime,
+        limits: Limits,
+    ) -> Result<String, Error> {
+        self.render_metered(variables, now, &Meter::new(limits))
+    }
+
+    fn render_metered(
+        &self,
+        variables: &Map<String, serde_json::Value>,
+        now: DateTime,
+        meter: &Meter,
+    ) -> Result<String, Error> {
+        let values = variables
+            .iter()
+            .map(|(name, value)| Ok((Arc::from(name.as_str()), Value::from_json(value)?)))
+            .collect::<Outcome<_>>()
+            .map_err(|failure| failed(1, failure))?;
+        let mut interpreter = Interpreter::new(values, now, meter);
+        let outcome = interpreter.run(&self.body);
+        outcome.map_err(|failure| failed(interpreter.line, failure))
+    }
+}
+
+fn failed(line: u32, failure: Failure) -> Error {
+    Error { line, reason: failure.reason, remedy: failure.remedy }
+}
+
+#[cfg(test)]
+mod tests;
