@@ -8,7 +8,7 @@ use super::{CRATES, LAYERED, is_test, none, place, root, rust_files};
 
 /// Most lines and words of the pages.
 const LONGEST_PAGES: [(&str, usize, usize); 2] =
-    [("ARCHITECTURE.md", 300, 3500), ("CONTRIBUTING.md", 120, 1800)];
+    [("ARCHITECTURE.md", 350, 3500), ("CONTRIBUTING.md", 120, 1800)];
 
 #[test]
 fn the_pages_for_contributors_are_read_in_one_sitting() {
