@@ -310,6 +310,17 @@ fn a_part_of_jinja_that_chat_templates_do_not_use_is_named_with_what_there_is() 
         ("{{ 1 is odd }}", "there is no test `odd`; there are `boolean`", "`mapping`"),
         ("{{ 'a'.zfill(3) }}", "there is no method of texts `zfill`; there are", "`split`"),
         ("{{ {}.update({}) }}", "there is no method of dictionaries `update`; there are", "`get`"),
+        ("{{ joiner(',') }}", "'joiner' is undefined; there are the functions `dict`", "`range`"),
+        (
+            "{% for a in [1] %}{{ loop.cycle(1, 2) }}{% endfor %}",
+            "there is no attribute of loops `cycle`; there are `first`",
+            "`previtem`",
+        ),
+        (
+            "{% for a in [1] %}{{ loop.depth }}{% endfor %}",
+            "there is no attribute of loops",
+            "`last`",
+        ),
         ("{{ [].append(1) }}", "'list' has no method `append`; a template changes no list", "+"),
         ("{{ '%s' % 'a' }}", "unsupported operand types for %: 'str' and 'str'; texts are", "`~`"),
         ("{{ 2 ** 3 }}", "syntax error: there is no operator `**`; there are `+`", "`~`"),

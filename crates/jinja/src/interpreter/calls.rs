@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Interpreter;
-use super::evaluation::item_at_path;
+use super::evaluation::{FUNCTIONS, item_at_path};
 use crate::arguments::{CallArguments, int, text};
 use crate::ast::Expr;
-use crate::meter::{Outcome, refused};
+use crate::meter::{Failure, Outcome, refused};
 use crate::value::{Closure, Missing, Value, set_entry};
 use crate::{filters, predicates};
 
@@ -29,7 +29,11 @@ impl Interpreter<'_> {
     /// Calls a value.
     pub(super) fn call(&mut self, callee: &Value, given: CallArguments) -> Outcome<Value> {
         match callee {
-            Value::Undefined(missing) => Err(missing.failure()),
+            Value::Undefined(missing) => {
+                let functions = FUNCTIONS.join("`, `");
+                let remedy = Some(format!("there are the functions `{functions}`"));
+                Err(Failure { remedy, ..missing.failure() })
+            }
             Value::Function(name) => self.function(name, given),
             Value::Macro(closure) => self.run_macro(closure, given),
             other => refused(format!("'{}' object is not callable", other.kind())),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Interpreter;
 use crate::arguments::CallArguments;
 use crate::ast::{Arguments, Expr, Operator, Postfix};
-use crate::meter::{Meter, Outcome, refused};
+use crate::meter::{Meter, Outcome, refused, unknown};
 use crate::methods::{self, has_method};
 use crate::operators::{compare, negate, operate, slice};
 use crate::predicates;
@@ -13,7 +13,21 @@ use crate::print::{self, Out};
 use crate::value::{Loop, Missing, Value, check_hashable, set_entry};
 
 /// Functions that every template can call.
-const FUNCTIONS: &[&str] = &["dict", "namespace", "raise_exception", "range", "strftime_now"];
+pub(super) const FUNCTIONS: &[&str] =
+    &["dict", "namespace", "raise_exception", "range", "strftime_now"];
+
+/// Attributes of `loop`.
+const OF_LOOPS: &[&str] = &[
+    "first",
+    "index",
+    "index0",
+    "last",
+    "length",
+    "nextitem",
+    "previtem",
+    "revindex",
+    "revindex0",
+];
 
 impl Interpreter<'_> {
     /// Evaluates an expression.
@@ -179,7 +193,7 @@ impl Interpreter<'_> {
             Value::Dict(dict) => {
                 has_method(value, name) || dict.get_text(name, self.meter)?.is_none()
             }
-            Value::Namespace(_) => false,
+            Value::Namespace(_) | Value::Loop(_) => false,
             _ => true,
         })
     }
@@ -226,7 +240,8 @@ impl Interpreter<'_> {
         let found = match value {
             Value::Undefined(missing) => return Err(missing.failure()),
             Value::Namespace(at) => self.namespaces[*at].get(name).cloned(),
-            Value::Loop(state) => loop_attribute(state, name),
+            Value::Loop(state) if OF_LOOPS.contains(&&**name) => loop_attribute(state, name),
+            Value::Loop(_) => return unknown("attribute of loops", name, OF_LOOPS),
             value if has_method(value, name) => Some(Value::Function(Arc::clone(name))),
             Value::Dict(dict) => dict.get_text(name, self.meter)?.cloned(),
             _ => None,
