@@ -126,6 +126,29 @@ fn a_new_team_is_built_with_pages_by_the_features_that_a_run_prints() {
     }
 }
 
+/// Returns the features of each package that cargo builds, by its id, without those of the command line and the team.
+fn features_below(metadata: &Value) -> BTreeMap<String, Value> {
+    let nodes = metadata["resolve"]["nodes"].as_array().unwrap().iter();
+    let node = |node: &Value| (node["id"].as_str().unwrap().to_owned(), node["features"].clone());
+    let above =
+        |id: &str| ["maverl-cli", "maverl-view", "my_team"].iter().any(|of| id.contains(of));
+    nodes.map(node).filter(|(id, _)| !above(id)).collect()
+}
+
+#[test]
+fn a_team_without_pages_has_the_same_crates_with_the_same_features_below_them() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = new_team(home.path(), "my_team", Some(workspace())).unwrap();
+    let whole = features_below(&metadata(&dir, ""));
+    let manifest = fs::read_to_string(dir.join("Cargo.toml")).unwrap();
+    let line = manifest.lines().find(|line| line.starts_with("maverl-cli = {")).unwrap();
+    let without = line.replace(" }", ", default-features = false, features = [\"serve\"] }");
+    fs::write(dir.join("Cargo.toml"), manifest.replace(line, &without)).unwrap();
+    let metadata = metadata(&dir, "");
+    assert_eq!(features(&metadata, "maverl-cli"), ["serve"]);
+    assert_eq!(features_below(&metadata), whole);
+}
+
 /// Checks the manifest, the profiles and the locked versions. `just lint` compiles maverl with the default features, which a new
 /// team has.
 #[test]

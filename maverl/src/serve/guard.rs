@@ -28,6 +28,8 @@ pub struct Guard {
     pub keys: Keys,
     /// Accepted names of the server, beside loopback names and addresses.
     pub hosts: Vec<String>,
+    /// True for a server of this machine alone: addresses of other machines are no names of it.
+    pub local: bool,
 }
 
 /// The client of a request by its key, an extension of every request: its number among the keys, 0 without keys.
@@ -65,17 +67,24 @@ impl Guard {
         let authority = uri.authority().map(Authority::as_str);
         for host in once(HOST)?.into_iter().chain(authority) {
             if !host_of(host).is_some_and(|host| self.is_host(host)) {
-                return Err(forbidden(format!(
-                    "this server is not called {host:?}; `--host NAME` adds a name that clients may use"
-                )));
+                let remedy = if self.local {
+                    "its names are localhost, 127.0.0.1 and [::1]"
+                } else {
+                    "`--host NAME` adds a name that clients may use"
+                };
+                return Err(forbidden(format!("this server is not called {host:?}; {remedy}")));
             }
         }
         if let Some(origin) = once(ORIGIN)? {
             let host = origin.strip_prefix("http://").or(origin.strip_prefix("https://"));
             if !host.and_then(host_of).is_some_and(|host| self.is_origin(host, own)) {
-                return Err(forbidden(format!(
-                    "pages of {origin:?} may not use this server; `--host NAME` adds a name or an address"
-                )));
+                let remedy = if self.local {
+                    "only its own may"
+                } else {
+                    "`--host NAME` adds a name or an address"
+                };
+                let message = format!("pages of {origin:?} may not use this server; {remedy}");
+                return Err(forbidden(message));
             }
         }
         if self.keys.is_empty() || OPEN.contains(&uri.path()) {
@@ -94,7 +103,8 @@ impl Guard {
 
     /// Returns true for a host that this server may have. A rebound name is no address.
     fn is_host(&self, host: &str) -> bool {
-        host.parse::<IpAddr>().is_ok() || self.is_named(host)
+        let is_own = |address: IpAddr| !self.local || address.to_canonical().is_loopback();
+        host.parse().is_ok_and(is_own) || self.is_named(host)
     }
 
     /// Returns true for the host of a page that may use this server, whose address is `own`.
@@ -231,6 +241,18 @@ mod tests {
         let listed = Guard { hosts: vec!["203.0.113.6".to_owned()], ..Guard::default() };
         let headers = [("host", "127.0.0.1"), ("origin", "http://203.0.113.6:8080")];
         assert_eq!(admitted(&listed, "/ws", &headers), Ok(Client(0)));
+    }
+
+    #[test]
+    fn a_server_of_this_machine_has_no_address_of_another() {
+        let guard = Guard { local: true, ..Guard::default() };
+        for host in ["localhost:1", "127.0.0.1:8000", "127.8.8.8", "[::1]:80", "[::ffff:127.0.0.1]"]
+        {
+            assert_eq!(admitted(&guard, "/", &[("host", host)]), Ok(Client(0)), "{host}");
+        }
+        for host in ["10.0.0.5:8000", "203.0.113.6", "0.0.0.0", "[::]:80", "gpu.example"] {
+            assert_eq!(admitted(&guard, "/", &[("host", host)]), Err(403), "{host}");
+        }
     }
 
     #[test]

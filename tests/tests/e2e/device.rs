@@ -102,7 +102,9 @@ fn the_machine_is_described_without_a_run() {
     let json: Value = serde_json::from_str(&json).unwrap();
     let processor = &json["processor"];
     assert!(processor["paths"].as_array().unwrap().contains(&processor["used"]), "{json}");
-    assert!(json["features"].as_array().unwrap().contains(&"cuda".into()), "{json}");
+    for feature in ["cuda", "view"] {
+        assert!(json["features"].as_array().unwrap().contains(&feature.into()), "{json}");
+    }
     assert_eq!(json["gpus"].as_array().unwrap().is_empty(), json["no_gpu"].is_string(), "{json}");
     let libraries = json["libraries"].as_array().unwrap();
     let named: Vec<&str> = libraries.iter().map(|of| of["name"].as_str().unwrap()).collect();

@@ -74,7 +74,12 @@ pub(crate) fn routes() -> Router<Arc<Viewer>> {
             answered(|ask| bounded_data(&ask.watched()?.step_groups(ask.number("step")?)?)),
         )
         .route("/runs/{run}/groups/{step}/{id}", answered(group))
-        .fallback(async || Problem::missing("there is no such path").into_response())
+        .fallback(async || unknown_path())
+}
+
+/// Returns the answer to a path that the interface does not have.
+pub(crate) fn unknown_path() -> Response {
+    Problem::missing("there is no such path").into_response()
 }
 
 /// A request for data.
@@ -138,8 +143,9 @@ impl Question {
 
     /// Reads the episode that the path names.
     fn stored(&self) -> Result<StoredEpisode, Problem> {
+        let run = self.run()?;
         let (step, n) = (self.number("step")?, self.number("n")?);
-        read_stored(&*self.run()?, self.part("stage"), step, n)
+        read_stored(&run, self.part("stage"), step, n)
     }
 }
 
@@ -218,6 +224,7 @@ fn spans(ask: &Question) -> Answer {
 }
 
 fn group(ask: &Question) -> Answer {
+    let run = ask.run()?;
     let (step, id) = (ask.number("step")?, ask.number("id")? as usize);
-    bounded_data(&group_samples(&*ask.run()?, step, id)?)
+    bounded_data(&group_samples(&run, step, id)?)
 }

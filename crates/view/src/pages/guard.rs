@@ -40,7 +40,8 @@ const HEADERS: [(HeaderName, &str); 6] = [
 /// guard of the servers.
 pub(crate) fn protect_pages(router: Router, keys: Keys) -> Router {
     let router = router.layer(from_fn_with_state(Arc::new(keys), check));
-    Guard::default().protect(router).layer(map_response(add_headers))
+    let guard = Guard { local: true, ..Guard::default() };
+    guard.protect(router).layer(map_response(add_headers))
 }
 
 async fn check(State(keys): State<Arc<Keys>>, request: Request, next: Next) -> Response {

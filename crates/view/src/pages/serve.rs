@@ -33,6 +33,7 @@ pub(crate) fn page_router(viewer: Arc<Viewer>) -> Router {
         .route(&path, get(async || file("")))
         .route(&format!("{path}{{file}}"), get(async |Path(name): Path<String>| file(&name)))
         .nest(&format!("{path}api"), api::routes())
+        .route(&format!("{path}api/"), get(async || api::unknown_path()))
         .fallback(async || file("/"))
         .with_state(viewer);
     protect_pages(router, keys)
