@@ -237,6 +237,8 @@ pub trait DynOrchestra: Send + Sync {
     fn members(&self) -> Vec<Seat>;
     /// See [`Orchestra::environments`](crate::orchestra::Orchestra::environments).
     fn environments(&self) -> Vec<String>;
+    /// See [`Orchestra::passes_on`](crate::orchestra::Orchestra::passes_on).
+    fn passes_on(&self) -> Vec<&'static str>;
     /// See [`Orchestra::sources`](crate::orchestra::Orchestra::sources).
     fn sources(&self) -> Vec<String>;
     /// See [`Orchestra::ready`](crate::orchestra::Orchestra::ready).
@@ -252,6 +254,10 @@ impl<O: OrchestraName> DynOrchestra for O {
 
     fn environments(&self) -> Vec<String> {
         crate::orchestra::Orchestra::environments(self)
+    }
+
+    fn passes_on(&self) -> Vec<&'static str> {
+        crate::orchestra::Orchestra::passes_on(self)
     }
 
     fn sources(&self) -> Vec<String> {

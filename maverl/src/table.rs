@@ -266,35 +266,38 @@ enum Long {
 
 /// Fills lines with the words of a text, with a width for the first line and one for the others.
 fn fill(line: &str, first: usize, rest: usize, long: Long) -> Vec<String> {
-    let mut lines = vec![String::new()];
+    // The last line is not in `lines` yet; its width is counted, so that a long word takes no longer than short ones.
+    let (mut lines, mut last, mut used) = (Vec::new(), String::new(), 0);
     for word in line.split(' ') {
-        let room = |lines: &[String]| if lines.len() > 1 { rest.max(1) } else { first.max(1) };
-        let current = lines.last().map_or("", String::as_str);
-        let gap = if current.is_empty() { "" } else { " " };
-        if current.width() + gap.len() + word.width() <= room(&lines) {
-            push(&mut lines, &format!("{gap}{word}"));
+        let (gap, width) = (usize::from(!last.is_empty()), word.width());
+        if used + gap + width <= room(&lines, first, rest) {
+            last.push_str(&" "[..gap]);
+            last.push_str(word);
+            used += gap + width;
             continue;
         }
-        if !current.is_empty() {
-            lines.push(String::new());
+        if !last.is_empty() {
+            lines.push(std::mem::take(&mut last));
+            used = 0;
         }
         for c in word.chars() {
-            let current = lines.last().map_or("", String::as_str);
-            let width = current.width() + UnicodeWidthChar::width(c).unwrap_or(0);
-            if long == Long::Broken && !current.is_empty() && width > room(&lines) {
-                lines.push(String::new());
+            let width = UnicodeWidthChar::width(c).unwrap_or(0);
+            let is_full = used + width > room(&lines, first, rest);
+            if long == Long::Broken && !last.is_empty() && is_full {
+                lines.push(std::mem::take(&mut last));
+                used = 0;
             }
-            push(&mut lines, c.encode_utf8(&mut [0; 4]));
+            last.push(c);
+            used += width;
         }
     }
+    lines.push(last);
     lines
 }
 
-/// Appends to the last line.
-fn push(lines: &mut [String], text: &str) {
-    if let Some(last) = lines.last_mut() {
-        last.push_str(text);
-    }
+/// Returns the width of the line after these.
+fn room(lines: &[String], first: usize, rest: usize) -> usize {
+    if lines.is_empty() { first.max(1) } else { rest.max(1) }
 }
 
 #[cfg(test)]
@@ -319,6 +322,16 @@ mod tests {
 +--------------------------------------------------+";
         assert_eq!(scores().draw(52), expected);
         assert_eq!(scores().draw(500), expected);
+    }
+
+    #[test]
+    fn a_word_of_a_million_letters_is_wrapped_as_fast_as_short_ones() {
+        // With the square of the length, this is hours.
+        for (letter, lines) in [("a", 10_000), ("\u{301}", 1), ("字", 20_000)] {
+            let word = letter.repeat(1_000_000);
+            assert_eq!(paragraphs(&word, 100), word, "a word stays whole");
+            assert_eq!(wrap(&word, 100).len(), lines, "{letter}");
+        }
     }
 
     #[test]

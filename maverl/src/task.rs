@@ -105,6 +105,14 @@ impl Score {
     /// arithmetic of a GPU, and the others of its group would teach nothing beside it.
     pub const LIMIT: f64 = 1e9;
 
+    /// Returns a reward, or what is wrong with it: it is no number, or beyond [`Score::LIMIT`].
+    pub(crate) fn bounded(what: &str, reward: f64) -> Result<f64, String> {
+        if reward.abs() <= Self::LIMIT {
+            return Ok(reward);
+        }
+        Err(format!("{what} is {reward:?}; a reward is a number from -1e9 to 1e9"))
+    }
+
     /// Creates a score with reward 1 if solved, else 0.
     pub fn binary(solved: bool) -> Self {
         Self { reward: if solved { 1.0 } else { 0.0 }, solved, metrics: Map::new() }

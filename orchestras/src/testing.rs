@@ -5,7 +5,7 @@ use maverl::env::math::MathEnvironment;
 use maverl::prelude::*;
 use maverl::rollout::Scripted;
 use maverl::trajectory::{Outcome, RewardOf};
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// Returns a question whose answer is 42.
 pub(crate) fn task() -> Task {
@@ -22,7 +22,18 @@ pub(crate) fn play(
     orchestra: impl OrchestraName,
     line: impl Fn(&str, &str) -> String + Send + Sync + 'static,
 ) -> Episode {
-    let episode = ended(orchestra, line);
+    play_on(orchestra, &[], line)
+}
+
+/// Same as [`play`] on a task with further data.
+pub(crate) fn play_on(
+    orchestra: impl OrchestraName,
+    data: &[(&str, Value)],
+    line: impl Fn(&str, &str) -> String + Send + Sync + 'static,
+) -> Episode {
+    let mut task = task();
+    task.data.extend(data.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
+    let episode = played(orchestra, &task, line);
     assert!(episode.score().is_some(), "{:?}", episode.outcome);
     episode
 }
@@ -32,10 +43,18 @@ pub(crate) fn ended(
     orchestra: impl OrchestraName,
     line: impl Fn(&str, &str) -> String + Send + Sync + 'static,
 ) -> Episode {
+    played(orchestra, &task(), line)
+}
+
+fn played(
+    orchestra: impl OrchestraName,
+    task: &Task,
+    line: impl Fn(&str, &str) -> String + Send + Sync + 'static,
+) -> Episode {
     let script = move |seat: &Seat, messages: &[maverl::trajectory::Message]| {
         line(&seat.to_string(), &messages.last().unwrap().content)
     };
-    Scripted::new(orchestra, MathEnvironment::default(), script).play_blocking(&task())
+    Scripted::new(orchestra, MathEnvironment::default(), script).play_blocking(task)
 }
 
 /// Formats `<answer>..</answer>`.

@@ -17,7 +17,7 @@ use maverl::prelude::*;
 use maverl::trajectory::TurnPath;
 use serde::{Deserialize, Serialize};
 
-use graph::{QUESTION, SEEN};
+use graph::{HISTORY, OF_TASK, SEEN, SYSTEM};
 use template::fill;
 
 /// Runs a graph of nodes from the configuration; the last node's reply is the answer.
@@ -53,11 +53,13 @@ impl Default for Workflow {
 
 impl Orchestra for Workflow {
     async fn run(&self, task: &Task, team: &Team<Self>) -> Result<Option<String>, AskError> {
-        let known = [(QUESTION, task.question.as_str()), (SEEN, "(none)")];
+        let (system, history) = (task.system().to_owned(), task.history().show());
+        let question = task.question.clone();
+        let texts = [question, "(none)".to_owned(), system, history];
         let mut course = Course {
             team,
             graph: &self.nodes,
-            known: known.map(|(name, text)| (name.to_owned(), text.to_owned())).into(),
+            known: OF_TASK.map(str::to_owned).into_iter().zip(texts).collect(),
             spoken: Vec::new(),
             answer: None,
         };
@@ -75,6 +77,10 @@ impl Orchestra for Workflow {
 
     fn environments(&self) -> Vec<String> {
         self.nodes.environments()
+    }
+
+    fn passes_on(&self) -> Vec<&'static str> {
+        [SYSTEM, HISTORY].into_iter().filter(|name| self.nodes.shows(name)).collect()
     }
 }
 
@@ -122,7 +128,8 @@ impl Course<'_> {
         let branches: Vec<Team<Workflow>> = level.iter().map(|_| self.team.branch()).collect();
         let ask = |(&i, branch): (&usize, &Team<Workflow>)| {
             let Node { role, prompt, tag, .. } = &self.graph.nodes()[i];
-            let work = Work { role: role.clone(), text: fill(prompt, &self.known) };
+            let [role, text] = [role, prompt].map(|template| fill(template, &self.known));
+            let work = Work { role, text };
             let read = |reply| NodeReply::read(reply, tag.as_deref());
             branch.seat::<Worker>(self.graph.seat(i)).ask_with(&work, read)
         };

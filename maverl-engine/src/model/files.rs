@@ -2,13 +2,44 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
 use crate::model::builtin;
 use crate::model::hub::{Hub, HubId, Snapshot};
 use crate::model::{ModelError, ModelErrorKind};
+
+/// Largest size in bytes of a file that is read as a whole.
+const LARGEST: u64 = 1 << 30;
+
+/// Opens a regular file. Others are refused before they are opened: a pipe may have no writer, and a device no end.
+///
+/// # Errors
+///
+/// If it does not exist, is no regular file, or cannot be opened.
+pub fn open_file(path: &Path) -> io::Result<File> {
+    if std::fs::metadata(path)?.is_file() {
+        return File::open(path);
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"))
+}
+
+/// Reads a regular file of at most 1 GiB as a whole.
+///
+/// # Errors
+///
+/// If it does not exist, is something else, or cannot be read.
+pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open_file(path)?.take(LARGEST + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > LARGEST {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "it is larger than 1 GiB"));
+    }
+    Ok(bytes)
+}
 
 /// Source of a model's weights.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -105,7 +136,7 @@ impl ModelFiles {
             ModelSource::Hub(snapshot) => &snapshot.dir,
         };
         let path = dir.join(name);
-        match std::fs::read(&path) {
+        match read_file(&path) {
             Ok(bytes) => Ok(Some(Cow::Owned(bytes))),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(ModelError::io(format!("{}: {error}", path.display()), error)),
@@ -156,5 +187,40 @@ impl ModelFiles {
                 format!("{} has no `{name}`", self.describe()),
             )
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn files_without_an_end_are_refused_before_they_are_opened() {
+        let home = tempfile::tempdir().unwrap();
+        let path = |name: &str| home.path().join(name);
+        let made = std::process::Command::new("mkfifo").arg(path("pipe")).status().unwrap();
+        assert!(made.success());
+        let _socket = std::os::unix::net::UnixListener::bind(path("socket")).unwrap();
+        std::fs::create_dir(path("directory")).unwrap();
+        for (name, target) in [
+            ("zero", "/dev/zero"),
+            ("random", "/dev/urandom"),
+            ("null", "/dev/null"),
+            ("link", "pipe"),
+        ] {
+            std::os::unix::fs::symlink(target, path(name)).unwrap();
+        }
+        for name in ["pipe", "socket", "directory", "zero", "random", "null", "link"] {
+            let refused = read_file(&path(name)).unwrap_err();
+            assert_eq!(refused.to_string(), "it is no regular file", "{name}");
+            let files = ModelFiles::new(&ModelSource::Directory(home.path().to_owned()));
+            assert!(files.require(name).is_err(), "{name}");
+        }
+        assert_eq!(read_file(&path("missing")).unwrap_err().kind(), io::ErrorKind::NotFound);
+        File::create(path("small")).unwrap().set_len(3).unwrap();
+        std::os::unix::fs::symlink("small", path("linked")).unwrap();
+        assert_eq!(read_file(&path("linked")).unwrap(), [0; 3]);
     }
 }

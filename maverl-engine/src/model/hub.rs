@@ -25,6 +25,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use crate::model::files::read_file;
 use crate::model::{COMPANIONS, ModelError, ModelErrorKind as Kind};
 
 const SINGLE: &str = "model.safetensors";
@@ -143,7 +144,7 @@ impl Snapshot {
         if self.file(INDEX).is_none() {
             return Ok(self.file(SINGLE).into_iter().collect());
         }
-        let index = std::fs::read(self.dir.join(INDEX)).map_err(|e| format!("`{INDEX}`: {e}"))?;
+        let index = read_file(&self.dir.join(INDEX)).map_err(|e| format!("`{INDEX}`: {e}"))?;
         let names: BTreeSet<String> =
             crate::model::weights::weight_map(&index)?.into_values().collect();
         let find = |name: &String| {

@@ -13,13 +13,13 @@ use memmap2::Mmap;
 use safetensors::Dtype;
 use sha2::{Digest, Sha256};
 
-use crate::model::files::ModelFiles;
+use crate::model::files::{ModelFiles, open_file};
 use crate::model::hf_config::{HEAD, HfConfig};
 use crate::model::ops::{Cpu, Ops};
 use crate::model::values::{Param, Params, Tensor, fits};
 use crate::model::{ModelError, ModelErrorKind};
 use index::stored;
-pub(crate) use index::weight_map;
+pub use index::weight_map;
 
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
@@ -383,7 +383,7 @@ pub(super) fn listed(problems: &[String]) -> String {
 #[allow(unsafe_code)] // weights are mapped, not copied
 fn map(path: &Path) -> Result<Mmap, ModelError> {
     let failed = |e: std::io::Error| ModelError::io(format!("{}: {e}", path.display()), e);
-    let file = std::fs::File::open(path).map_err(failed)?;
+    let file = open_file(path).map_err(failed)?;
     // SAFETY: the map is read-only and lives no longer than this process needs it; a checkpoint that another process
     // cuts short while it is read can end this one (SIGBUS), as for every reader that maps its weights.
     unsafe { Mmap::map(&file) }.map_err(failed)

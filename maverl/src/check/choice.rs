@@ -21,6 +21,8 @@ pub(super) struct Orchestra {
     pub(super) members: BTreeSet<Seat>,
     /// Names of the components that it acts in beside its own.
     environments: Vec<String>,
+    /// Messages of a task that it passes on.
+    pub(super) passes_on: Vec<&'static str>,
     /// Warnings about its options.
     warnings: Vec<String>,
 }
@@ -61,7 +63,8 @@ pub(super) fn orchestra(
     let warnings = look::orchestra(&name, &options, entry, base, problems);
     let chosen = Chosen { name, options };
     let members = counts::seats(&chosen, &*built, problems)?.into_iter().collect();
-    Some(Orchestra { chosen, members, environments: built.environments(), warnings })
+    let (environments, passes_on) = (built.environments(), built.passes_on());
+    Some(Orchestra { chosen, members, environments, passes_on, warnings })
 }
 
 /// Returns the environment of a run, or those of its components; `None` if one is ambiguous.

@@ -5,7 +5,9 @@ use std::path::Path;
 use super::Purpose;
 use super::counts;
 use super::diagnostic::{Problems, path, suggestion, within};
-use crate::config::{AlgorithmPlan, Config, Named, OverlongText, Preset, TaskConfig, TrainOn};
+use crate::config::{
+    AlgorithmPlan, Config, Named, OverlongText, Preset, TaskConfig, TrainOn, VerifierLabels,
+};
 use crate::data::{self, DataError, Placed, PreferencePair, RowTexts};
 use crate::settings::Settings;
 use crate::task::Task;
@@ -145,8 +147,15 @@ fn all_texts(
     let learn = TrainOn::resolve(&config.algorithm.train_on, TrainOn::default());
     let all_texts: Vec<RowTexts> = match config.algorithm.name {
         Preset::Verifier => {
-            let head = AlgorithmPlan::from(&config.algorithm).verifier.head;
-            data::labeled(&file, task)?.iter().map(|row| row.row_texts(head)).collect()
+            let plan = AlgorithmPlan::from(&config.algorithm).verifier;
+            let rows = data::labeled(&file, task)?;
+            let soft = (plan.labels == VerifierLabels::Soft).then_some(&rows);
+            let wrong =
+                [data::label_problem(&rows).map(str::to_owned), soft.and_then(data::score_problem)];
+            for problem in wrong.into_iter().flatten() {
+                problems.value(&path(["task", "data"]), problem, None);
+            }
+            rows.iter().map(|row| row.row_texts(plan.head)).collect()
         }
         Preset::Dpo => {
             data::preferences(&file, task)?.iter().map(PreferencePair::row_texts).collect()
@@ -277,8 +286,9 @@ pub(super) fn unseen(tasks: &[Task], inputs: &[&str]) -> Vec<String> {
         let n = tasks.iter().filter(|task| has(task)).count();
         (n > 0).then(|| {
             format!(
-                "{n} of {} tasks have {what} before the question, and no agent of the team has an input field `{field}`: the \
-                 model does not see it, unless the orchestra passes on `task.{field}()`",
+                "{n} of {} tasks have {what} before the question, and no agent of the team reads them: the model does not see \
+                 them; give the input of an agent a field `{field}` with `task.{field}()`, or write `{{{{ {field} }}}}` in the \
+                 prompt of a node of `workflow/graph`",
                 tasks.len()
             )
         })

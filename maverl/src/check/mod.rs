@@ -163,9 +163,10 @@ fn plan(
     warnings.extend(data::doubts(&choice::named(&config, components), &loaded.tasks));
     let models = models::open(&config, base, purpose, &mut warnings, problems);
     let beside = choice::beside(&config, flow.as_ref()?, base, registry, problems);
-    let choice::Orchestra { chosen: orchestra, members, .. } = flow?;
+    let choice::Orchestra { chosen: orchestra, members, passes_on, .. } = flow?;
     let inputs = members.iter().filter_map(|seat| registry.agents.get(seat.agent.as_str()));
-    let inputs: Vec<&str> = inputs.flat_map(|entry| entry.inputs).copied().collect();
+    let inputs = inputs.flat_map(|entry| entry.inputs).copied();
+    let inputs: Vec<&str> = inputs.chain(passes_on).collect();
     warnings.extend(data::unseen(&loaded.tasks, &inputs));
     let seats = team::seats(&config, &orchestra.name, &members, registry, problems);
     endpoint::check(&config, base, problems);

@@ -7,6 +7,7 @@ use clap::Args;
 use serde_json::{Map, Value};
 
 use super::{Failure, paths, tell};
+use crate::model::files::read_file;
 use crate::model::lora::is_adapter;
 use crate::model::{ChatInput, HfConfig, Model, ModelFiles, ModelSource, Tokenizer};
 
@@ -102,7 +103,7 @@ pub fn load(files: &ModelFiles, adapter: Option<&Path>) -> Result<Model, Failure
 pub fn base(dir: &Path) -> Result<Option<String>, Failure> {
     let path = dir.join(crate::model::lora::CONFIG_FILE);
     let failed = |error: &dyn std::fmt::Display| Failure(format!("{}: {error}", path.display()));
-    let text = std::fs::read(&path).map_err(|e| failed(&e))?;
+    let text = read_file(&path).map_err(|e| failed(&e))?;
     let json: Value = serde_json::from_slice(&text).map_err(|e| failed(&e))?;
     let (base, revision) = (json["base_model_name_or_path"].as_str(), json["revision"].as_str());
     Ok(base.map(|base| match revision {

@@ -219,9 +219,11 @@ pub enum TrainOn {
     /// The assistant's last reply (behavior cloning).
     #[setting(default)]
     Assistant,
+    /// Every reply of the assistant.
+    Replies,
     /// User messages after a reply of the assistant (a world model).
     Observations,
-    /// The last reply and those user messages.
+    /// The last reply of the assistant, and those user messages.
     All(ObservationPlan),
 }
 

@@ -144,7 +144,7 @@ pub static TABLES: [Declared; 47] = [
     Declared::kind("algorithm.update_order", &UpdateOrder::KINDS[2]),
     Declared::kind("algorithm.future_rewards", &FutureRewards::KINDS[1]),
     Declared::kind("algorithm.future_rewards", &FutureRewards::KINDS[2]),
-    Declared::kind("algorithm.train_on", &TrainOn::KINDS[2]),
+    Declared::kind("algorithm.train_on", &TrainOn::KINDS[3]),
     Declared::of::<LossConfig>("algorithm.loss", "`[algorithm.loss]` (or an agent's `loss`)"),
     Declared::kind("algorithm.loss.surrogate", &SurrogatePlan::KINDS[0]),
     Declared::kind("algorithm.loss.surrogate", &SurrogatePlan::KINDS[1]),

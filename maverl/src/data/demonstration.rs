@@ -50,6 +50,12 @@ impl Demonstration {
         (0..=last).filter(|i| self.role(*i) == "assistant").filter(trained).collect()
     }
 
+    /// Returns the indices of all replies, except those whose mark is false.
+    pub fn all_replies(&self) -> Vec<usize> {
+        let replies = (0..self.chat.messages.len()).filter(|i| self.role(*i) == "assistant");
+        replies.filter(|i| self.marks[*i] != Some(false)).collect()
+    }
+
     /// Returns the indices of messages of the user or a tool after a reply, except those whose mark is false.
     pub fn observations(&self) -> Vec<usize> {
         let answers = |i: &usize| {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::messages::{messages, unmarked};
+use super::messages::{brief, messages, unmarked};
 use super::object::KeyPath;
 use super::{DataError, File, Row, Rows, nli};
 use crate::builtin::Document;
@@ -106,6 +106,7 @@ fn row(
         Some(question) => Asked { question, ..Asked::default() },
         None => asked(&mut object, ignored)?,
     };
+    columns_before(&mut object, ignored)?;
     let answers = answers(&mut object)?;
     let mut extra = match object.remove("extra_info") {
         Some(Value::Object(extra)) => extra,
@@ -158,6 +159,12 @@ fn asked(object: &mut Map<String, Value>, ignored: &[String]) -> Result<Asked, S
     let of = |question| Ok(Asked { question, ..Asked::default() });
     let found = ["question", "problem"].iter().find_map(|key| Some((key, take(object, key)?)));
     if let Some((key, question)) = found {
+        let other = object.get("prompt").filter(|prompt| prompt.is_array());
+        if other.is_some() && !ignored.iter().any(|name| name == "prompt") {
+            return Err(format!(
+                "the row has `{key}`, and messages in `prompt`; give one of them: name the other in `task.ignore`"
+            ));
+        }
         return match question {
             Value::String(question) => of(question),
             other => Err(format!("`{key}` is {other}; write a text")),
@@ -177,16 +184,64 @@ fn asked(object: &mut Map<String, Value>, ignored: &[String]) -> Result<Asked, S
     }
 }
 
+/// Checks the columns `system` and `history` of a row, which are messages before the question, and leaves out those that are
+/// ignored or empty.
+fn columns_before(object: &mut Map<String, Value>, ignored: &[String]) -> Result<(), String> {
+    for key in [Task::SYSTEM, Task::HISTORY] {
+        let given = object.remove(key).filter(|value| {
+            !ignored.iter().any(|name| name == key)
+                && !value.is_null()
+                && value != ""
+                && *value != json!([])
+        });
+        let Some(given) = given else { continue };
+        let value = match (key, given) {
+            (Task::SYSTEM, text @ Value::String(_)) => text,
+            (Task::HISTORY, list @ Value::Array(_)) => {
+                json!(plain(&list, key, ignored)?.iter().map(message_of).collect::<Vec<_>>())
+            }
+            (_, other) => {
+                let wanted = if key == Task::SYSTEM { "a text" } else { "a list of messages" };
+                let found = brief(&other);
+                return Err(format!(
+                    "`{key}` is {found}; write {wanted}, or name the column in `task.ignore`"
+                ));
+            }
+        };
+        object.insert(key.to_owned(), value);
+    }
+    Ok(())
+}
+
+/// Reads messages of `role` and `content` alone.
+fn plain(value: &Value, key: &str, ignored: &[String]) -> Result<Vec<ChatMessage>, String> {
+    let messages = unmarked(messages(value, key, "user", ignored)?, key)?;
+    let parts = ChatMessage::CALLS.iter().chain(&ChatMessage::THOUGHTS);
+    let other = |message: &ChatMessage| parts.clone().find(|part| message.get(part).is_some());
+    if let Some(i) = messages.iter().position(|message| message.get("content").is_none()) {
+        return Err(format!("`{key}[{i}]` has no `content`; write a text"));
+    }
+    match messages.iter().enumerate().find_map(|(i, it)| Some((i, other(it)?))) {
+        Some((i, part)) => Err(format!(
+            "`{key}[{i}]` has `{part}`; messages before a question have `role` and `content` alone"
+        )),
+        None => Ok(messages),
+    }
+}
+
+fn message_of(message: &ChatMessage) -> Message {
+    let role = match message.role() {
+        "system" => Role::System,
+        "assistant" => Role::Assistant,
+        "tool" => Role::Tool,
+        _ => Role::User,
+    };
+    Message { role, content: message.text().to_owned() }
+}
+
 /// Reads the messages of a prompt: the system messages at its beginning, those between, and the question.
 fn conversation(prompt: &Value, ignored: &[String]) -> Result<Asked, String> {
-    let messages = unmarked(messages(prompt, "prompt", "user", ignored)?, "prompt")?;
-    let parts = ChatMessage::CALLS.iter().chain(&ChatMessage::THOUGHTS);
-    let other = |message: &ChatMessage| parts.clone().find(|key| message.get(key).is_some());
-    if let Some((i, key)) = messages.iter().enumerate().find_map(|(i, it)| Some((i, other(it)?))) {
-        return Err(format!(
-            "`prompt[{i}]` has `{key}`; messages before a question have `role` and `content` alone"
-        ));
-    }
+    let messages = plain(prompt, "prompt", ignored)?;
     let Some((question, before)) = messages.split_last().filter(|(last, _)| last.role() == "user")
     else {
         let role = messages.last().map_or("nobody", |last| last.role());
@@ -196,19 +251,10 @@ fn conversation(prompt: &Value, ignored: &[String]) -> Result<Asked, String> {
     };
     let first = before.iter().position(|it| it.role() != "system").unwrap_or(before.len());
     let system: Vec<&str> = before[..first].iter().map(ChatMessage::text).collect();
-    let plain = |message: &ChatMessage| Message {
-        role: match message.role() {
-            "system" => Role::System,
-            "assistant" => Role::Assistant,
-            "tool" => Role::Tool,
-            _ => Role::User,
-        },
-        content: message.text().to_owned(),
-    };
     Ok(Asked {
         question: question.text().to_owned(),
         system: system.join("\n\n"),
-        history: before[first..].iter().map(plain).collect(),
+        history: before[first..].iter().map(message_of).collect(),
     })
 }
 

@@ -122,6 +122,24 @@ pub fn labeled_held_out(path: &Path, task: &TaskConfig) -> Result<Vec<LabeledRep
     all(path, task, &[TRAIN, VALIDATION, "test"])
 }
 
+/// Returns what is wrong with the labels of rows that are trained on.
+pub fn label_problem(rows: &[LabeledReply]) -> Option<&'static str> {
+    let is_one = rows.iter().all(|row| Some(row.label) == rows.first().map(|first| first.label));
+    is_one.then_some(
+        "the rows that are trained on have one label: a verifier needs right and wrong replies",
+    )
+}
+
+/// Returns what is wrong with the scores of rows, which `algorithm.verifier.labels = "soft"` reads.
+pub fn score_problem<'r>(rows: impl IntoIterator<Item = &'r LabeledReply>) -> Option<String> {
+    let is_wrong = |row: &&LabeledReply| row.score.is_none_or(|s| !(0.0..=1.0).contains(&s));
+    let row = rows.into_iter().find(is_wrong)?;
+    let found = row.score.map_or_else(|| "missing".to_owned(), |score| score.to_string());
+    Some(format!(
+        "`score` of a row is {found}; `algorithm.verifier.labels = \"soft\"` takes numbers from 0 to 1"
+    ))
+}
+
 fn all(path: &Path, task: &TaskConfig, splits: &[&str]) -> Result<Vec<LabeledReply>, DataError> {
     let file = File::open(path, Bounds::from(task))?;
     let mut replies = Vec::new();

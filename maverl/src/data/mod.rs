@@ -28,7 +28,7 @@ mod squad;
 
 pub use bounds::Bounds;
 pub use demonstration::{Demonstration, demonstrations, self_play};
-pub use labeled::{LabeledReply, labeled, labeled_held_out};
+pub use labeled::{LabeledReply, label_problem, labeled, labeled_held_out, score_problem};
 pub(crate) use labeled::{SEEN, seen};
 pub use object::object;
 pub(crate) use place::with_place;

@@ -34,12 +34,14 @@ impl Demonstration {
     pub fn row_texts(&self, train_on: TrainOn) -> RowTexts {
         let to = |i: usize| self.chat.up_to(i + 1);
         let mut texts = Vec::new();
-        if train_on != TrainOn::Observations {
-            texts.extend(self.replies().into_iter().map(|i| Text::Reply(to(i))));
-        }
-        if train_on != TrainOn::Assistant {
-            texts.extend(self.observations().into_iter().map(|i| Text::Observation(to(i))));
-        }
+        let (replies, observations) = match train_on {
+            TrainOn::Assistant => (self.replies(), Vec::new()),
+            TrainOn::Replies => (self.all_replies(), Vec::new()),
+            TrainOn::Observations => (Vec::new(), self.observations()),
+            TrainOn::All(_) => (self.replies(), self.observations()),
+        };
+        texts.extend(replies.into_iter().map(|i| Text::Reply(to(i))));
+        texts.extend(observations.into_iter().map(|i| Text::Observation(to(i))));
         RowTexts { location: self.location.clone(), texts }
     }
 }

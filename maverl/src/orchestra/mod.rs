@@ -46,6 +46,12 @@ pub trait Orchestra: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// Returns the messages of a task, `system` or `history`, that it passes on to agents without an input field of that name.
+    /// `check` warns of messages that no agent reads.
+    fn passes_on(&self) -> Vec<&'static str> {
+        Vec::new()
+    }
+
     /// Validates the options before the run starts, and returns warnings. `maverl check` prints the result. Must be cheap.
     /// Relative paths in options are relative to `base`.
     ///

@@ -1,14 +1,14 @@
 //! Size of a model, from the headers of its files; no tensor is read.
 
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
 use safetensors::tensor::Metadata;
-use serde_json::Value;
 
 use super::ModelSource;
+use crate::model::files::{open_file, read_file};
+use crate::model::weights::weight_map;
 use crate::model::{HfConfig, builtin};
 
 /// Headers larger than this are damage, not headers.
@@ -75,7 +75,7 @@ pub fn absent(source: &ModelSource) -> bool {
 /// Problem of the file.
 pub fn configured(dir: &Path, source: &ModelSource) -> Result<u64, String> {
     let path = dir.join("config.json");
-    let text = std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let text = read_file(&path).map_err(|error| format!("{}: {error}", path.display()))?;
     let config = HfConfig::parse(&text).map_err(|error| format!("{source}: {error}"))?;
     Ok(config.tensors().iter().map(|(_, shape)| numbers(shape)).sum())
 }
@@ -103,23 +103,17 @@ fn directory(dir: &Path) -> Result<Vec<Metadata>, String> {
     shards(&index)?.iter().map(|shard| file(&dir.join(shard))).collect()
 }
 
-fn json(path: &Path) -> Result<Value, String> {
-    let text = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
-    serde_json::from_slice(&text).map_err(|error| format!("{} is damaged: {error}", path.display()))
-}
-
 fn shards(index: &Path) -> Result<BTreeSet<String>, String> {
-    let value = json(index)?;
-    let Some(map) = value.get("weight_map").and_then(Value::as_object) else {
-        return Err(format!("{} has no `weight_map`", index.display()));
-    };
-    Ok(map.values().filter_map(Value::as_str).map(str::to_owned).collect())
+    let text = read_file(index).map_err(|error| format!("{}: {error}", index.display()))?;
+    let files = weight_map(&text)
+        .map_err(|problem| format!("{} is damaged: {problem}", index.display()))?;
+    Ok(files.into_values().collect())
 }
 
 /// The header of a safetensors file.
 pub fn file(path: &Path) -> Result<Metadata, String> {
     let failed = |error: std::io::Error| format!("{}: {error}", path.display());
-    let file = File::open(path).map_err(failed)?;
+    let file = open_file(path).map_err(failed)?;
     let length = file.metadata().map_err(failed)?.len();
     header(file, length).map_err(|what| format!("{} is damaged: {what}", path.display()))
 }

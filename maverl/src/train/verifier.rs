@@ -79,25 +79,18 @@ impl VerifierData {
     fn check(&self, plan: &Plan) -> Result<Option<String>, TrainError> {
         let problem =
             |problem: String| TrainError::Verifier { data: plan.task.data.clone(), problem };
-        let one = |rows: &[LabeledReply]| rows.iter().all(|row| row.label == rows[0].label);
-        if self.train.is_empty() || one(&self.train) {
-            let message = "the rows that are trained on have one label: a verifier needs right and wrong replies";
-            return Err(problem(message.to_owned()));
+        if let Some(wrong) = data::label_problem(&self.train) {
+            return Err(problem(wrong.to_owned()));
         }
         if self.units.is_empty() {
             let message = "no prompt has a right and a wrong reply, which `algorithm.verifier.loss = \"pairs\"` compares; \
                            collect more samples of each task, or take another loss";
             return Err(problem(message.to_owned()));
         }
-        if plan.algorithm.verifier.labels == VerifierLabels::Soft {
-            let wrong = |row: &&LabeledReply| row.score.is_none_or(|s| !(0.0..=1.0).contains(&s));
-            if let Some(row) = self.train.iter().chain(&self.validation).find(wrong) {
-                let found = row.score.map_or_else(|| "missing".to_owned(), |s| s.to_string());
-                let message = format!(
-                    "`score` of a row is {found}; `algorithm.verifier.labels = \"soft\"` takes numbers from 0 to 1"
-                );
-                return Err(problem(message));
-            }
+        if plan.algorithm.verifier.labels == VerifierLabels::Soft
+            && let Some(wrong) = data::score_problem(self.train.iter().chain(&self.validation))
+        {
+            return Err(problem(wrong));
         }
         let texts = |rows: &[LabeledReply]| -> Vec<(String, String)> {
             rows.iter().map(|row| (row.task.clone(), row.prompt_text())).collect()

@@ -7,10 +7,14 @@ use serde::{Deserialize, Serialize};
 
 use super::template::names;
 
-/// Template variable of the task's question.
-pub(super) const QUESTION: &str = "question";
 /// Template variable of the last observation.
 pub(super) const SEEN: &str = "seen";
+/// Template variable of the task's system message, empty for none.
+pub(super) const SYSTEM: &str = "system";
+/// Template variable of the messages between the system message and the question.
+pub(super) const HISTORY: &str = "history";
+/// Template variables that are no nodes.
+pub(super) const OF_TASK: [&str; 4] = ["question", SEEN, SYSTEM, HISTORY];
 
 /// One node: its agent, its prompt, and the use of its reply.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -18,11 +22,11 @@ pub(super) const SEEN: &str = "seen";
 pub struct Node {
     /// Name of the node, which templates of other nodes use for its reply.
     pub id: String,
-    /// Instructions before the conversation.
+    /// Instructions before the conversation, with `{{ system }}`, the system message of the task.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub role: String,
-    /// Prompt: text with `{{ question }}`, `{{ seen }}` (the last observation), and names of other nodes, which then
-    /// precede it.
+    /// Prompt: text with `{{ question }}`, `{{ system }}` and `{{ history }}` (messages of the task before the question),
+    /// `{{ seen }}` (the last observation), and names of other nodes, which then precede it.
     pub prompt: String,
     /// Nodes that precede it, in addition to those that its template names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -126,6 +130,12 @@ impl Graph {
         names.into_iter().cloned().collect()
     }
 
+    /// Returns true if a prompt or a role has a template variable.
+    pub(super) fn shows(&self, variable: &str) -> bool {
+        let templates = self.nodes.iter().flat_map(|node| [&node.role, &node.prompt]);
+        templates.filter_map(|template| names(template).ok()).flatten().any(|name| name == variable)
+    }
+
     /// Returns the seat of a node.
     pub fn seat(&self, node: usize) -> usize {
         self.nodes[node].seat.map_or(node, |seat| seat as usize)
@@ -171,7 +181,8 @@ impl TryFrom<Vec<Node>> for Graph {
 fn before(nodes: &[Node], place: usize) -> Result<Vec<usize>, String> {
     let node = &nodes[place];
     let Node { id, .. } = node;
-    if [QUESTION, SEEN, ""].contains(&id.as_str()) || nodes[..place].iter().any(|n| n.id == *id) {
+    let reserved = id.is_empty() || OF_TASK.contains(&id.as_str());
+    if reserved || nodes[..place].iter().any(|n| n.id == *id) {
         return Err(format!("`{id}` cannot be the id of a node: it is taken or empty"));
     }
     if node.seat.is_some_and(|seat| seat as usize >= nodes.len()) {
@@ -185,8 +196,11 @@ fn before(nodes: &[Node], place: usize) -> Result<Vec<usize>, String> {
     if !node.own_reward.is_finite() || !node.team_reward.is_finite() {
         return Err(format!("the rewards of node `{id}` are finite numbers"));
     }
-    if node.role.contains("{{") {
-        return Err(format!("`role` of node `{id}` is no template: move `{{{{` to `prompt`"));
+    let role = names(&node.role).map_err(|open| unclosed(id, open))?;
+    if let Some(name) = role.iter().find(|name| **name != SYSTEM) {
+        return Err(format!(
+            "`role` of node `{id}` has `system`, and no `{name}`: move it to `prompt`"
+        ));
     }
     let shown = names(&node.shown).map_err(|open| unclosed(id, open))?;
     let known = ["reply", "content", SEEN];
@@ -200,7 +214,7 @@ fn before(nodes: &[Node], place: usize) -> Result<Vec<usize>, String> {
     for name in names(&node.prompt).map_err(|open| unclosed(id, open))? {
         match of(name) {
             Some(node) => before.push(node),
-            None if [QUESTION, SEEN].contains(&name) => {}
+            None if OF_TASK.contains(&name) => {}
             None => return Err(format!("node `{id}` shows `{name}`, which is no node")),
         }
     }

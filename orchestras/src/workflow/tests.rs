@@ -5,7 +5,7 @@ use maverl::registry::Build;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::testing::{answer, paid, play, seats};
+use crate::testing::{answer, paid, play, play_on, seats};
 
 fn workflow(nodes: &Value) -> Result<Workflow, String> {
     Workflow::build(&json!({ "nodes": nodes }))
@@ -55,6 +55,52 @@ fn a_node_that_acts_shows_the_world_and_passes_end_with_it() {
         play(flow, |_, shown| if shown.contains("(none)") { "41" } else { "42" }.to_owned());
     // The math environment accepts two attempts.
     assert_eq!((episode.turns.len(), episode.answer.as_deref()), (2, Some("42")));
+}
+
+#[test]
+fn a_node_has_the_messages_of_the_task_where_its_templates_name_them() {
+    let messages = [
+        ("system", json!("Use \\boxed{}.")),
+        (
+            "history",
+            json!([
+                { "role": "user", "content": "My number is 7." },
+                { "role": "assistant", "content": "ok {{ question }}" },
+            ]),
+        ),
+    ];
+    let nodes = json!([
+        { "id": "a", "role": "{{ system }}", "prompt": "{{ history }}\nUser: {{ question }}" },
+        { "id": "b", "role": "Be brief. {{system}}", "prompt": "{{ a }} {{ system }}" },
+    ]);
+    let flow = || workflow(&nodes).unwrap();
+    assert_eq!(flow().passes_on(), ["system", "history"]);
+    assert!(diamond().passes_on().is_empty());
+    let shown = |data: &[(&str, Value)]| {
+        let episode = play_on(flow(), data, |seat, _| seat.to_owned());
+        let turn = |turn: &Turn| {
+            let texts = turn.prompt.iter().map(|m| format!("{:?}: {}", m.role, m.content));
+            texts.collect::<Vec<_>>().join("|")
+        };
+        episode.turns.iter().map(turn).collect::<Vec<_>>()
+    };
+    let question = "What is 6 times 7?";
+    assert_eq!(
+        shown(&messages),
+        [
+            format!(
+                "System: Use \\boxed{{}}.|User: User: My number is 7.\nAssistant: ok {{{{ question }}}}\nUser: {question}"
+            ),
+            "System: Be brief. Use \\boxed{}.|User: workflow/worker#0 Use \\boxed{}.".to_owned(),
+        ]
+    );
+    assert_eq!(
+        shown(&[]),
+        [
+            format!("User: (none)\nUser: {question}"),
+            "System: Be brief. |User: workflow/worker#0 ".to_owned(),
+        ]
+    );
 }
 
 /// Returns a drafter and a checker that comes after it without seeing its reply; only the drafter sees the bench's
@@ -165,6 +211,8 @@ fn nodes_that_make_no_workflow_are_refused_with_the_reason() {
         (json!([node("a", "{{ b }}")]), "node `a` shows `b`, which is no node"),
         (json!([node("a", "x"), node("a", "y")]), "`a` cannot be the id of a node"),
         (json!([node("seen", "x")]), "`seen` cannot be the id of a node"),
+        (json!([node("system", "x")]), "`system` cannot be the id of a node"),
+        (json!([{ "id": "a", "prompt": "x", "role": "{{ system" }]), "has `{{` without `}}`"),
         (json!([node("a", "{{ question")]), "has `{{` without `}}`"),
         (json!([{ "id": "a", "prompt": "x", "seat": 1 }]), "a seat above the number of nodes"),
         (json!([{ "id": "a", "prompt": "x", "shown": "{{ a }}" }]), "and no `a`"),
@@ -177,7 +225,7 @@ fn nodes_that_make_no_workflow_are_refused_with_the_reason() {
         (json!([{ "id": "a", "prompt": "x", "trains": false }]), "no node trains"),
         (
             json!([{ "id": "a", "prompt": "x", "role": "{{ seen }}" }]),
-            "`role` of node `a` is no template",
+            "`role` of node `a` has `system`, and no `seen`",
         ),
         (json!([{ "id": "a", "prompt": "x", "retries": 2 }]), "retries"),
     ];

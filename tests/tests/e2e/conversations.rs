@@ -220,6 +220,12 @@ fn messages_before_a_question_that_no_agent_gets_are_a_warning() {
     lab.run(&args).succeeded().prints(&[
         "1 of 2 tasks have a system message before the question",
         "1 of 2 tasks have messages before the question",
-        "input field `history`",
+        "a field `history`",
+        "`{{ system }}`",
     ]);
+    let node = "orchestra={name=\"workflow/graph\",nodes=[{id=\"a\",role=\"{{ system }}\",prompt=\"{{ question }}\"}]}";
+    let flow = [&args[..], &["--set", node]].concat();
+    let ended =
+        lab.run(&flow).succeeded().prints(&["1 of 2 tasks have messages before the question"]);
+    assert!(!ended.stdout.contains("have a system message"), "{ended}");
 }

@@ -11,6 +11,7 @@ mod device;
 mod disk;
 mod endpoints;
 mod examples;
+mod exit_codes;
 mod hub;
 mod interrupt;
 mod kill;

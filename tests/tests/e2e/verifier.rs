@@ -243,9 +243,20 @@ fn rows_that_a_verifier_cannot_be_trained_on_are_refused() {
     refused(&[], &["there is no `label`"]);
     write_rows(&lab, "held_out.jsonl", 200, 220);
     lab.write("labeled.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\", \"label\": true}\n");
-    refused(&["algorithm.verifier.validation=0.0"], &["a verifier needs right and wrong replies"]);
+    let checked = |more: &[&str], parts: &[&str]| {
+        let set = with(more);
+        let set = set.iter().flat_map(|set| ["--set", *set]);
+        lab.run(&["check", "run.toml"].into_iter().chain(set).collect::<Vec<_>>())
+            .failed()
+            .says(parts);
+    };
+    let one = &["algorithm.verifier.validation=0.0"];
+    refused(one, &["a verifier needs right and wrong replies"]);
+    checked(one, &["a verifier needs right and wrong replies"]);
     let row =
         |n: u8| format!("{{\"prompt\": \"{n}?\", \"completion\": \"b\", \"label\": {}}}\n", n % 2);
     lab.write("labeled.jsonl", &(0..8).map(row).collect::<String>());
-    refused(&["algorithm.verifier.labels=\"soft\""], &["`score` of a row is missing"]);
+    let soft = &["algorithm.verifier.labels=\"soft\""];
+    refused(soft, &["`score` of a row is missing"]);
+    checked(soft, &["`score` of a row is missing"]);
 }

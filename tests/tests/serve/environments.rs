@@ -135,10 +135,6 @@ async fn every_environment_behind_a_server_plays_every_team_that_asks_for_it_to_
             for (n, ours) in local.iter().enumerate() {
                 assert_eq!(*ours, over_grpc[n], "{what} over gRPC");
                 *acted.entry((*team, environment)).or_insert(0) += ours.acts.len();
-                // OpenEnv lists the tools of a server, and not those of a task.
-                if environment == "tools" {
-                    continue;
-                }
                 let theirs = &over_openenv[n];
                 assert_eq!(
                     (&ours.turns, &ours.acts),
@@ -169,6 +165,69 @@ async fn every_environment_behind_a_server_plays_every_team_that_asks_for_it_to_
     ] {
         assert!(acted[&pair] > 0, "{pair:?} never acts");
     }
+}
+
+/// Teams whose agents are judged by answers of their own.
+const JUDGING: [(&str, &[&str]); 8] = [
+    ("cory/pair", &[]),
+    ("debate/rounds", &["orchestra.own_reward=1.0"]),
+    ("mixture/layers", &["orchestra.own_reward=1.0"]),
+    ("search/route", &[]),
+    ("summary/rounds", &["orchestra.own_reward=1.0", "orchestra.gain_reward=1.0"]),
+    ("tree/search", &["orchestra.own_reward=1.0"]),
+    ("vote/majority", &["orchestra.own_reward=1.0", "orchestra.pivot_reward=1.0"]),
+    (
+        "workflow/graph",
+        &[
+            "orchestra.nodes=[{ id = \"a\", prompt = \"{{ question }}\", tag = \"answer\", own_reward = 1.0 }, \
+          { id = \"b\", prompt = \"{{ a }}\", tag = \"answer\", own_reward = 0.5 }]",
+        ],
+    ),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_team_that_has_several_answers_judged_earns_behind_a_server_what_it_earns_without_one() {
+    let registry = Registry::collect().unwrap();
+    let lab = lab();
+    let (mut paid, mut refused) = (0, 0);
+    for (environment, data) in ENVIRONMENTS {
+        let server = served(&lab, environment, data);
+        let url = format!("environment.url=\"http://{}\"", server.address);
+        let entry = &registry.environments[environment];
+        for (team, settings) in JUDGING {
+            if !registry.orchestras[team].fits(entry) {
+                continue;
+            }
+            let sources = |named: &str| {
+                settings
+                    .iter()
+                    .fold(Sources::default(), |sources, set| sources.with(*set))
+                    .with(format!("orchestra.name={team:?}"))
+                    .with(format!("task.data={data:?}"))
+                    .with(format!("environment.name={named:?}"))
+            };
+            let what = format!("{team} in {environment}");
+            let local = played(&registry, sources(environment), &what).await;
+            let over_grpc = played(&registry, sources("grpc").with(&url), &what).await;
+            assert_eq!(local, over_grpc, "{what} over gRPC");
+            paid += local.iter().map(|episode| episode.rewards.len()).sum::<usize>();
+            let reset = "environment.reset={ task_id = \"$id\" }";
+            let over_openenv = sources("openenv").with(&url).with(reset);
+            for (ours, theirs) in local.iter().zip(played(&registry, over_openenv, &what).await) {
+                let Some(score) = theirs.score() else {
+                    let outcome = format!("{:?}", theirs.outcome);
+                    assert!(outcome.contains("an answer ends its episode"), "{what}: {outcome}");
+                    refused += 1;
+                    continue;
+                };
+                assert_eq!(ours.rewards, theirs.rewards, "{what} over OpenEnv");
+                assert_eq!(ours.score().map(|ours| ours.reward), Some(score.reward), "{what}");
+            }
+        }
+        assert_eq!(server.stop(), Some(0));
+    }
+    println!("{paid} reward parts, {refused} episodes of several answers over OpenEnv");
+    assert!(paid > 20 && refused > 0, "{paid} {refused}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

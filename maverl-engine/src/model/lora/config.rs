@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::patterns::{Choice, Modules, Patterns, modules, names, number};
+use crate::model::files::read_file;
 use crate::model::{HfConfig, ModelError, ModelErrorKind};
 
 /// The file that makes a directory an adapter.
@@ -185,8 +186,8 @@ impl LoraConfig {
     /// If it is not there, is damaged, or asks for what is not supported; the key is named.
     pub fn read(dir: &Path) -> Result<Self, ModelError> {
         let path = dir.join(CONFIG_FILE);
-        let text = std::fs::read(&path)
-            .map_err(|e| ModelError::io(format!("{}: {e}", path.display()), e))?;
+        let text =
+            read_file(&path).map_err(|e| ModelError::io(format!("{}: {e}", path.display()), e))?;
         Self::parse(&text).map_err(|e| {
             ModelError::new(ModelErrorKind::Invalid, format!("{}: {e}", path.display()))
         })

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use crate::model::files::read_file;
 use crate::model::{ModelError, ModelErrorKind};
 
 /// File of the settings of a head.
@@ -59,7 +60,7 @@ impl RewardHead {
     /// If the directory has none, or those of another version.
     pub fn read(dir: &Path) -> Result<Self, ModelError> {
         let path = dir.join(FILE);
-        let bytes = std::fs::read(&path)
+        let bytes = read_file(&path)
             .map_err(|e| ModelError::io(format!("cannot read {}: {e}", path.display()), e))?;
         let invalid = |what: String| {
             ModelError::new(ModelErrorKind::Invalid, format!("{}: {what}", path.display()))

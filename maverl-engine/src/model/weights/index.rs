@@ -32,7 +32,11 @@ pub(super) fn stored(bytes: &[u8], file: usize) -> Result<BTreeMap<String, Store
 }
 
 /// The file of each tensor, as an index says it.
-pub(crate) fn weight_map(index: &[u8]) -> Result<BTreeMap<String, String>, String> {
+///
+/// # Errors
+///
+/// If it is no JSON object with the files of tensors, or names a file that is not beside it.
+pub fn weight_map(index: &[u8]) -> Result<BTreeMap<String, String>, String> {
     let index: serde_json::Value =
         serde_json::from_slice(index).map_err(|e| format!("not JSON: {e}"))?;
     let map = index.get("weight_map").and_then(|map| map.as_object()).ok_or("no `weight_map`")?;

@@ -6,6 +6,9 @@ use figment::value::Value;
 
 use super::{Content, Layer, Problem, toml_value};
 
+/// Maximum number of parts of a key. Tables are merged, read and dropped one within another, on the stack.
+const DEEPEST: usize = 32;
+
 /// Environment variables that begin like keys and are none.
 const RESERVED: &[&str] = &[
     "MAVERL_BROWSER",
@@ -64,6 +67,11 @@ fn assigned(
     key: Range<usize>,
     start: usize,
 ) -> (Layer, Option<Problem>) {
+    if path.len() > DEEPEST {
+        let message = format!("a key of {} parts; no key has more than {DEEPEST}", path.len());
+        let layer = Layer::new(name.to_owned(), text, Content::Nothing);
+        return (layer, Some((Some(key), message, None)));
+    }
     let value = start..text.len();
     let (content, problem) = match written_value(&text[value.clone()]) {
         Ok(parsed) => (Content::Assignment { path, key, value, parsed }, None),

@@ -119,6 +119,18 @@ fn sources_that_cannot_be_read_are_all_reported() {
 }
 
 #[test]
+fn a_key_of_very_many_parts_is_refused() {
+    for parts in [33, 100_000] {
+        let set = vec![format!("{}=1", vec!["a"; parts].join("."))];
+        let env = vec![(format!("MAVERL_{}", vec!["A"; parts].join("__")), "1".to_owned())];
+        let sources = Sources { env, set, ..Sources::default() };
+        let told = problems(&sources, &search());
+        let refused = format!("a key of {parts} parts; no key has more than 32");
+        assert_eq!(told.matches(refused.as_str()).count(), 2, "{told:.2000}");
+    }
+}
+
+#[test]
 fn a_line_that_is_not_toml_is_shown() {
     check(
         &search(),

@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::config::{ObservationPlan, TrainOn};
 
 fn task() -> TaskConfig {
     TaskConfig { split: ALL.to_owned(), ..TaskConfig::default() }
@@ -199,13 +200,24 @@ fn marks_choose_the_replies_and_the_answers_to_them() {
     let (none, yes, no) = (Value::Null, json!(true), json!(false));
     let of = |marks: [&Value; 4]| {
         let row = row(marks.map(Clone::clone)).unwrap();
-        (row.replies(), row.observations())
+        (row.replies(), row.all_replies(), row.observations())
     };
-    assert_eq!(of([&none, &none, &none, &none]), (vec![3], vec![2]));
-    assert_eq!(of([&none, &yes, &none, &none]), (vec![1, 3], vec![2]));
-    assert_eq!(of([&none, &no, &none, &none]), (vec![3], vec![2]));
-    assert_eq!(of([&no, &none, &no, &none]), (vec![1, 3], vec![]));
-    assert_eq!(of([&no, &yes, &none, &no]), (vec![1], vec![2]));
+    assert_eq!(of([&none, &none, &none, &none]), (vec![3], vec![1, 3], vec![2]));
+    assert_eq!(of([&none, &yes, &none, &none]), (vec![1, 3], vec![1, 3], vec![2]));
+    assert_eq!(of([&none, &no, &none, &none]), (vec![3], vec![3], vec![2]));
+    assert_eq!(of([&no, &none, &no, &none]), (vec![1, 3], vec![1, 3], vec![]));
+    assert_eq!(of([&no, &yes, &none, &no]), (vec![1], vec![1], vec![2]));
+    let texts = |train_on: TrainOn| {
+        let texts = row([const { Value::Null }; 4]).unwrap().row_texts(train_on).texts;
+        let last = |text: &Text| match text {
+            Text::Reply(chat) | Text::Observation(chat) | Text::Judged(chat) => chat.messages.len(),
+        };
+        texts.iter().map(last).collect::<Vec<_>>()
+    };
+    assert_eq!(texts(TrainOn::Assistant), [4]);
+    assert_eq!(texts(TrainOn::Replies), [2, 4], "each reply is a row of its own");
+    assert_eq!(texts(TrainOn::Observations), [3]);
+    assert_eq!(texts(TrainOn::All(ObservationPlan::default())), [4, 3]);
     let error = row([none.clone(), no.clone(), none.clone(), no]).unwrap_err();
     assert!(error.contains("every reply has a mark that leaves it out"), "{error}");
     // Self-play compares last replies.
@@ -293,6 +305,64 @@ fn messages_before_a_question_are_part_of_the_task() {
     let history = task.history();
     assert_eq!(history.len(), 2);
     assert_eq!((history[1].role, history[1].content.as_str()), (Role::Assistant, "ok"));
+    // As columns of their own.
+    let row = json!({"question": "Add one.", "system": "Use \\boxed{}.", "answer": "8", "history": [
+        message("user", "My number is 7."), message("assistant", "ok"),
+    ]});
+    let same = read("t.jsonl", &row.to_string(), ALL).unwrap().remove(0);
+    assert_eq!((same.system(), same.history()), (task.system(), history));
+    for (column, value, refusal) in [
+        ("system", json!(5), "`system` is 5; write a text"),
+        ("system", json!(["a"]), "`system` is [\"a\"]; write a text"),
+        ("history", json!("x"), "`history` is \"x\"; write a list of messages"),
+        (
+            "history",
+            json!([["a", "b"]]),
+            "`history[0]` is [\"a\",\"b\"]; write an object with `role`",
+        ),
+        ("history", json!([message("alien", "x")]), "`history[0]"),
+        ("history", json!([{"role": "user"}]), "`history[0]"),
+        ("history", json!([{"role": "user", "content": "a", "mood": "b"}]), "`history[0]"),
+        (
+            "history",
+            json!([{"role": "assistant", "content": "a", "thinking": "b"}]),
+            "`history[0]` has `thinking`",
+        ),
+        (
+            "history",
+            json!([{"role": "assistant", "content": "a", "train": 1}]),
+            "`history[0]` says whether it is trained on",
+        ),
+        (
+            "prompt",
+            json!([message("system", "b"), message("user", "a")]),
+            "the row has `question`, and messages in `prompt`",
+        ),
+    ] {
+        let mut row = json!({"question": "a", "answer": "1"});
+        row[column] = value;
+        let refused = read("t.jsonl", &row.to_string(), ALL).unwrap_err().to_string();
+        assert!(refused.contains("t.jsonl:1: ") && refused.contains(refusal), "{refused}");
+        let config = TaskConfig {
+            data: "t.jsonl".to_owned(),
+            ignore: vec![column.to_owned()],
+            ..TaskConfig::default()
+        };
+        let ignoring =
+            load(&config, ALL, file("t.jsonl", &row.to_string()).path()).unwrap().remove(0);
+        assert_eq!((ignoring.system(), ignoring.history()), ("", Vec::new()), "{column}");
+    }
+    for (column, value) in [
+        ("system", json!("")),
+        ("system", json!(null)),
+        ("history", json!([])),
+        ("history", json!("")),
+    ] {
+        let mut row = json!({"question": "a", "answer": "1"});
+        row[column] = value;
+        let task = read("t.jsonl", &row.to_string(), ALL).unwrap().remove(0);
+        assert_eq!((task.system(), task.history()), ("", Vec::new()));
+    }
     let plain = read("t.jsonl", &json!({"prompt": "a", "answer": "8"}).to_string(), ALL).unwrap();
     assert_eq!((plain[0].system(), plain[0].history()), ("", Vec::new()));
     let parts = json!([{"role": "user", "content": [{"type": "text", "text": "Add"}, {"type": "text", "text": " one."}]}]);

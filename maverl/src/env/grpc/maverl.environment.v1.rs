@@ -205,7 +205,7 @@ pub struct JudgeRequest {
     /// Id of the session.
     #[prost(string, tag = "1")]
     pub session: ::prost::alloc::string::String,
-    /// Answer of the team; absent if it gave none.
+    /// Answer of the team or of one of its agents; absent if it gave none.
     #[prost(string, optional, tag = "2")]
     pub answer: ::core::option::Option<::prost::alloc::string::String>,
 }
@@ -249,7 +249,7 @@ pub struct CloseResponse {
     #[prost(bool, tag = "1")]
     pub closed: bool,
 }
-/// Message of `Play`: first `open`, then any number of `act`, then `judge`.
+/// Message of `Play`: first `open`, then any number of `act` and `judge`.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PlayRequest {
     /// The message.
@@ -267,7 +267,7 @@ pub mod play_request {
         /// Acts. `session` may be empty, and `step` 0, which is the next one.
         #[prost(message, tag = "2")]
         Act(super::ActRequest),
-        /// Scores the answer. `session` may be empty.
+        /// Scores an answer. `session` may be empty.
         #[prost(message, tag = "3")]
         Judge(super::JudgeRequest),
     }
@@ -523,7 +523,8 @@ pub mod environment_client {
                 .insert(GrpcMethod::new("maverl.environment.v1.Environment", "ActMany"));
             self.inner.server_streaming(req, path, codec).await
         }
-        /// Scores the answer. A repeated request gives the stored score. No step can follow.
+        /// Scores an answer in the state of the session, which stays as it is: other answers and further steps may follow. A request
+        /// that equals the last one gives the stored score, unless a step came between them.
         pub async fn judge(
             &mut self,
             request: impl tonic::IntoRequest<super::JudgeRequest>,
@@ -675,7 +676,8 @@ pub mod environment_server {
             &self,
             request: tonic::Request<super::ActManyRequest>,
         ) -> std::result::Result<tonic::Response<Self::ActManyStream>, tonic::Status>;
-        /// Scores the answer. A repeated request gives the stored score. No step can follow.
+        /// Scores an answer in the state of the session, which stays as it is: other answers and further steps may follow. A request
+        /// that equals the last one gives the stored score, unless a step came between them.
         async fn judge(
             &self,
             request: tonic::Request<super::JudgeRequest>,

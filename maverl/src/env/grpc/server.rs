@@ -17,6 +17,7 @@ use super::wire::{
     ActRequest, CloseRequest, DescribeRequest, EnvironmentClient, ForkRequest, JudgeRequest,
     OpenRequest, OpenResponse, RenewRequest, ToolCall, act_request, code_name,
 };
+use crate::env::remote::TaskTools;
 use crate::env::{EnvError, remote};
 use crate::task::{Action, Observation, Score, Task};
 use crate::tools::{Schema, Tool};
@@ -47,15 +48,7 @@ struct Inner {
     sessions: AtomicU64,
     /// Tasks that extend the leases of open sessions.
     renewals: Mutex<BTreeMap<String, JoinHandle<()>>>,
-    tools: Mutex<Tools>,
-}
-
-/// Tools of the tasks that were opened. Most tasks have equal ones.
-#[derive(Default)]
-struct Tools {
-    sets: Vec<Arc<Vec<Tool>>>,
-    /// By the source and the id of the task.
-    of: BTreeMap<(String, String), Arc<Vec<Tool>>>,
+    tools: TaskTools,
 }
 
 impl Server {
@@ -99,7 +92,7 @@ impl Server {
             name: format!("{:016x}{:016x}", random(), random()),
             sessions: AtomicU64::new(0),
             renewals: Mutex::default(),
-            tools: Mutex::default(),
+            tools: TaskTools::default(),
         })))
     }
 
@@ -200,14 +193,7 @@ impl Server {
         }
         let tools: Vec<Tool> =
             opened.tools.iter().map(|told| self.tool(told)).collect::<Result<_, _>>()?;
-        let known = &mut *lock(&self.0.tools);
-        let set = known.sets.iter().find(|set| ***set == tools).cloned().unwrap_or_else(|| {
-            let set = Arc::new(tools);
-            known.sets.push(Arc::clone(&set));
-            set
-        });
-        known.of.insert((task.source.clone(), task.id.clone()), set);
-        known.sets.retain(|set| Arc::strong_count(set) > 1);
+        self.0.tools.store(task, tools);
         Ok(())
     }
 
@@ -224,8 +210,7 @@ impl Server {
 
     /// Returns the tools of a task, which are known once a session on it was opened.
     pub(super) fn tools(&self, task: &Task) -> Vec<Tool> {
-        let place = (task.source.clone(), task.id.clone());
-        lock(&self.0.tools).of.get(&place).map(|set| set.to_vec()).unwrap_or_default()
+        self.0.tools.find(task).unwrap_or_default()
     }
 
     pub(super) async fn act(
@@ -256,11 +241,13 @@ impl Server {
         let score =
             self.call(&request, |mut client, request| async move { client.judge(request).await });
         let score = score.await.map_err(|status| self.failed(&status))?;
+        let reward = Score::bounded("the score", score.reward)
+            .map_err(|what| EnvError(format!("the gRPC server at {}: {what}", self.address())))?;
         let metrics = serde_json::from_str(&score.metrics).map_err(|error| {
             let address = self.address();
             EnvError(format!("the metrics of the gRPC server at {address} are no object: {error}"))
         })?;
-        Ok(Score { reward: score.reward, solved: score.solved, metrics })
+        Ok(Score { reward, solved: score.solved, metrics })
     }
 
     pub(super) async fn close(&self, session: String) -> Result<(), EnvError> {

@@ -10,6 +10,8 @@ pub(super) const JSON: &str = "json";
 const COMMON: [&str; 2] = ["metadata", "type"];
 /// Fields of observations that hold a text, in the order in which they are shown.
 const TEXTS: [&str; 6] = ["text", "prompt", "message", "result", "stdout", "stderr"];
+/// Field of observations of calls that repeats what was called.
+const CALLED: &str = "tool_name";
 /// Fields of observations that are not shown.
 const HIDDEN: [&str; 3] = ["done", "reward", "metadata"];
 /// Fields of actions that end an episode with an answer.
@@ -131,9 +133,18 @@ fn auto(observation: &Value) -> String {
     let texts = TEXTS.iter().map(|field| text(&observation[*field]));
     let texts: Vec<String> = texts.filter(|text| !text.is_empty()).collect();
     match texts.is_empty() {
+        true if is_silent(observation) => String::new(),
         true => compact(observation),
         false => texts.join("\n"),
     }
+}
+
+/// Returns true if an observation has fields that hold texts, all of them empty, and shows nothing else.
+fn is_silent(observation: &Value) -> bool {
+    let fields = observation.as_object().into_iter().flatten();
+    let shown = fields.filter(|(name, _)| !HIDDEN.contains(&name.as_str()) && *name != CALLED);
+    let mut values = shown.map(|(_, value)| value).filter(|value| !value.is_null()).peekable();
+    values.peek().is_some() && values.all(|value| value == "")
 }
 
 /// Returns the text of a value. A result of the Model Context Protocol is the texts of its content.
@@ -216,6 +227,15 @@ mod tests {
         let fields = json!({"board": [0, 1], "metadata": {"a": 1}});
         assert_eq!(shown(AUTO, &fields), "{\"board\":[0,1]}");
         assert_eq!(shown(AUTO, &json!({"metadata": {}})), "");
+        for silent in [
+            json!({"text": "", "metadata": {}}),
+            json!({"tool_name": "log", "result": "", "error": null}),
+            json!({"stdout": "", "stderr": ""}),
+        ] {
+            assert_eq!(shown(AUTO, &silent), "", "{silent}");
+        }
+        let code = json!({"stdout": "", "stderr": "", "exit_code": 0});
+        assert_eq!(shown(AUTO, &code), code.to_string());
         let called = json!({"tool_name": "add", "result": {"content": [{"type": "text", "text": "5"}]}, "error": null});
         assert_eq!(shown(AUTO, &called), "5");
         let failed =

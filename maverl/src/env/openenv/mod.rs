@@ -31,6 +31,9 @@ use crate::tools::Tool;
 const OF_DATA: &str = "$data.";
 /// Value of `reset` that stands for the id of the task.
 const OF_ID: &str = "$id";
+/// Failure of a team that goes on after an answer.
+const ANSWERED: &str = "an answer ends its episode, and this team goes on after one; a team whose agents are judged by answers \
+     of their own needs the environment itself, or one over gRPC";
 /// Number of characters of a task's id in the id of an episode, of which servers accept 255.
 const LONGEST_ID: usize = 200;
 
@@ -145,7 +148,10 @@ impl OpenEnv {
         match server.ask(state.socket, &message).await? {
             Frame::Observation { observation, reward, done } => {
                 state.steps += 1;
-                state.rewards.extend(reward);
+                if let Some(reward) = reward {
+                    let bounded = Score::bounded("the reward of a step", reward);
+                    state.rewards.push(bounded.map_err(|what| server.failed(&what))?);
+                }
                 state.done |= done;
                 let text = shown(&self.observation, &observation);
                 Ok(Observation { text, done: state.done })
@@ -160,13 +166,19 @@ impl OpenEnv {
         }
     }
 
-    fn total(&self, rewards: &[f64]) -> f64 {
-        match self.reward {
+    /// Returns the score of an episode by the rewards of its steps.
+    fn score_of(&self, state: &State) -> Score {
+        let rewards = &state.rewards;
+        let reward = match self.reward {
             StepRewards::Last => rewards.last().copied(),
             StepRewards::Sum => Some(rewards.iter().sum()),
             StepRewards::Max => rewards.iter().copied().reduce(f64::max),
-        }
-        .unwrap_or(0.0)
+        };
+        let reward = reward.unwrap_or(0.0);
+        let mut metrics = Map::new();
+        metrics.insert("steps".to_owned(), state.steps.into());
+        metrics.insert("done".to_owned(), u32::from(state.done).into());
+        Score { reward, solved: reward >= self.solved, metrics }
     }
 }
 
@@ -208,8 +220,8 @@ impl Environment for OpenEnv {
         Ok(())
     }
 
-    fn tools(&self, _: &Task) -> Vec<Tool> {
-        self.server.as_ref().map(|server| server.tools.clone()).unwrap_or_default()
+    fn tools(&self, task: &Task) -> Vec<Tool> {
+        self.server.as_ref().map(|server| server.tools(task)).unwrap_or_default()
     }
 
     fn question(&self, session: &Session) -> Option<String> {
@@ -221,7 +233,9 @@ impl Environment for OpenEnv {
     }
 
     async fn open(&self, task: &Task, seed: u64) -> Result<Value, EnvError> {
-        let (socket, observation, done) = self.started()?.open(&self.reset_of(task, seed)?).await?;
+        let server = self.started()?;
+        let (socket, observation, done) = server.open(&self.reset_of(task, seed)?).await?;
+        server.store_tools(task, &observation);
         let first = shown(&self.observation, &observation);
         Ok(json!(State { socket, first, rewards: Vec::new(), steps: 0, done }))
     }
@@ -231,6 +245,9 @@ impl Environment for OpenEnv {
         if state.done {
             let text = "error: the episode is over, and accepts no further action".to_owned();
             return Ok(Observation { text, done: true });
+        }
+        if self.started()?.judged(state.socket).is_some() {
+            return Err(self.started()?.failed(ANSWERED));
         }
         let action = match action {
             Action::Tool { name, arguments } => {
@@ -247,16 +264,19 @@ impl Environment for OpenEnv {
     }
 
     async fn score(&self, session: &Session, answer: Option<&str>) -> Result<Score, EnvError> {
-        let (mut state, server) = (state_of(session)?, self.started()?);
+        let (state, server) = (state_of(session)?, self.started()?);
         let last = answer.filter(|_| !state.done);
-        if let Some(action) = last.and_then(|answer| server.form.answer(answer)) {
-            self.step(&mut state, action).await?;
+        let Some((answer, action)) = last.and_then(|a| Some((a, server.form.answer(a)?))) else {
+            return Ok(self.score_of(&state));
+        };
+        if let Some((judged, score)) = server.judged(state.socket) {
+            return if judged == answer { Ok(score) } else { Err(server.failed(ANSWERED)) };
         }
-        let reward = self.total(&state.rewards);
-        let mut metrics = Map::new();
-        metrics.insert("steps".to_owned(), state.steps.into());
-        metrics.insert("done".to_owned(), u32::from(state.done).into());
-        Ok(Score { reward, solved: reward >= self.solved, metrics })
+        let mut ended = state;
+        self.step(&mut ended, action).await?;
+        let score = self.score_of(&ended);
+        server.store_score(ended.socket, answer, &score);
+        Ok(score)
     }
 
     async fn close(&self, session: Session) -> Result<(), EnvError> {

@@ -13,7 +13,9 @@ use tokio::time::Instant;
 use super::form::ActionForm;
 use super::socket::{Frame, Socket};
 use crate::client::{Client, addresses};
+use crate::env::remote::TaskTools;
 use crate::env::{EnvError, remote};
+use crate::task::{Score, Task};
 use crate::tools::{Schema, Tool};
 
 /// Pauses before another attempt of a session that the server has no room for: the first, and the longest.
@@ -26,10 +28,21 @@ pub(super) struct Server {
     key: Option<String>,
     timeout: Duration,
     pub(super) form: ActionForm,
-    pub(super) tools: Vec<Tool>,
+    /// Tools that it lists before an episode.
+    tools: Vec<Tool>,
+    /// Tools of tasks whose observation of a reset lists some.
+    task_tools: TaskTools,
     places: Arc<Semaphore>,
-    sockets: Mutex<BTreeMap<u64, (Socket, OwnedSemaphorePermit)>>,
+    sessions: Mutex<BTreeMap<u64, Open>>,
     next: AtomicU64,
+}
+
+/// An open session.
+struct Open {
+    socket: Socket,
+    /// Answer that ended the episode, with its score.
+    judged: Option<(String, Score)>,
+    _place: OwnedSemaphorePermit,
 }
 
 impl Server {
@@ -57,8 +70,9 @@ impl Server {
             timeout,
             form,
             tools,
+            task_tools: TaskTools::default(),
             places: Arc::new(Semaphore::new(sessions.get())),
-            sockets: Mutex::default(),
+            sessions: Mutex::default(),
             next: AtomicU64::new(0),
         })
     }
@@ -76,7 +90,7 @@ impl Server {
             match answer.map_err(|what| self.failed(&what))? {
                 Frame::Observation { observation, done, .. } => {
                     let number = self.next.fetch_add(1, Ordering::Relaxed);
-                    self.sockets().insert(number, (socket, place));
+                    self.sessions().insert(number, Open { socket, judged: None, _place: place });
                     return Ok((number, observation, done));
                 }
                 Frame::Error { code, .. }
@@ -95,17 +109,41 @@ impl Server {
 
     /// Sends a message of a session, and returns its answer.
     pub(super) async fn ask(&self, number: u64, message: &Value) -> Result<Frame, EnvError> {
-        let sender = self.sockets().get(&number).map(|(socket, _)| socket.sender());
+        let sender = self.sessions().get(&number).map(|open| open.socket.sender());
         let sender = sender.ok_or_else(|| self.failed("the session is not open"))?;
         sender.ask(message, self.timeout).await.map_err(|what| self.failed(&what))
     }
 
     /// Closes a session.
     pub(super) async fn close(&self, number: u64) {
-        let closed = self.sockets().remove(&number);
-        if let Some((socket, _place)) = closed {
+        let closed = self.sessions().remove(&number);
+        if let Some(Open { socket, _place, .. }) = closed {
             socket.close().await;
         }
+    }
+
+    /// Returns the answer that ended the episode of a session, with its score.
+    pub(super) fn judged(&self, number: u64) -> Option<(String, Score)> {
+        self.sessions().get(&number)?.judged.clone()
+    }
+
+    /// Stores the answer that ended the episode of a session, with its score.
+    pub(super) fn store_score(&self, number: u64, answer: &str, score: &Score) {
+        if let Some(open) = self.sessions().get_mut(&number) {
+            open.judged = Some((answer.to_owned(), score.clone()));
+        }
+    }
+
+    /// Stores the tools of a task, if the observation of its reset lists some.
+    pub(super) fn store_tools(&self, task: &Task, observation: &Value) {
+        if let Some(tools) = listed_tools(observation) {
+            self.task_tools.store(task, tools);
+        }
+    }
+
+    /// Returns the tools of a task: those of its last reset, or else those that the server lists.
+    pub(super) fn tools(&self, task: &Task) -> Vec<Tool> {
+        self.task_tools.find(task).unwrap_or_else(|| self.tools.clone())
     }
 
     /// Returns a failure with the address of the server.
@@ -113,8 +151,8 @@ impl Server {
         EnvError(format!("the OpenEnv server at {}: {what}", self.ws))
     }
 
-    fn sockets(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, (Socket, OwnedSemaphorePermit)>> {
-        self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
+    fn sessions(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, Open>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -128,8 +166,7 @@ fn listed(ws: &str, key: Option<&str>, timeout: Duration) -> Result<Vec<Tool>, S
         socket.close().await;
         match answer? {
             Frame::Observation { observation, .. } => {
-                let tools = observation["tools"].as_array().cloned().unwrap_or_default();
-                Ok(tools.iter().map(tool).collect())
+                Ok(listed_tools(&observation).unwrap_or_default())
             }
             Frame::Error { code, message } => {
                 Err(format!("the server lists no tools: {code}: {message}"))
@@ -138,11 +175,17 @@ fn listed(ws: &str, key: Option<&str>, timeout: Duration) -> Result<Vec<Tool>, S
     })
 }
 
-fn tool(listed: &Value) -> Tool {
-    let text = |key: &str| listed[key].as_str().unwrap_or_default().to_owned();
-    Tool {
-        name: text("name"),
-        description: text("description"),
-        parameters: Schema::of_server(listed["input_schema"].clone()),
-    }
+/// Reads the tools that an observation lists; `None` if its field `tools` is missing or something else.
+pub(super) fn listed_tools(observation: &Value) -> Option<Vec<Tool>> {
+    let listed = observation["tools"].as_array()?;
+    listed.iter().map(tool).collect()
+}
+
+fn tool(listed: &Value) -> Option<Tool> {
+    let parameters = listed.get("input_schema").filter(|schema| schema.is_object())?;
+    Some(Tool {
+        name: listed["name"].as_str()?.to_owned(),
+        description: listed["description"].as_str().unwrap_or_default().to_owned(),
+        parameters: Schema::of_server(parameters.clone()),
+    })
 }

@@ -126,13 +126,16 @@ impl Frame {
         let data = &frame["data"];
         match frame["type"].as_str() {
             Some("observation") => {
-                let reward = &data["reward"];
-                let as_number = |right: bool| if right { 1.0 } else { 0.0 };
-                Ok(Self::Observation {
-                    observation: data["observation"].clone(),
-                    reward: reward.as_f64().or_else(|| reward.as_bool().map(as_number)),
-                    done: data["done"] == true,
-                })
+                let reward = match &data["reward"] {
+                    Value::Null => None,
+                    Value::Bool(right) => Some(f64::from(u8::from(*right))),
+                    reward => Some(reward.as_f64().ok_or_else(|| {
+                        let shown: String = reward.to_string().chars().take(SHOWN).collect();
+                        format!("the reward of an observation is {shown}, which is no number")
+                    })?),
+                };
+                let (observation, done) = (data["observation"].clone(), data["done"] == true);
+                Ok(Self::Observation { observation, reward, done })
             }
             Some("error") => {
                 let text = |key: &str| data[key].as_str().unwrap_or_default().to_owned();
@@ -228,6 +231,10 @@ mod tests {
             let observation = json!({"a": 1});
             let frame = Frame::Observation { observation, reward: number, done: true };
             assert_eq!(read(seen(reward)), Ok(frame));
+        }
+        for wrong in [json!("1.0"), json!([1.0]), json!({"value": 1})] {
+            let refused = read(seen(wrong.clone())).unwrap_err();
+            assert!(refused.contains(&format!("is {wrong}, which is no number")), "{refused}");
         }
         let error = json!({"type": "error", "data": {
             "message": "Invalid message", "code": "VALIDATION_ERROR", "errors": [{"msg": "Field required"}],

@@ -21,6 +21,10 @@ const BROKE: &str =
     r#"{"type":"error","data":{"message":"the game broke","code":"EXECUTION_ERROR"}}"#;
 const MISSING: &str = r#"{"type":"error","data":{"message":"Invalid message","code":"VALIDATION_ERROR","errors":[{"type":"missing","loc":["message"],"msg":"Field required","input":{"text":"5"},"url":"https://errors.pydantic.dev/2.14/v/missing"}]}}"#;
 const RIGHT: &str = r#"{"type":"observation","data":{"observation":{"metadata":{},"prompt":"Right."},"reward":1.0,"done":true}}"#;
+const MUCH: &str = r#"{"type":"observation","data":{"observation":{"prompt":"Right."},"reward":1e200,"done":true}}"#;
+const WORDS: &str = r#"{"type":"observation","data":{"observation":{"prompt":"Right."},"reward":"1.0","done":true}}"#;
+const NAN: &str =
+    r#"{"type":"observation","data":{"observation":{"prompt":"Right."},"reward":NaN,"done":true}}"#;
 const FULL: &str = r#"{"type":"error","data":{"message":"Server at capacity: 1/1 sessions active. Cannot accept new connections.","code":"CAPACITY_REACHED","active_sessions":1,"max_sessions":1}}"#;
 /// The same of a server whose actions are calls of tools.
 const CALLS: &str = r#"{"action":{"properties":{"type":{"const":"call_tool","default":"call_tool"},"tool_name":{"type":"string"},"arguments":{"type":"object"}},"required":["tool_name"]}}"#;
@@ -92,10 +96,14 @@ async fn session(stream: TcpStream, records: &Mutex<Vec<Value>>, open: &AtomicUs
         records.lock().unwrap().push(message.clone());
         let data = &message["data"];
         let frame = match (message["type"].as_str(), data["message"].as_str()) {
+            (Some("reset"), _) if data["episode_id"].to_string().starts_with("\"listed") => LISTED,
             (Some("reset"), _) => RESET,
             (Some("close"), _) | (_, Some("leave")) => break,
             (_, Some("break")) => BROKE,
             (_, Some("5")) => RIGHT,
+            (_, Some("much")) => MUCH,
+            (_, Some("words")) => WORDS,
+            (_, Some("nan")) => NAN,
             (_, Some(_)) => AGAIN,
             _ if data["type"] == "list_tools" => TOOLS,
             _ if data["type"] == "call_tool" => CALLED,
@@ -203,6 +211,85 @@ async fn tools_of_a_server_are_listed_and_called() {
     let sent = json!({"type": "call_tool", "tool_name": "add", "arguments": {"a": 5}});
     assert_eq!(fake.heard("step")[1], sent);
     Environment::close(&*client, session).await.unwrap();
+}
+
+/// A reset that lists the tools of its task, and a server that takes an answer and then no other step.
+const LISTED: &str = r#"{"type":"observation","data":{"observation":{"text":"Add.","tools":[{"name":"sum","description":"Sums.","input_schema":{"type":"object"}}]},"reward":null,"done":false}}"#;
+const ANSWERS: &str = r#"{"action":{"properties":{"message":{"type":"string"},"final":{"type":"boolean"}},"required":["message"]}}"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_tools_of_a_task_are_those_of_its_reset() {
+    let fake = Fake::start(ANSWERS, 8).await;
+    let client = fake.client(OpenEnv::default()).await;
+    let names = |id: &str| {
+        let tools = Environment::tools(&*client, &task(id));
+        tools.into_iter().map(|tool| tool.name).collect::<Vec<_>>()
+    };
+    assert!(names("listed").is_empty(), "the task is not open yet");
+    for (id, expected) in [("listed", &["sum"][..]), ("other", &[])] {
+        let session = DynEnvironment::open(&*client, &task(id), 1).await.unwrap();
+        assert_eq!(names(id), expected);
+        Environment::close(&*client, session).await.unwrap();
+        assert_eq!(names("listed"), ["sum"], "each task has its own");
+    }
+}
+
+#[test]
+fn what_is_no_list_of_tools_is_none() {
+    for (tools, found) in [
+        (json!(null), None),
+        (json!("add"), None),
+        (json!({"name": "add"}), None),
+        (json!(["add"]), None),
+        (json!([{"name": "hammer", "price": 3}]), None),
+        (json!([{"name": 1, "input_schema": {}}]), None),
+        (json!([{"name": "add", "input_schema": {}}, 1]), None),
+        (json!([{"name": "add", "input_schema": "int"}]), None),
+        (json!([]), Some(0)),
+        (json!([{"name": "add", "input_schema": {}}]), Some(1)),
+    ] {
+        let listed = server::listed_tools(&json!({ "tools": tools }));
+        assert_eq!(listed.map(|tools| tools.len()), found, "{tools}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_ends_its_episode_and_a_team_that_goes_on_is_unscored() {
+    let fake = Fake::start(ANSWERS, 8).await;
+    let client = fake.client(OpenEnv::default()).await;
+    let mut session = DynEnvironment::open(&*client, &task("a"), 1).await.unwrap();
+    let score = Environment::score(&*client, &session, Some("5")).await.unwrap();
+    assert!(score.solved);
+    assert_eq!(Environment::score(&*client, &session, Some("5")).await, Ok(score));
+    assert_eq!(fake.heard("step").len(), 1, "an equal answer is no other step");
+    let other = Environment::score(&*client, &session, Some("6")).await.unwrap_err();
+    let acted = DynEnvironment::act(&*client, &mut session, said("6")).await.unwrap_err();
+    for EnvError(failed) in [other, acted] {
+        assert!(failed.contains("an answer ends its episode"), "{failed}");
+    }
+    Environment::close(&*client, session).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reward_that_is_none_fails_its_episode_alone_and_names_the_server() {
+    let fake = Fake::start(ANSWERS, 8).await;
+    let client = fake.client(OpenEnv::default()).await;
+    let open = async |id: &str| DynEnvironment::open(&*client, &task(id), 1).await.unwrap();
+    let other = open("other").await;
+    for (answer, wanted) in [
+        ("much", "the reward of a step is 1e200; a reward is a number from -1e9 to 1e9"),
+        ("words", "the reward of an observation is \"1.0\", which is no number"),
+        ("nan", "which is no observation"),
+    ] {
+        let (judging, mut acting) = (open(answer).await, open(answer).await);
+        let judged = Environment::score(&*client, &judging, Some(answer)).await.unwrap_err();
+        let acted = DynEnvironment::act(&*client, &mut acting, said(answer)).await.unwrap_err();
+        for EnvError(failed) in [judged, acted] {
+            assert!(failed.contains("the OpenEnv server at ws://127.0.0.1"), "{failed}");
+            assert!(failed.contains(wanted), "{failed}");
+        }
+    }
+    assert!(Environment::score(&*client, &other, Some("5")).await.unwrap().solved);
 }
 
 #[test]

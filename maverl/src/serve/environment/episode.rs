@@ -64,7 +64,13 @@ impl Episode {
         answer: Option<String>,
     ) -> Result<Score, EnvironmentFailed> {
         let (environment, session) = (Arc::clone(&self.environment), self.session.clone());
-        blocking(async move { environment.score(&session, answer.as_deref()).await }).await
+        blocking(async move {
+            let score = environment.score(&session, answer.as_deref()).await?;
+            // Of what is no number, the protocols have nothing, or a null that means no reward.
+            Score::bounded("the score", score.reward).map_err(EnvError)?;
+            Ok(score)
+        })
+        .await
     }
 
     /// Returns an episode that goes on from the state of this one; `None` if the environment cannot copy it.

@@ -60,6 +60,7 @@ pub(super) struct Session {
     before: u32,
     /// Last step.
     act: Done<ActRequest, ActResponse>,
+    /// Last score since that step. A score leaves the episode as it is.
     score: Done<JudgeRequest, JudgeResponse>,
     /// Its place among the sessions of the server, until it is closed.
     place: Option<OwnedSemaphorePermit>,
@@ -148,9 +149,6 @@ impl Session {
             }
             _ => {}
         }
-        if self.score.is_some() {
-            return Err(Status::failed_precondition("the session was judged; no step can follow"));
-        }
         if last.checked_add(1) != Some(request.step) {
             let step = request.step;
             let message = format!(
@@ -160,18 +158,16 @@ impl Session {
         }
         let seen = episode.act(action(request.action.as_ref())?).await;
         let answer = seen.map(|seen| ActResponse { text: seen.text, done: seen.done });
-        self.act = Some((request, answer.clone()));
+        (self.act, self.score) = (Some((request, answer.clone())), None);
         Ok(answer?)
     }
 
-    /// Scores the answer, or returns the score of an equal request.
+    /// Scores an answer in the state after the last step, or returns the score of an equal request.
     pub(super) async fn judge(&mut self, request: JudgeRequest) -> Result<JudgeResponse, Status> {
         let episode = self.episode.as_ref().ok_or_else(|| unknown(&request.session))?;
-        if let Some((done, answer)) = &self.score {
-            if *done != request {
-                let message = "the session was judged with another answer";
-                return Err(Status::failed_precondition(message));
-            }
+        if let Some((done, answer)) = &self.score
+            && *done == request
+        {
             return Ok(answer.clone()?);
         }
         let score = episode.score(request.answer.clone()).await;

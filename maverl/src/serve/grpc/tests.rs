@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
+mod hostile;
 mod streams;
 
 use std::path::Path;
@@ -35,6 +36,7 @@ struct Counter {
     acting: AtomicUsize,
     most_at_once: AtomicUsize,
     acted: AtomicUsize,
+    scored: AtomicUsize,
     closed: AtomicUsize,
 }
 
@@ -53,6 +55,7 @@ impl Environment for Counter {
     }
 
     async fn score(&self, session: &Session, answer: Option<&str>) -> Result<Score, EnvError> {
+        self.scored.fetch_add(1, Ordering::SeqCst);
         let metrics = Map::from_iter([("given".to_owned(), json!(answer.is_some()))]);
         Ok(Score { reward: f64::from(session.actions), solved: answer == Some("4"), metrics })
     }
@@ -196,14 +199,38 @@ async fn a_step_that_is_sent_again_is_executed_once() {
     assert_eq!((score.reward, score.solved), (2.0, true));
     assert_eq!(score.metrics, "{\"given\":true}");
     assert_eq!(client.judge(judge(&session, Some("4"))).await.unwrap().into_inner(), score);
-    let (code, message) = refused(client.judge(judge(&session, None)).await);
-    assert!(code == Code::FailedPrecondition && message.contains("another answer"), "{message}");
-    let (code, message) = refused(client.act(act(&session, 4, "x")).await);
-    assert!(code == Code::FailedPrecondition && message.contains("was judged"), "{message}");
     for closed in [true, false] {
         assert_eq!(client.close(close(&session)).await.unwrap().into_inner().closed, closed);
     }
     assert_eq!((counter.closed.load(Ordering::SeqCst), served.server.sessions()), (1, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn several_answers_are_scored_each_in_the_state_of_the_session_and_an_equal_request_once() {
+    let (served, counter) = Served::counter().await;
+    let session = served.session().await;
+    let mut client = served.client();
+    let (none, right) = ((0.0, false), (0.0, true));
+    for (step, answer, expected, scored) in [
+        (None, Some("3"), none, 1),
+        (None, Some("3"), none, 1),
+        (None, Some("4"), right, 2),
+        (None, None, none, 3),
+        (None, Some(""), none, 4),
+        (Some(1), Some(""), (1.0, false), 5),
+        (None, Some(""), (1.0, false), 5),
+        // A repeated step executes nothing, so that the score stays.
+        (Some(1), Some(""), (1.0, false), 5),
+        (Some(2), Some("4"), (2.0, true), 6),
+    ] {
+        if let Some(step) = step {
+            let seen = client.act(act(&session, step, "a")).await.unwrap().into_inner();
+            assert_eq!(seen.text, format!("{step} a"));
+        }
+        let score = client.judge(judge(&session, answer)).await.unwrap().into_inner();
+        assert_eq!((score.reward, score.solved), expected, "{step:?} {answer:?}");
+        assert_eq!(counter.scored.load(Ordering::SeqCst), scored, "{step:?} {answer:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -365,7 +392,48 @@ async fn an_environment_behind_a_server_judges_as_it_does_itself() {
     assert_eq!(served.server.sessions(), 0);
 }
 
-#[cfg(feature = "tls")]
+/// Gives the number in the answer as the reward.
+struct Payer;
+
+impl Environment for Payer {
+    async fn act(&self, _: &mut Session, _: Action) -> Result<Observation, EnvError> {
+        Ok(Observation::new(""))
+    }
+
+    async fn score(&self, _: &Session, answer: Option<&str>) -> Result<Score, EnvError> {
+        let reward = answer.and_then(|answer| answer.parse().ok());
+        let reward = reward.ok_or_else(|| EnvError::new("/the/secret/path"))?;
+        Ok(Score { reward, ..Score::binary(false) })
+    }
+}
+
+/// Starts the client of a server.
+async fn remote(url: String) -> GrpcEnvironment {
+    let mut remote: GrpcEnvironment = serde_json::from_value(json!({ "url": url })).unwrap();
+    let started = tokio::task::spawn_blocking(move || {
+        Environment::start(&mut remote, Path::new("")).map(|()| remote)
+    });
+    started.await.unwrap().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_environment_that_fails_and_a_reward_beyond_its_bound_leave_their_episode_unscored() {
+    let served = Served::start(Arc::new(Payer), 32, Duration::from_secs(60)).await;
+    let running = start(served.server.router().unwrap(), Limits::default()).await;
+    let remote: &dyn DynEnvironment = &remote(format!("http://{}", running.address)).await;
+    let session = remote.open(&served.tasks[0], 1).await.unwrap();
+    for answer in ["1e200", "-1e200", "inf", "-inf", "NaN", "1000000001", "none"] {
+        let failed = remote.score(&session, Some(answer)).await.unwrap_err().to_string();
+        assert!(failed.contains("the gRPC server at http://127.0.0.1"), "{answer}: {failed}");
+        assert!(failed.contains(FAILED) && !failed.contains("secret"), "{failed}");
+    }
+    for answer in ["1e9", "-1e9", "5e-324"] {
+        let score = remote.score(&session, Some(answer)).await.unwrap();
+        assert_eq!(score.reward.to_bits(), answer.parse::<f64>().unwrap().to_bits(), "{answer}");
+    }
+    remote.close(session).await.unwrap();
+}
+
 /// Number of episodes of the comparison with the environment itself, and of those that are open at once.
 const EPISODES: usize = 1000;
 const AT_ONCE: usize = 64;
@@ -494,6 +562,7 @@ async fn frames_that_http_2_forbids_end_their_connection_and_no_other() {
     assert_eq!(served.server.sessions(), 1);
 }
 
+#[cfg(feature = "tls")]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_over_tls_is_trusted_by_its_certificate_alone() {
     let file = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("src/serve/tls").join(name);

@@ -12,6 +12,8 @@ pub(super) enum Code {
     UnknownType,
     Validation,
     Execution,
+    /// The environment failed, for a reason that is not in the message.
+    Session,
     Capacity,
 }
 
@@ -22,6 +24,7 @@ impl Code {
             Self::UnknownType => "UNKNOWN_TYPE",
             Self::Validation => "VALIDATION_ERROR",
             Self::Execution => "EXECUTION_ERROR",
+            Self::Session => "SESSION_ERROR",
             Self::Capacity => "CAPACITY_REACHED",
         }
     }
@@ -60,7 +63,7 @@ impl Failed {
 
 impl From<EnvironmentFailed> for Failed {
     fn from(_: EnvironmentFailed) -> Self {
-        Self::new(Code::Execution, FAILED)
+        Self::new(Code::Session, FAILED)
     }
 }
 

@@ -13,11 +13,11 @@ use super::*;
 use crate::data;
 use crate::env::math::MathEnvironment;
 use crate::env::openenv::OpenEnv;
-use crate::env::{DynEnvironment, Environment as _};
+use crate::env::{DynEnvironment, EnvError, Environment as _, Session};
 use crate::serve::environment::{EnvironmentSettings, TaskSet};
 use crate::serve::testing::{Running, ask, start};
 use crate::serve::{Guard, Health, Limits};
-use crate::task::Action;
+use crate::task::{Action, Observation, Score};
 
 type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
@@ -34,6 +34,15 @@ impl Served {
     }
 
     async fn start_within(sessions: usize, timeout: Duration, limits: Limits) -> Self {
+        Self::of(Arc::new(MathEnvironment::default()), sessions, timeout, limits).await
+    }
+
+    async fn of(
+        environment: Arc<dyn DynEnvironment>,
+        sessions: usize,
+        timeout: Duration,
+        limits: Limits,
+    ) -> Self {
         let config = crate::config::TaskConfig {
             data: "builtin:arithmetic".to_owned(),
             ..Default::default()
@@ -43,7 +52,6 @@ impl Served {
         let splits = vec![("train".to_owned(), tasks.clone()), ("test".to_owned(), load("test"))];
         let settings = EnvironmentSettings { sessions: sessions.try_into().unwrap(), timeout };
         let server = EnvironmentServer::new(settings, Health::default());
-        let environment = Arc::new(MathEnvironment::default());
         let (name, acts) = ("math".to_owned(), true);
         server.open(ServedEnvironment {
             name,
@@ -173,6 +181,49 @@ async fn messages_that_cannot_be_are_answered_with_their_code_and_the_session_go
     let listed = said(&mut socket, json!({"type": "mcp", "data": rpc})).await;
     let data = json!({"jsonrpc": "2.0", "id": 1, "result": {"tools": []}});
     assert_eq!(listed, json!({"type": "mcp", "data": data}));
+}
+
+/// Gives the number in the answer as the reward, and fails for an answer or an action that is none.
+struct Payer;
+
+impl crate::env::Environment for Payer {
+    async fn act(&self, _: &mut Session, action: Action) -> Result<Observation, EnvError> {
+        match action {
+            Action::Text(text) if text.parse::<f64>().is_ok() => Ok(Observation::new(text)),
+            _ => Err(EnvError::new("/the/secret/path")),
+        }
+    }
+
+    async fn score(&self, _: &Session, answer: Option<&str>) -> Result<Score, EnvError> {
+        let reward = answer.and_then(|answer| answer.parse().ok());
+        let reward = reward.ok_or_else(|| EnvError::new("/the/secret/path"))?;
+        Ok(Score { reward, ..Score::binary(false) })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_environment_that_fails_and_a_reward_beyond_its_bound_leave_their_episode_unscored() {
+    let served = Served::of(Arc::new(Payer), 8, Duration::from_secs(60), Limits::default()).await;
+    let mut remote = OpenEnv::at(format!("http://{}", served.running.address), BTreeMap::new());
+    let remote = tokio::task::spawn_blocking(move || {
+        remote.start(std::path::Path::new("")).map(|()| remote)
+    });
+    let remote: &dyn DynEnvironment = &remote.await.unwrap().unwrap();
+    let open = async || remote.open(&served.tasks[0], 1).await.unwrap();
+    let other = open().await;
+    for answer in ["1e200", "-1e200", "inf", "-inf", "NaN", "1000000001", "none"] {
+        let failed = remote.score(&open().await, Some(answer)).await.unwrap_err().to_string();
+        assert!(failed.contains("the OpenEnv server at ws://127.0.0.1"), "{answer}: {failed}");
+        assert!(failed.contains("SESSION_ERROR") && !failed.contains("secret"), "{failed}");
+    }
+    let mut acting = open().await;
+    let failed = remote.act(&mut acting, Action::Text("none".to_owned())).await.unwrap_err();
+    assert!(failed.to_string().contains("SESSION_ERROR"), "{failed}");
+    for answer in ["1e9", "-1e9", "5e-324", "-0.0"] {
+        let score = remote.score(&open().await, Some(answer)).await.unwrap();
+        assert_eq!(score.reward.to_bits(), answer.parse::<f64>().unwrap().to_bits(), "{answer}");
+    }
+    assert_eq!(remote.score(&other, Some("0.5")).await.unwrap().reward, 0.5);
 }
 
 #[tokio::test(flavor = "multi_thread")]

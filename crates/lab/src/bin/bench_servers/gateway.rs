@@ -179,6 +179,10 @@ impl DynOrchestra for Orchestra {
         Vec::new()
     }
 
+    fn passes_on(&self) -> Vec<&'static str> {
+        Vec::new()
+    }
+
     fn sources(&self) -> Vec<String> {
         Vec::new()
     }
