@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn the_page_on_the_engine_shows_its_example() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        let example = root.join("maverl-engine/examples/one_step.rs");
+        let example = root.join("crates/engine/examples/one_step.rs");
         let example = fs::read_to_string(example).unwrap();
         let program = example.split("\n#[cfg(test)]").next().unwrap();
         let program = program.split_once("\n\n").unwrap().1.trim_end();

@@ -16,24 +16,24 @@ const CRATE_MAY_USE: &[(&str, &[&str])] = &[
     ("crates/models", &[]),
     ("maverl-kernels", &[]),
     ("crates/jinja", &[]),
-    ("maverl-engine", &["crates/jinja", "crates/models", "maverl-kernels"]),
+    ("crates/engine", &["crates/jinja", "crates/models", "maverl-kernels"]),
     ("maverl-macros", &[]),
-    ("maverl-sandbox", &[]),
+    ("crates/sandbox", &[]),
     (
         "maverl",
-        &["crates/answers", "maverl-engine", "maverl-kernels", "maverl-macros", "maverl-sandbox"],
+        &["crates/answers", "crates/engine", "maverl-kernels", "maverl-macros", "crates/sandbox"],
     ),
     ("crates/view", &["maverl"]),
     (
-        "maverl-cli",
-        &["crates/answers", "crates/view", "maverl", "maverl-kernels", "maverl-sandbox"],
+        "crates/cli",
+        &["crates/answers", "crates/view", "maverl", "maverl-kernels", "crates/sandbox"],
     ),
     ("agents", &["maverl"]),
     ("orchestras", &["maverl", "agents"]),
-    ("binary", &["maverl", "maverl-cli", "orchestras"]),
-    ("crates/lab", &["maverl", "maverl-cli", "maverl-kernels", "agents", "orchestras"]),
-    ("examples", &["maverl", "maverl-engine", "agents", "orchestras"]),
-    ("tests", &["maverl", "maverl-cli", "orchestras"]),
+    ("binary", &["maverl", "crates/cli", "orchestras"]),
+    ("crates/lab", &["maverl", "crates/cli", "maverl-kernels", "agents", "orchestras"]),
+    ("examples", &["maverl", "crates/engine", "agents", "orchestras"]),
+    ("tests", &["maverl", "crates/cli", "orchestras"]),
 ];
 
 /// Modules of `maverl-engine`. In the table of `maverl`, they are above its own.
@@ -248,12 +248,12 @@ const CRATES: &[&str] = &[
     "crates/models",
     "crates/view",
     "maverl",
-    "maverl-cli",
-    "maverl-engine",
+    "crates/cli",
+    "crates/engine",
     "crates/jinja",
     "maverl-macros",
     "maverl-kernels",
-    "maverl-sandbox",
+    "crates/sandbox",
     "agents",
     "orchestras",
     "binary",
@@ -263,12 +263,6 @@ const CRATES: &[&str] = &[
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
-}
-
-/// Returns the directory of a crate: one of those in `crates`, without the prefix of its name, or one of the root.
-fn crate_root(name: &str) -> PathBuf {
-    let inside = root().join("crates").join(name.trim_start_matches("maverl-"));
-    if inside.is_dir() { inside } else { root().join(name) }
 }
 
 /// First line of files that are generated.
@@ -330,11 +324,11 @@ type Modules = &'static [(&'static str, &'static [&'static str])];
 
 /// Crates whose modules have a table of dependencies.
 const LAYERED: [(&str, Modules); 3] =
-    [("maverl-engine", ENGINE_MAY_USE), ("maverl", MAY_USE), ("crates/view", VIEW_MAY_USE)];
+    [("crates/engine", ENGINE_MAY_USE), ("maverl", MAY_USE), ("crates/view", VIEW_MAY_USE)];
 
 /// Returns the source files of a crate that are not tests.
 fn sources(name: &str) -> Vec<PathBuf> {
-    let files = rust_files(&crate_root(name).join("src"));
+    let files = rust_files(&root().join(name).join("src"));
     files.into_iter().filter(|path| !is_test(path)).collect()
 }
 
@@ -613,7 +607,7 @@ fn crates_depend_only_on_those_below() {
     let mut problems = Vec::new();
     for (at, (dir, allowed)) in CRATE_MAY_USE.iter().enumerate() {
         assert!(allowed.iter().all(|other| dirs[..at].contains(other)), "{dir} is above them");
-        let text = fs::read_to_string(crate_root(dir).join("Cargo.toml")).unwrap();
+        let text = fs::read_to_string(root().join(dir).join("Cargo.toml")).unwrap();
         let manifest: toml::Table = text.parse().unwrap();
         for table in ["dependencies", "dev-dependencies", "build-dependencies"] {
             let names =
@@ -657,7 +651,7 @@ fn has_word(line: &str, word: &str) -> bool {
 fn no_file_is_longer_than_400_lines_without_its_tests() {
     let mut problems = Vec::new();
     for dir in CRATES {
-        let files = rust_files(&crate_root(dir));
+        let files = rust_files(&root().join(dir));
         for path in files.iter().filter(|path| !is_test(path)) {
             let lines = code(path).len();
             if lines > LONGEST {
@@ -672,7 +666,7 @@ fn no_file_is_longer_than_400_lines_without_its_tests() {
 fn no_function_is_longer_than_60_lines() {
     let mut problems = Vec::new();
     for dir in CRATES {
-        for path in rust_files(&crate_root(dir)).iter().filter(|path| !is_test(path)) {
+        for path in rust_files(&root().join(dir)).iter().filter(|path| !is_test(path)) {
             let code = code(path);
             for (i, line) in code.iter().enumerate().filter(|(_, line)| opens_function(line)) {
                 let indent: String = line.chars().take_while(|c| *c == ' ').collect();
@@ -707,7 +701,7 @@ fn nothing_is_left_to_be_done() {
     let mut problems = Vec::new();
     let here = Path::new(file!()).file_name().unwrap();
     for dir in CRATES {
-        let files = rust_files(&crate_root(dir));
+        let files = rust_files(&root().join(dir));
         for path in files.iter().filter(|path| path.file_name() != Some(here)) {
             let text = fs::read_to_string(path).unwrap();
             for (i, line) in text.lines().enumerate() {
@@ -733,9 +727,9 @@ fn one_module_prints() {
         "crates/jinja",
         "crates/view",
         "maverl",
-        "maverl-cli",
-        "maverl-engine",
-        "maverl-sandbox",
+        "crates/cli",
+        "crates/engine",
+        "crates/sandbox",
     ] {
         for path in sources(name).iter().filter(|path| !path.ends_with(PRINTER)) {
             for (i, line) in code(path).iter().enumerate() {
@@ -864,7 +858,7 @@ fn exported(path: &Path) -> BTreeSet<String> {
 
 #[test]
 fn the_engine_and_maverl_export_what_their_lists_name() {
-    for (name, api) in [("maverl-engine", ENGINE_API), ("maverl", MAVERL_API)] {
+    for (name, api) in [("crates/engine", ENGINE_API), ("maverl", MAVERL_API)] {
         for (file, names) in api {
             let listed: BTreeSet<String> = names.split_whitespace().map(str::to_owned).collect();
             let found = exported(&root().join(name).join("src").join(file));
@@ -908,7 +902,7 @@ fn doc_comments(path: &Path) -> Vec<(String, String)> {
 
 #[test]
 fn doc_comments_begin_with_the_noun_or_verb_of_the_thing() {
-    let files = CRATES.iter().flat_map(|name| rust_files(&crate_root(name)));
+    let files = CRATES.iter().flat_map(|name| rust_files(&root().join(name)));
     let comments: Vec<(String, String)> = files.flat_map(|path| doc_comments(&path)).collect();
     let questions = ["What", "How", "Whether", "Why"];
     let question =
@@ -947,7 +941,7 @@ const REPLACED: &[(&str, &str)] = &[
 #[test]
 fn replaced_names_do_not_come_back() {
     let mut problems = Vec::new();
-    for path in CRATES.iter().flat_map(|name| rust_files(&crate_root(name))) {
+    for path in CRATES.iter().flat_map(|name| rust_files(&root().join(name))) {
         if path.ends_with("tests/tests/tidy.rs") {
             continue;
         }
@@ -968,7 +962,7 @@ fn every_dependency_is_used_and_comes_from_the_workspace() {
         workspace["workspace"]["dependencies"].as_table().unwrap().keys().collect();
     let mut problems = Vec::new();
     for dir in CRATES {
-        let dir = crate_root(dir);
+        let dir = root().join(dir);
         let manifest = read(&dir.join("Cargo.toml"));
         let files = rust_files(&dir);
         let code: Vec<String> =
@@ -1009,7 +1003,7 @@ fn every_feature_of_maverl_is_one_of_the_stock_binary() {
     // Parts of the command line that are crates are features of it alone.
     let own = ["default", "view"].map(str::to_owned);
     let all: BTreeSet<String> = features("maverl").into_iter().chain(own).collect();
-    for dir in ["maverl-cli", "binary"] {
+    for dir in ["crates/cli", "binary"] {
         assert_eq!(features(dir), all, "{dir}");
     }
 }
@@ -1165,7 +1159,7 @@ fn no_crate_names_one_above_it() {
     let mut problems = Vec::new();
     // Macros of `maverl` and its generated code name it by `maverl::`.
     for (name, above) in
-        [("crates/answers", &above[..]), ("maverl-engine", &above[..]), ("maverl", &above[..3])]
+        [("crates/answers", &above[..]), ("crates/engine", &above[..]), ("maverl", &above[..3])]
     {
         for path in &sources(name) {
             for (i, line) in code(path).iter().enumerate() {

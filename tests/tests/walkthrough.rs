@@ -246,11 +246,11 @@ fn member_manifest(dir: &Path, home: &Path) -> String {
     manifest.remove("profile").unwrap();
     manifest.remove("workspace").unwrap();
     let dependencies = manifest["dependencies"].as_table_mut().unwrap();
-    for name in ["maverl", "maverl-cli"] {
+    for (name, folder) in [("maverl", "maverl"), ("maverl-cli", "crates/cli")] {
         let path = dependencies[name]["path"].as_str().unwrap();
         let found = dir.join(path).canonicalize().unwrap();
-        assert_eq!(found, workspace().join(name).canonicalize().unwrap());
-        dependencies[name]["path"] = home.join(name).to_str().unwrap().into();
+        assert_eq!(found, workspace().join(folder).canonicalize().unwrap());
+        dependencies[name]["path"] = home.join(folder).to_str().unwrap().into();
     }
     // With the tests as a dependency, features are those of the workspace, too.
     let tests = toml::Table::from_iter([("path".to_owned(), "../tests".into())]);

@@ -13,9 +13,9 @@ const NAME: &str = "my_team";
 /// Path of maverl in the template of the manifest; replaced by the real one.
 const MAVERL: &str = "path = \"../maverl/maverl\"";
 
-/// The other crates of a checkout that the template names, with their paths in it; replaced by the real ones.
+/// Folders of the other crates of a checkout that the template names, with their paths in it; replaced by the real ones.
 const BESIDE: [(&str, &str); 2] = [
-    ("maverl-cli", "path = \"../maverl/maverl-cli\""),
+    ("crates/cli", "path = \"../maverl/crates/cli\""),
     ("orchestras", "path = \"../maverl/orchestras\""),
 ];
 
@@ -242,7 +242,7 @@ fn source(given: &Path) -> Option<PathBuf> {
 /// Returns the crate in the checkout that this maverl was built from, if it still exists. Cargo's copy of a published
 /// crate has no workspace above it.
 fn checkout() -> Option<PathBuf> {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).parent()?;
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2)?;
     source(dir).filter(|_| dir.join("Cargo.toml").is_file())
 }
 
@@ -251,6 +251,10 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
+
+    fn root() -> &'static Path {
+        Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap()
+    }
 
     fn refused(name: &str) -> String {
         check_name(name).unwrap_err().to_string()
@@ -303,13 +307,13 @@ mod tests {
             dependencies.keys().collect::<Vec<_>>(),
             ["maverl", "maverl-cli", "serde_json", "tokio"]
         );
-        let crate_dir = fs::canonicalize(env!("CARGO_MANIFEST_DIR")).unwrap();
-        for name in ["maverl", "maverl-cli"] {
+        let root = fs::canonicalize(root()).unwrap();
+        for (name, expected) in [("maverl", "maverl"), ("maverl-cli", "crates/cli")] {
             let path = dependencies[name]["path"].as_str().unwrap();
             let found = fs::canonicalize(dir.join(path)).unwrap();
-            assert_eq!(found, crate_dir.parent().unwrap().join(name));
+            assert_eq!(found, root.join(expected));
         }
-        let lock = crate_dir.parent().unwrap().join(LOCK);
+        let lock = root.join(LOCK);
         assert_eq!(fs::read_to_string(dir.join(LOCK)).unwrap(), fs::read_to_string(lock).unwrap());
         let error = new_team(home.path(), "word_game", None).unwrap_err().to_string();
         assert!(error.contains("word_game` is already there"), "{error}");
@@ -335,7 +339,7 @@ mod tests {
         let manifest = fs::read_to_string(dir.join("Cargo.toml")).unwrap();
         assert!(manifest.contains("maverl = { path = \"../maverl/maverl\" }"), "{manifest}");
         assert!(
-            manifest.contains("maverl-cli = { path = \"../maverl/maverl-cli\" }"),
+            manifest.contains("maverl-cli = { path = \"../maverl/crates/cli\" }"),
             "{manifest}"
         );
         assert!(
@@ -355,7 +359,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let root = fs::canonicalize(home.path()).unwrap();
         let checkout = root.join("a checkout");
-        for file in ["maverl/Cargo.toml", "maverl-cli/Cargo.toml", "Cargo.lock"] {
+        for file in ["maverl/Cargo.toml", "crates/cli/Cargo.toml", "Cargo.lock"] {
             write(&checkout.join(file), "[package]\nname = \"maverl\"\n").unwrap();
         }
         for parent in ["teams", "some teams", "a checkout/teams", "deep/er/teams"] {
@@ -391,9 +395,8 @@ mod tests {
 
     #[test]
     fn the_profiles_are_those_that_the_checkout_is_compiled_with() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         let read = |text: String| -> toml::Table { text.parse().unwrap() };
-        let ours = read(fs::read_to_string(root.join("Cargo.toml")).unwrap());
+        let ours = read(fs::read_to_string(root().join("Cargo.toml")).unwrap());
         // Lines of crates that a team has with more features are comments, as cargo warns of those that it does not have.
         let lines = FILES[0].1.lines().map(|line| match line.strip_prefix('#') {
             Some(entry) if entry.contains("= { opt-level") => entry,
@@ -410,7 +413,7 @@ mod tests {
 
     #[test]
     fn maverl_is_found_at_a_checkout_or_at_its_crate_and_nowhere_else() {
-        let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let checkout = root();
         let found = source(checkout);
         assert!(found.is_some());
         assert_eq!(source(&checkout.join("maverl")), found);

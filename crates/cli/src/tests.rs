@@ -92,7 +92,7 @@ fn numbers_are_refused_with_what_is_expected() {
 
 #[test]
 fn no_example_names_the_best_checkpoint_of_a_run_without_validations() {
-    let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/src");
+    let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/src");
     let pages = std::fs::read_dir(docs).unwrap().map(|entry| entry.unwrap().path());
     let pages = pages.filter(|path| path.is_file()).map(|path| {
         let text = std::fs::read_to_string(&path).unwrap();

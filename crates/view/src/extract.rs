@@ -1,7 +1,7 @@
 //! Parts of a run in the formats of other programs: CSV, JSON lines, Parquet, Chrome trace, logs of Inspect.
 //!
 //! A new format is a variant of [`Format`], its writer here or in a file of the folder, and its help in
-//! `maverl-cli/src/view.rs`.
+//! `crates/cli/src/view.rs`.
 
 mod columns;
 mod error;

@@ -20,7 +20,7 @@ fn the_pages_for_contributors_are_read_in_one_sitting() {
 }
 
 /// A file of a crate that `maverl new` writes, which is as short as it can be.
-const TEMPLATE: &str = "maverl-cli/src/new/main.rs";
+const TEMPLATE: &str = "crates/cli/src/new/main.rs";
 
 /// Returns the first sentence of the documentation of a module.
 fn first_sentence(text: &str) -> Option<String> {

@@ -355,7 +355,7 @@ algorithm.loss.surrogate.clip_high
 
     #[test]
     fn every_page_that_is_named_is_there() {
-        let book = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/src");
+        let book = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/src");
         for (_, page) in PAGES {
             assert!(book.join(page).is_file(), "{page}");
         }

@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn the_configuration_is_that_of_the_example() {
-        let example = include_str!("../../../examples/search_orchestra.toml");
+        let example = include_str!("../../../../examples/search_orchestra.toml");
         let [own, example]: [toml::Table; 2] =
             [CONFIG, example].map(|text| text.parse().unwrap_or_default());
         for key in ["seed", "steps", "task", "orchestra", "environment", "sampling", "algorithm"] {

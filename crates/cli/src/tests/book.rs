@@ -15,7 +15,7 @@ const MARK: &str =
     "<!-- From here on the page is written from the definition of the command line. -->\n";
 
 fn book(page: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/src").join(page)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/src").join(page)
 }
 
 /// Returns the commands without subcommands, by the words that call them.

@@ -1,6 +1,6 @@
 //! Golden vectors and derivatives for tests.
 
-#[path = "../../../tests/fixtures/rl_math.rs"]
+#[path = "../../../../tests/fixtures/rl_math.rs"]
 mod rl_math;
 
 pub(crate) use rl_math::{assert_close, matrix, numbers, rl_math};

@@ -21,7 +21,7 @@ mod variants;
 
 /// Returns a reference fixture of the repository; `tests/fixtures/README.md` describes them.
 pub(crate) fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures").join(name)
 }
 
 /// Returns the fixture of a larger model from `MAVERL_TEST_DATA`, for an additional check.
