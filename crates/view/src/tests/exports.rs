@@ -17,6 +17,26 @@ pub(super) fn extracted(home: &Path, part: Part, name: &str) -> std::path::PathB
 }
 
 #[test]
+fn extracted_metrics_have_more_steps_than_an_answer_of_the_interface() {
+    let home = tempfile::tempdir().unwrap();
+    drop(Written::new(&home.path().join("a")));
+    let row = |step: u64| {
+        let values = (0..300).map(|i| (format!("rollout/{i}"), json!(0.5)));
+        let row: serde_json::Map<String, Value> = values.collect();
+        let mut row = Value::from(row);
+        row["step"] = json!(step);
+        format!("{row}\n")
+    };
+    let rows: String = (1..=1000).map(row).collect();
+    fs::write(home.path().join("a/metrics.jsonl"), rows).unwrap();
+    let viewer = viewer_of(vec![home.path().to_owned()]);
+    let (_, part) = ask(&viewer, "api/runs/0/series");
+    assert!(part["next"].as_u64().is_some_and(|next| next < 1000), "{}", part["next"]);
+    let lines = fs::read_to_string(extracted(home.path(), Part::Metrics, "x.jsonl")).unwrap();
+    assert_eq!(lines.lines().count(), 1000);
+}
+
+#[test]
 fn extracted_metrics_are_those_of_the_files() {
     let home = tempfile::tempdir().unwrap();
     let written = run(&home.path().join("a"));
