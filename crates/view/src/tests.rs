@@ -60,6 +60,11 @@ static WORDS: LazyLock<Tokenizer> = LazyLock::new(|| {
     Tokenizer::load(&ModelFiles::new(&ModelSource::Builtin("tiny".to_owned()))).unwrap()
 });
 
+/// Returns the stride through the cases of a test: `n` in the first tier, 1 in the second (`MAVERL_FULL`).
+fn stride(n: usize) -> usize {
+    if std::env::var_os("MAVERL_FULL").is_some() { 1 } else { n }
+}
+
 /// Returns the origin of a run whose `resolved.toml` has every value of the algorithm, as that of a run.
 fn resolved_origin() -> Origin {
     let mut origin = origin();

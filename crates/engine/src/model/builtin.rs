@@ -1,18 +1,18 @@
 //! Models that ship with the library: those of the crate `maverl-models`, with the feature `models`.
 
-#[cfg(feature = "models")]
+#[cfg(any(test, feature = "models"))]
 pub use maverl_models::{FILES, NAMES, file};
 
 /// Names that `path = "builtin:NAME"` may have.
-#[cfg(not(feature = "models"))]
+#[cfg(not(any(test, feature = "models")))]
 pub const NAMES: &[&str] = &[];
 
 /// Files of a shipped model.
-#[cfg(not(feature = "models"))]
+#[cfg(not(any(test, feature = "models")))]
 pub const FILES: &[&str] = &[];
 
 /// Returns a file of a shipped model.
-#[cfg(not(feature = "models"))]
+#[cfg(not(any(test, feature = "models")))]
 pub fn file(_model: &str, _name: &str) -> Option<&'static [u8]> {
     None
 }
