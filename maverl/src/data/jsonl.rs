@@ -218,13 +218,13 @@ fn plain(value: &Value, key: &str, ignored: &[String]) -> Result<Vec<ChatMessage
     let messages = unmarked(messages(value, key, "user", ignored)?, key)?;
     let parts = ChatMessage::CALLS.iter().chain(&ChatMessage::THOUGHTS);
     let other = |message: &ChatMessage| parts.clone().find(|part| message.get(part).is_some());
-    if let Some(i) = messages.iter().position(|message| message.get("content").is_none()) {
-        return Err(format!("`{key}[{i}]` has no `content`; write a text"));
-    }
-    match messages.iter().enumerate().find_map(|(i, it)| Some((i, other(it)?))) {
-        Some((i, part)) => Err(format!(
+    if let Some((i, part)) = messages.iter().enumerate().find_map(|(i, it)| Some((i, other(it)?))) {
+        return Err(format!(
             "`{key}[{i}]` has `{part}`; messages before a question have `role` and `content` alone"
-        )),
+        ));
+    }
+    match messages.iter().position(|message| message.get("content").is_none()) {
+        Some(i) => Err(format!("`{key}[{i}]` has no `content`; write a text")),
         None => Ok(messages),
     }
 }

@@ -203,7 +203,7 @@ impl crate::env::Environment for Payer {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_environment_that_fails_and_a_reward_beyond_its_bound_leave_their_episode_unscored() {
-    let served = Served::of(Arc::new(Payer), 8, Duration::from_secs(60), Limits::default()).await;
+    let served = Served::of(Arc::new(Payer), 16, Duration::from_secs(60), Limits::default()).await;
     let mut remote = OpenEnv::at(format!("http://{}", served.running.address), BTreeMap::new());
     let remote = tokio::task::spawn_blocking(move || {
         remote.start(std::path::Path::new("")).map(|()| remote)
