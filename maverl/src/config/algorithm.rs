@@ -87,7 +87,7 @@ pub struct AlgorithmPlan {
     /// Critics that the estimator needs.
     #[setting(skip)]
     pub critic: Option<CriticPlan>,
-    /// Consecutive flat steps (rewards give no advantage) after which the run stops.
+    /// Consecutive flat steps (steps without a training signal) after which the run stops.
     #[setting(always, default = 10, level = "run")]
     pub max_flat_steps: u64,
 }
