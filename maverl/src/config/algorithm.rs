@@ -87,7 +87,7 @@ pub struct AlgorithmPlan {
     /// Critics that the estimator needs.
     #[setting(skip)]
     pub critic: Option<CriticPlan>,
-    /// Consecutive flat steps (rewards give no advantage) after which the run stops.
+    /// Consecutive flat steps (steps without a training signal) after which the run stops.
     #[setting(always, default = 10, level = "run")]
     pub max_flat_steps: u64,
 }
@@ -171,8 +171,8 @@ impl UpdateOrder {
 #[serde(default, deny_unknown_fields)]
 #[settings(level = "team")]
 pub struct SequencePlan {
-    /// Factor of an episode's advantages (HAPPO), over its replies of policies that this step has already updated: the
-    /// product of their importance ratios (`exact`), or of the geometric means over tokens (`length`).
+    /// HAPPO factor from policies that were already updated in this step: product of the token ratios of their replies
+    /// (`exact`), or of the geometric means over the tokens of each reply (`length`).
     pub factor: HappoFactor,
     /// Largest distance of the factor from 1; without it, the factor is not clipped.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -26,7 +26,7 @@ pub enum Transport {
 #[serde(default, deny_unknown_fields)]
 #[settings(level = "run")]
 pub struct DistConfig {
-    /// Address of rank 0, `host:port`; that of the launcher unless set.
+    /// Address of rank 0, `host:port`; the default is the address from the launcher.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(example = "\"node-0:29500\"")]
     pub address: Option<String>,

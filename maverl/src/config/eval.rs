@@ -22,7 +22,7 @@ pub struct EvalConfig {
     /// Split of the evaluations before and after training and of `maverl eval`.
     #[setting(default = "test")]
     pub test_split: String,
-    /// File of held-out tasks, in place of the splits of the training data; its rows that name no split are in every split.
+    /// File of held-out tasks, in place of the splits of the training data; rows without a split are in every split.
     #[setting(example = "\"questions.jsonl\"")]
     pub data: Option<String>,
     /// Maximum number of tasks of an evaluation.

@@ -175,11 +175,11 @@ pub struct TaskConfig {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[setting(example = "{ question = \"query\" }")]
     pub keys: BTreeMap<String, String>,
-    /// Columns of supervised training, and keys of messages, that are not read; any other unknown one is an error.
+    /// Columns of supervised rows, and keys of messages, to ignore; unknown ones that are not listed are errors.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[setting(example = "[\"prompt_id\"]")]
     pub ignore: Vec<String>,
-    /// In supervised training, a row whose text is longer than the context: an error, left out, or cut.
+    /// In supervised training, rows that are longer than the context: an error, dropped, or truncated.
     pub overlong: OverlongText,
     /// Source of task ids: `file` is the id of the row, or its number in the file if it has none; `line` is always its number in the file.
     pub ids: Ids,
@@ -288,11 +288,11 @@ pub struct RolloutConfig {
     /// If a prompt does not fit the context: the episode ends unscored, or observations are shortened.
     #[setting(level = "team")]
     pub overflow: Overflow,
-    /// Tokens of earlier turns that the chat template renders in another way: as the template has them, or as they were.
+    /// If the chat template renders earlier turns differently: use the new tokens, or keep the original ones.
     #[setting(level = "team")]
     pub history: History,
-    /// Share of unscored episodes above which the run stops: in an evaluation; in a step, where replaced tasks and greedy
-    /// episodes are counted apart.
+    /// Share of unscored episodes above which the run stops; checked for each evaluation, and separately for a step's
+    /// tasks, their replacements and greedy episodes.
     #[setting(default = 0.5, range = 0.0..=1.0)]
     pub max_unscored: f64,
 }

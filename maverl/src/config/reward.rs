@@ -70,7 +70,7 @@ pub struct RewardServerConfig {
     pub key_env: Option<String>,
     /// Keys of the task's data that are sent with a unit; reference answers leave the process only if they are named here.
     pub send: Vec<String>,
-    /// If the server does not score a unit: the episode is unscored, or this part of the reward is left out.
+    /// If the server does not score a unit: the episode is unscored, or this part of the reward is skipped.
     pub on_error: OnRewardError,
 }
 

@@ -14,10 +14,10 @@ use crate::settings::Settings;
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Settings)]
 #[settings(partial = "VerifierConfig", level = "team")]
 pub struct VerifierPlan {
-    /// Head: a linear map of hidden states, or of the log-probs that the trunk gives the tokens of the reply.
+    /// Head: a linear map of hidden states, or of the log-probs of the reply's tokens under the trunk.
     pub head: VerifierHead,
-    /// Loss: of the last token of a row, which gives the score, of every token of the reply too, of pairs of a right and a wrong
-    /// reply, or of the steps of an episode.
+    /// Loss on the last token of a row, which gives the score; with `span`, also on every token of the reply; or on pairs
+    /// of a right and a wrong reply; or on the steps of an episode.
     pub loss: VerifierLoss,
     /// Targets: right or wrong, or the recorded score as a probability.
     pub labels: VerifierLabels,
@@ -46,7 +46,7 @@ pub struct VerifierPlan {
     /// Share of the tasks that are not trained on, but used to fit the temperature of the logits.
     #[setting(default = 0.1, range = 0.0..1.0)]
     pub validation: f64,
-    /// Train although held-out questions share 13 words in a row with questions that are trained on.
+    /// Train even if held-out questions share 13 consecutive words with training questions.
     pub allow_near: bool,
 }
 

@@ -138,7 +138,7 @@ fn paths_are_found_however_they_are_written() {
             && there("maverl/src/")
             && there("maverl/src/env/NAME.rs")
     );
-    assert!(there("maverl-kernels/src/cuda/*.cu") && there("maverl/src/view/web/page_NAME.js"));
+    assert!(there("maverl-kernels/src/cuda/*.cu") && there("crates/view/web/page_NAME.js"));
     assert!(!there("maverl/src/train/stride.rs") && !there("maverl/NAME.js"));
 }
 
