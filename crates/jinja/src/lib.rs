@@ -14,6 +14,11 @@
 //! - filters that return a generator in Python return a list;
 //! - an integer has at most 127 bits;
 //! - a method cannot be stored: it is called where it is named.
+//!
+//! `minijinja` 3.1 was tried in its place. Its fuel counts steps and bytes, but long chains of operators, deep values and
+//! a namespace in itself overflow the stack, and comparing or printing shared values costs no fuel until it is done.
+//! Of the hostile templates of the tests it leaves 26 of 70 without a bound; floats in printed lists, `indent` and loops
+//! over texts differ from jinja2.
 
 mod arguments;
 mod ast;
