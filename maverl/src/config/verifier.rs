@@ -16,8 +16,8 @@ use crate::settings::Settings;
 pub struct VerifierPlan {
     /// Head: a linear map of hidden states, or of the log-probs of the reply's tokens under the trunk.
     pub head: VerifierHead,
-    /// Loss on the last token of a row, which gives the score; with `span`, also on every token of the reply; or on pairs
-    /// of a right and a wrong reply; or on the steps of an episode.
+    /// Loss: on the last token of a row, which gives the score (`last`), on every token of the reply (`span`), on pairs of
+    /// a right and a wrong reply (`pairs`), or on the steps of an episode (`steps`).
     pub loss: VerifierLoss,
     /// Targets: right or wrong, or the recorded score as a probability.
     pub labels: VerifierLabels,
