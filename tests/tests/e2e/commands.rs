@@ -120,7 +120,7 @@ fn eval_reports_every_k_with_intervals() {
     let args = ["eval", "run.toml", "--set", "eval.samples=4", "--split", "validation"];
     let table = lab.run(&args).succeeded().stdout;
     assert!(table.contains("avg@4 (95 %)") && table.contains("pass@4"), "{table}");
-    let json = lab.run(&[&BENCH[..], &["--json"]].concat()).succeeded().stdout;
+    let json = lab.run(&[&args[..], &["--json"]].concat()).succeeded().stdout;
     let report: EvalReport = serde_json::from_str(&json).unwrap();
     assert_eq!((report.split.as_str(), report.samples), ("validation", 4));
     assert_eq!((report.overall.tasks, report.overall.episodes), (4, 16));
@@ -140,7 +140,7 @@ fn a_trained_team_is_compared_with_what_its_tokens_could_have_bought() {
     for part in ["4 tasks of `test`", "trained team ahead by (95", "majority vote"] {
         assert!(table.contains(part), "{part} is missing in\n{table}");
     }
-    let json = lab.run(&[&BENCH[..], &["--json"]].concat()).succeeded().stdout;
+    let json = lab.run(&[&args[..], &["--json"]].concat()).succeeded().stdout;
     let Comparison { tasks, left_out, sides, .. } = serde_json::from_str(&json).unwrap();
     assert_eq!((tasks, left_out), (4, 0));
     let names: Vec<&str> = sides.iter().map(|side| side.name.as_str()).collect();

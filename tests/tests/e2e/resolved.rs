@@ -285,5 +285,6 @@ fn made_configurations_mean_the_same_from_their_run_directories() {
         assert!(tried < 60 * cases(), "{accepted} of {tried} were accepted");
     }
     println!("{accepted} of {tried} configurations were accepted, {outside} with an endpoint");
-    assert!(outside * 50 > accepted, "hardly any has an endpoint");
+    // The few of the first tier may have none.
+    assert!(outside * 50 > accepted || accepted < 100, "hardly any has an endpoint");
 }
