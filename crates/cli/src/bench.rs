@@ -17,8 +17,6 @@ use clap::error::ErrorKind;
 use clap::{Arg, Args, Command, Error, ValueEnum};
 
 use super::{Failure, number};
-pub(crate) use fixture::without_stop_ids;
-pub(crate) use harness::written;
 use harness::{Bench, Setup};
 use report::Figure;
 

@@ -279,10 +279,7 @@ fn part(name: &str, value: f64, of: RewardOf) -> RewardPart {
 
 /// Refuses a reward that is no number, or beyond [`Score::LIMIT`].
 fn bounded(what: &str, value: f64) -> Result<f64, Fault> {
-    if value.abs() <= Score::LIMIT {
-        return Ok(value);
-    }
-    Err(Fault::new(FaultKind::Environment, format!("{what} is {value:?}; {REWARDS}")))
+    Score::bounded(what, value).map_err(|reason| Fault::new(FaultKind::Environment, reason))
 }
 
 /// Refuses an episode whose score and parts are beyond [`Score::LIMIT`] together, and names the part that passes it.

@@ -12,7 +12,7 @@ use super::check::Checked;
 use super::models::Counts;
 use super::report::Line;
 use super::{Part, Size};
-use crate::bench::without_stop_ids;
+use crate::bench::fixture::without_stop_ids;
 use crate::{Failure, block_on};
 use maverl::model::blank::blank_model;
 use maverl::model::{HfConfig, ModelFiles, ModelSource, StoredDtype, Tokenizer};

@@ -95,7 +95,7 @@ impl Report {
 }
 
 fn plain(part: Part, line: &Line, seconds: f64) -> String {
-    let part = crate::bench::written(&part);
+    let part = crate::bench::harness::written(&part);
     let state = match line.ok {
         Some(true) => "ok  ",
         Some(false) => "FAIL",

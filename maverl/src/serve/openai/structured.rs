@@ -86,7 +86,11 @@ impl Wanted {
         if structured == Structured::Grammar {
             return Ok(Self { words: None, enforced: form });
         }
-        Ok(Self { words: form.map(|form| form.words()), ..Self::default() })
+        Ok(Self {
+            words: form.map(|form| form.words()),
+            #[cfg(feature = "grammar")]
+            enforced: None,
+        })
     }
 }
 
