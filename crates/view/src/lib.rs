@@ -1,8 +1,8 @@
 //! Pages about runs: `maverl view`, a read-only server on the loopback address, or one file; `maverl show` and `maverl
 //! extract`.
 //!
-//! - [`report`] reads the directory of a run and returns data: values of JSON and sentences. It has no HTTP.
-//! - [`pages`] serves them, with the listener and the guard of maverl's servers, and writes pages without a server.
+//! - `report` reads the directory of a run and returns data: values of JSON and sentences. It has no HTTP.
+//! - `pages` serves them, with the listener and the guard of maverl's servers, and writes pages without a server.
 //! - [`extract()`] writes parts of a run in the formats of other programs; [`show`] prints episodes.
 //!
 //! Nothing is ever written into a run, and no path of a request is ever the path of a file: runs have names in a list, and
