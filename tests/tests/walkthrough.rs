@@ -37,7 +37,8 @@ fn files(dir: &Path) -> BTreeMap<String, String> {
             let path = |line: &str| {
                 let (start, rest) = line.split_once("path = \"")?;
                 let (path, end) = rest.split_once('"')?;
-                let part = path.rsplit('/').next()?;
+                let folders = ["crates/cli", "maverl", "orchestras"];
+                let part = folders.into_iter().find(|folder| path.ends_with(folder))?;
                 Some(format!("{start}path = \"../maverl/{part}\"{end}"))
             };
             let line = |line: &str| path(line).filter(|_| name == "Cargo.toml");
