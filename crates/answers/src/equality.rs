@@ -34,9 +34,10 @@ pub(crate) fn values(a: &Answer, b: &Answer, work: &mut Work) -> Result<AnswerVe
     if let (Value::Named { name, value }, Value::Named { name: name2, value: value2 }) =
         (&a.value, &b.value)
     {
-        return match name.conflicts(name2) {
-            true => Ok(AnswerVerdict::Unequal),
-            false => values(value, value2, work),
+        return if name.conflicts(name2) {
+            Ok(AnswerVerdict::Unequal)
+        } else {
+            values(value, value2, work)
         };
     }
     if let Value::Named { value, .. } = &a.value {
@@ -80,10 +81,13 @@ fn bare(a: &Answer, b: &Answer, work: &mut Work) -> Result<AnswerVerdict, Stop> 
         (
             Value::Tuple { open, items, close },
             Value::Tuple { open: open2, items: items2, close: close2 },
-        ) => match (open, close) == (open2, close2) && items.len() == items2.len() {
-            true => in_order(items, items2, work),
-            false => Ok(AnswerVerdict::Unequal),
-        },
+        ) => {
+            if (open, close) == (open2, close2) && items.len() == items2.len() {
+                in_order(items, items2, work)
+            } else {
+                Ok(AnswerVerdict::Unequal)
+            }
+        }
         (Value::Assigned(x), Value::Assigned(y)) => by_name(x, y, work),
         (Value::Assigned(x), Value::Tuple { open: '(', items, close: ')' }) => {
             in_order(&as_tuple(x), items, work)
@@ -129,10 +133,13 @@ fn unlike(a: &Answer, b: &Answer, work: &mut Work) -> Result<AnswerVerdict, Stop
         (
             Value::Relation { left, sign, right, .. },
             Value::Relation { left: l, sign: s, right: r, .. },
-        ) => match sign == s {
-            true => relations([left, right], [l, r], *sign, work),
-            false => Ok(AnswerVerdict::Unequal),
-        },
+        ) => {
+            if sign == s {
+                relations([left, right], [l, r], *sign, work)
+            } else {
+                Ok(AnswerVerdict::Unequal)
+            }
+        }
         (Value::Relation { left, sign: '=', right, .. }, Value::Number(other))
         | (Value::Number(other), Value::Relation { left, sign: '=', right, .. })
             if left.name().is_some() =>
@@ -180,9 +187,10 @@ fn numbers(
     let rounded = |rounded: &Option<BigRational>, other: &Expr| {
         rounded.is_some() && *rounded == other.rational()
     };
-    match rounded(&a.rounded, y) || rounded(&b.rounded, x) {
-        true => Ok(AnswerVerdict::Equal),
-        false => Ok(verdict),
+    if rounded(&a.rounded, y) || rounded(&b.rounded, x) {
+        Ok(AnswerVerdict::Equal)
+    } else {
+        Ok(verdict)
     }
 }
 
@@ -259,9 +267,10 @@ fn as_tuple(assigned: &[(Name, Answer)]) -> Vec<Answer> {
         let (a, b) = (places[pair[0]], places[pair[1]]);
         b.0 == a.0 + 1 || b.0 == a.0 && b.1 == a.1 + 1
     };
-    match order.windows(2).all(next) {
-        true => order.into_iter().map(|at| assigned[at].1.clone()).collect(),
-        false => results(assigned),
+    if order.windows(2).all(next) {
+        order.into_iter().map(|at| assigned[at].1.clone()).collect()
+    } else {
+        results(assigned)
     }
 }
 

@@ -16,10 +16,7 @@ use crate::work::{Stop, Work};
 pub(crate) fn expression(tokens: &[Token], work: &mut Work) -> Result<Expr, Stop> {
     let mut parser = Parser::new(tokens, work);
     let expr = parser.sum()?;
-    match parser.at == parser.tokens.len() {
-        true => Ok(expr),
-        false => Err(Stop::Meaningless),
-    }
+    if parser.at == parser.tokens.len() { Ok(expr) } else { Err(Stop::Meaningless) }
 }
 
 impl Parser<'_> {
@@ -86,9 +83,10 @@ impl Parser<'_> {
         let mut base = self.base()?;
         loop {
             if self.take('!') {
-                base = match self.take('!') {
-                    true => double_factorial(&base, self.work)?,
-                    false => factorial(&base, self.work)?,
+                base = if self.take('!') {
+                    double_factorial(&base, self.work)?
+                } else {
+                    factorial(&base, self.work)?
                 };
             } else if self.take('°') {
                 base = self.degrees(&base)?;
@@ -208,17 +206,15 @@ impl Parser<'_> {
         while self.take(',') {
             arguments.push(self.sum()?);
         }
-        match arguments.len() > 1 && self.take(pair.1) {
-            true => Ok(arguments),
-            false => Err(Stop::Meaningless),
+        if arguments.len() > 1 && self.take(pair.1) {
+            Ok(arguments)
+        } else {
+            Err(Stop::Meaningless)
         }
     }
 
     fn root(&mut self) -> Result<Expr, Stop> {
-        let degree = match self.take('[') {
-            true => self.closed(']')?,
-            false => Expr::integer(2),
-        };
+        let degree = if self.take('[') { self.closed(']')? } else { Expr::integer(2) };
         // All digits are under the root, also without braces: \sqrt13 never means \sqrt{1} times 3.
         let inside = self.nested(Self::base)?;
         match degree
@@ -245,14 +241,8 @@ impl Parser<'_> {
     }
 
     fn function(&mut self, name: &str) -> Result<Expr, Stop> {
-        let base = match name == "log" && self.take('_') {
-            true => Some(self.argument()?),
-            false => None,
-        };
-        let power = match self.take('^') {
-            true => Some(self.nested(Self::exponent)?),
-            false => None,
-        };
+        let base = if name == "log" && self.take('_') { Some(self.argument()?) } else { None };
+        let power = if self.take('^') { Some(self.nested(Self::exponent)?) } else { None };
         let outer = std::mem::replace(&mut self.angles, true);
         let argument = self.nested(Self::applied);
         self.angles = outer;

@@ -123,9 +123,10 @@ fn whole(value: &Expr) -> Result<Option<u32>, Stop> {
     }
     let names = value.names();
     let variable = |name: &char| !matches!(name, 'π' | 'e' | '∞');
-    match names.iter().any(variable) && !names.contains(&'∞') {
-        true => Ok(None),
-        false => Err(Stop::Meaningless),
+    if names.iter().any(variable) && !names.contains(&'∞') {
+        Ok(None)
+    } else {
+        Err(Stop::Meaningless)
     }
 }
 

@@ -47,9 +47,12 @@ pub(crate) fn identity(a: &Expr, b: &Expr, work: &mut Work) -> Result<AnswerVerd
     let (mut agreed, mut unclear) = (0, false);
     for i in 0..points + doubts {
         let real = i >= points;
-        let coordinate = |(j, _): (usize, &char)| match real {
-            true => doubtful(i, j, &mut draw),
-            false => 0.2 + draw.index(1 << 20) as f64 / f64::from(1 << 19),
+        let coordinate = |(j, _): (usize, &char)| {
+            if real {
+                doubtful(i, j, &mut draw)
+            } else {
+                0.2 + draw.index(1 << 20) as f64 / f64::from(1 << 19)
+            }
         };
         let values: Vec<f64> = names.iter().enumerate().map(coordinate).collect();
         let point = Point { names: &names, values: &values, real };
@@ -72,9 +75,10 @@ pub(crate) fn identity(a: &Expr, b: &Expr, work: &mut Work) -> Result<AnswerVerd
 /// If the expression has no real value, or has variables.
 pub(crate) fn real(expr: &Expr, work: &mut Work) -> Result<f64, Stop> {
     let value = Point { names: &[], values: &[], real: true }.value(expr, work)?.value;
-    match value.re.is_finite() && (value.im == 0.0 || is_real(value)) {
-        true => Ok(value.re),
-        false => Err(Stop::Meaningless),
+    if value.re.is_finite() && (value.im == 0.0 || is_real(value)) {
+        Ok(value.re)
+    } else {
+        Err(Stop::Meaningless)
     }
 }
 

@@ -4,17 +4,19 @@ use num_rational::BigRational;
 
 /// Adds. Integers, which most factors are, need no common divisor.
 pub(crate) fn add(x: &BigRational, y: &BigRational) -> BigRational {
-    match x.is_integer() && y.is_integer() {
-        true => BigRational::from_integer(x.numer() + y.numer()),
-        false => x + y,
+    if x.is_integer() && y.is_integer() {
+        BigRational::from_integer(x.numer() + y.numer())
+    } else {
+        x + y
     }
 }
 
 /// Multiplies. Integers, which most factors are, need no common divisor.
 pub(crate) fn multiply(x: &BigRational, y: &BigRational) -> BigRational {
-    match x.is_integer() && y.is_integer() {
-        true => BigRational::from_integer(x.numer() * y.numer()),
-        false => x * y,
+    if x.is_integer() && y.is_integer() {
+        BigRational::from_integer(x.numer() * y.numer())
+    } else {
+        x * y
     }
 }
 

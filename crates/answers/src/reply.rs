@@ -168,10 +168,7 @@ fn tagged(reply: &str) -> Option<&str> {
 fn hashed(reply: &str) -> Option<&str> {
     let (_, rest) = reply.rsplit_once("####")?;
     let line = rest.lines().find(|line| !line.trim().is_empty())?;
-    let line = match is_heading(line) {
-        true => return announced(rest),
-        false => before_tokens(line),
-    };
+    let line = if is_heading(line) { return announced(rest) } else { before_tokens(line) };
     announced(line).or(Some(bare(line))).filter(|line| !line.is_empty())
 }
 
@@ -205,10 +202,7 @@ fn announced(reply: &str) -> Option<&str> {
     let heading = reply.lines().rfind(|line| is_heading(line)).map(end_of);
     let rest = before_tokens(&reply[ends.chain(heading).max()?..]);
     let line = rest.lines().next()?;
-    let rest = match announces_nothing(line) {
-        true => below(rest)?,
-        false => line,
-    };
+    let rest = if announces_nothing(line) { below(rest)? } else { line };
     let end = [". ", ".** "].iter().filter_map(|end| rest.find(end)).min();
     let rest = claim(end.map_or(rest, |at| &rest[..at]));
     let around = |c: char| c.is_whitespace() || matches!(c, '*' | ':' | '$' | '`');

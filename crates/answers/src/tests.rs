@@ -356,9 +356,10 @@ fn answers(path: &Path) -> Vec<String> {
     let answer = |line: &str| {
         let row: Value = serde_json::from_str(line).unwrap();
         let answer = row["answer"].as_str().unwrap();
-        match answer.contains("####") {
-            true => extract(answer).unwrap().to_owned(),
-            false => answer.to_owned(),
+        if answer.contains("####") {
+            extract(answer).unwrap().to_owned()
+        } else {
+            answer.to_owned()
         }
     };
     text.lines().map(answer).collect()

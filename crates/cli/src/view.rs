@@ -272,12 +272,10 @@ mod enabled {
         };
         let detail = if args.tokens { Detail::Tokens } else { Detail::Turns };
         let failed = |error: pages::ShowError| Failure(error.to_string());
-        print(&match args.json {
-            true => {
-                let found = pages::show_json(&args.run, &shown, detail).map_err(failed)?;
-                output::json(&found)?
-            }
-            false => pages::show(&args.run, &shown, detail, terminal::width()).map_err(failed)?,
-        })
+        if args.json {
+            let found = pages::show_json(&args.run, &shown, detail).map_err(failed)?;
+            return print(&output::json(&found)?);
+        }
+        print(&pages::show(&args.run, &shown, detail, terminal::width()).map_err(failed)?)
     }
 }

@@ -53,7 +53,7 @@ pub struct Error {
     pub line: u32,
     /// Syntax error, message that the template raised, operation that failed, or limit that was reached.
     pub reason: String,
-    /// What to write instead, where that is known.
+    /// Text to write instead, if it is known.
     pub remedy: Option<String>,
 }
 

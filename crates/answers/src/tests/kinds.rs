@@ -304,9 +304,10 @@ const RIGHT: &[Kind] = &[
         let together =
             [format!("{a},{b},{c}"), format!("x={a},{b},{c}"), format!("{a},\\!{b},\\!{c}")];
         let apart = [format!("{a},{b},{c}"), format!("x={a},{b},{c}"), format!("{c}, {a}, {b}")];
-        match draw.gen_bool(0.5) {
-            true => (one(&together, draw), format!("{a}{b}{c}")),
-            false => (one(&apart, draw), format!("{a}, {b}, {c}")),
+        if draw.gen_bool(0.5) {
+            (one(&together, draw), format!("{a}{b}{c}"))
+        } else {
+            (one(&apart, draw), format!("{a}, {b}, {c}"))
         }
     }),
     ("a reference with thousands", |draw| {
@@ -361,9 +362,10 @@ const WRONG: &[Kind] = &[
     ("degrees for radians", |draw| {
         let n = number(draw);
         let (degrees, radians) = (draw.pick(UNITS[21]), draw.pick(UNITS[22]));
-        match draw.gen_bool(0.5) {
-            true => pair(format!("{n}{degrees}"), format!("{n}{radians}")),
-            false => pair(format!("{n}{radians}"), format!("{n}{degrees}")),
+        if draw.gen_bool(0.5) {
+            pair(format!("{n}{degrees}"), format!("{n}{radians}"))
+        } else {
+            pair(format!("{n}{radians}"), format!("{n}{degrees}"))
         }
     }),
     ("a unit with another number", |draw| {

@@ -99,9 +99,10 @@ pub fn bench<B: Bench>(
             reports.push(report);
         }
     }
-    match bench.setup().json {
-        true => Ok(ExitCode::SUCCESS),
-        false => print(&report::table(&reports, terminal::width())),
+    if bench.setup().json {
+        Ok(ExitCode::SUCCESS)
+    } else {
+        print(&report::table(&reports, terminal::width()))
     }
 }
 

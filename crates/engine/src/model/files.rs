@@ -62,9 +62,10 @@ impl ModelSource {
     /// If no built-in model has the name, or the hub has no such model.
     pub fn parse(path: &str) -> Result<Self, ModelError> {
         if let Some(name) = path.strip_prefix("builtin:") {
-            return match builtin::NAMES.contains(&name) {
-                true => Ok(Self::Builtin(name.to_owned())),
-                false => Err(ModelError::new(ModelErrorKind::NotFound, builtin::unknown(name))),
+            return if builtin::NAMES.contains(&name) {
+                Ok(Self::Builtin(name.to_owned()))
+            } else {
+                Err(ModelError::new(ModelErrorKind::NotFound, builtin::unknown(name)))
             };
         }
         match path.strip_prefix("hf:") {

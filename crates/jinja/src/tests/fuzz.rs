@@ -49,9 +49,10 @@ fn disturb(source: &mut String, texts: &[String], lots: &mut Lots) {
         "~ messages",
     ];
     let printed: Vec<(usize, &str)> = source.match_indices("{{").collect();
-    let at = match printed.is_empty() || lots.below(3) == 0 {
-        true => lots.below(source.chars().count()),
-        false => source[..lots.of(&printed).0].chars().count() + 3 + lots.below(20),
+    let at = if printed.is_empty() || lots.below(3) == 0 {
+        lots.below(source.chars().count())
+    } else {
+        source[..lots.of(&printed).0].chars().count() + 3 + lots.below(20)
     };
     let mut chars: Vec<char> = source.chars().collect();
     let at = at.min(chars.len());

@@ -92,8 +92,8 @@ impl World {
         if come == 0 {
             return Ok(None);
         }
-        // SAFETY: the status is that of a message.
         let code =
+            // SAFETY: the status is that of a message.
             unsafe { ffi::MPI_Get_count(&raw const status, ffi::RSMPI_UINT8_T, &raw mut count) };
         check("MPI_Get_count", code)?;
         let mut transfer = Transfer::new(vec![0; count.max(0) as usize]);
