@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use maverl::orchestra::MOST_SEATS;
 use maverl::registry::Registry;
@@ -18,27 +17,16 @@ fn options(defaults: &Value) -> Vec<Value> {
     whole.flat_map(|(name, _)| LARGE.map(|number| with(name, number))).collect()
 }
 
-/// Asserts a short run time: a slow run has allocated in proportion to the value.
-fn soon(name: &str, options: &Value, begin: Instant) {
-    assert!(
-        begin.elapsed() < Duration::from_secs(20),
-        "{name} with {options}: {:?}",
-        begin.elapsed()
-    );
-}
-
 #[test]
 fn an_orchestra_has_no_more_seats_than_there_may_be() {
     let registry = Registry::collect().unwrap();
     let mut tried = 0;
     for (name, entry) in &registry.orchestras {
         for options in options(&(entry.declaration.defaults)()) {
-            let begin = Instant::now();
             let Ok(orchestra) = (entry.build)(&options) else { continue };
             let members = orchestra.members();
             let most = usize::try_from(MOST_SEATS).unwrap() + 8;
             assert!(members.len() <= most, "{name} with {options}: {}", members.len());
-            soon(name, &options, begin);
             tried += 1;
         }
     }
@@ -51,10 +39,8 @@ fn an_environment_starts_or_refuses_whatever_its_counts() {
     let mut tried = 0;
     for (name, entry) in &registry.environments {
         for options in options(&(entry.declaration.defaults)()) {
-            let begin = Instant::now();
             // A rejected value is as good as an accepted one.
             let _ = (entry.start)(&options, Path::new(""));
-            soon(name, &options, begin);
             tried += 1;
         }
     }

@@ -3,13 +3,11 @@
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use maverl_tests::lab::{Ended, Lab, Run, train_args, wait_until};
 use serde_json::Value;
 
-/// Seconds within which the loss of a rank ends the others.
-const TIMEOUT: f64 = 8.0;
 const SET: [&str; 6] = [
     "steps=3",
     "runtime.threads=1",
@@ -180,12 +178,7 @@ fn lose(by: &str) -> Ended {
     let process = job.process(1).to_string();
     assert!(Command::new("kill").args([by, &process]).status().unwrap().success());
     let lost = Instant::now();
-    // A second more for a machine that runs other tests at the same time.
-    let limit = Duration::from_secs_f64(TIMEOUT + 1.0);
-    while job.0.try_wait().unwrap().is_none() {
-        assert!(lost.elapsed() < limit, "the job still runs {:?} after {by}", lost.elapsed());
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_until("the end of the job", || job.0.try_wait().unwrap().is_some());
     println!("{by} of rank 1 of 3: the job ended in {:.2} s", lost.elapsed().as_secs_f64());
     wait_until("the end of rank 1", || !lives(&process));
     let ended = job.end();

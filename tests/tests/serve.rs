@@ -96,7 +96,7 @@ impl Server {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").arg(&pid).status().unwrap().success());
         let begin = Instant::now();
-        while begin.elapsed() < Duration::from_secs(20) {
+        while begin.elapsed() < Duration::from_secs(600) {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status.code();
             }

@@ -179,10 +179,12 @@ fn a_new_team_outside_of_a_workspace_is_a_package_with_its_dependencies() {
     // Cargo warns of profiles of packages that it does not have.
     let manifest = fs::read_to_string(dir.join("Cargo.toml")).unwrap();
     let manifest: toml::Table = manifest.parse().unwrap();
-    let profiles = manifest["profile"]["release"]["package"].as_table().unwrap();
     let packages = metadata["packages"].as_array().unwrap();
-    for name in profiles.keys() {
-        assert!(packages.iter().any(|package| package["name"] == **name), "{name}");
+    for profile in ["dev", "release"] {
+        let profiles = manifest["profile"][profile]["package"].as_table().unwrap();
+        for name in profiles.keys().filter(|name| *name != "*") {
+            assert!(packages.iter().any(|package| package["name"] == **name), "{profile}: {name}");
+        }
     }
 }
 

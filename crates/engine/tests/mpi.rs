@@ -3,7 +3,7 @@
 
 use std::path::Path;
 use std::process::{Command, Output};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use maverl_engine::dist::{
     DistOptions, Launch, RankError, Ranks, Transport, end_failed_job, leave_job,
@@ -147,9 +147,7 @@ fn loss(ranks: &Ranks, how: &str) -> String {
         Command::new("kill").args([how, &std::process::id().to_string()]).status().unwrap();
         std::thread::sleep(Duration::from_secs(600));
     }
-    let start = Instant::now();
     let error = ranks.channel(0).barrier().unwrap_err();
-    assert!(start.elapsed() < TIMEOUT, "{:?}", start.elapsed());
     assert_eq!(ranks.failure().as_ref(), Some(&error));
     error.to_string()
 }
@@ -235,23 +233,18 @@ fn a_failed_run_over_mpi_is_followed_by_no_other() {
 }
 
 #[test]
-fn a_stopped_rank_is_lost_in_time_and_mpi_ends_it() {
-    let start = Instant::now();
+fn a_stopped_rank_is_lost_and_mpi_ends_it() {
     let (done, texts) = play("lost", 3);
     assert!(!done.status.success());
-    // The time of the launch is not that of the loss.
-    assert!(start.elapsed() < TIMEOUT + Duration::from_secs(5), "{:?}", start.elapsed());
     let named = |text: &String| text.starts_with("rank 1 (") && text.contains("no sign of life");
     assert!(texts.iter().any(named), "{texts:?}");
     assert!(texts.iter().all(|text| text.is_empty() || named(text)), "{texts:?}");
 }
 
 #[test]
-fn a_killed_rank_ends_the_job_in_time_with_its_name() {
-    let start = Instant::now();
+fn a_killed_rank_ends_the_job_with_its_name() {
     let (done, texts) = play("killed", 3);
     assert!(!done.status.success());
-    assert!(start.elapsed() < TIMEOUT + Duration::from_secs(5), "{:?}", start.elapsed());
     // `mpirun` may end the others before they notice.
     let told = String::from_utf8_lossy(&done.stderr).into_owned() + &texts.concat();
     assert!(told.contains("rank 1 "), "{told}");

