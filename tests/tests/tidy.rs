@@ -187,7 +187,7 @@ const SERVE_MAY_USE: &[(&str, &[&str])] = &[
     ("guard", &["key", "refusal"]),
     ("listener", &["guard", "refusal", "tls"]),
     ("queue", &["guard", "metrics", "refusal"]),
-    ("openai", &["refusal"]),
+    ("openai", &["refusal", "stream"]),
     ("retriever", &["body", "listener"]),
     ("reward", &["base", "body", "guard", "metrics", "queue", "refusal"]),
     ("environments", &["base", "body", "guard", "key", "metrics", "openai", "refusal"]),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use axum::http::header::{ALLOW, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use serde_json::{Value, json};
+use serde::Serialize;
 
 /// Error of a request, in the shape of OpenAI's: `{"error": {"message", "type", "param", "code"}}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,7 +65,7 @@ impl Refusal {
     }
 
     /// Returns the body of the answer.
-    pub fn json(&self) -> Value {
+    pub(crate) fn answer(&self) -> ErrorAnswer<'_> {
         let kind = match self.status {
             StatusCode::UNAUTHORIZED => "authentication_error",
             StatusCode::FORBIDDEN => "permission_error",
@@ -74,18 +74,28 @@ impl Refusal {
             status if status.is_server_error() => "server_error",
             _ => "invalid_request_error",
         };
-        json!({"error": {
-            "message": self.message,
-            "type": kind,
-            "param": self.param,
-            "code": self.code,
-        }})
+        let Self { message, param, code, .. } = self;
+        ErrorAnswer { error: ErrorBody { message, r#type: kind, param: param.as_deref(), code } }
     }
+}
+
+/// Body of an answer that is an error.
+#[derive(Debug, Serialize)]
+pub(crate) struct ErrorAnswer<'a> {
+    error: ErrorBody<'a>,
+}
+
+#[derive(Debug, Serialize)]
+struct ErrorBody<'a> {
+    message: &'a str,
+    r#type: &'static str,
+    param: Option<&'a str>,
+    code: &'static str,
 }
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        let mut response = json_response(self.status, &self.json());
+        let mut response = json_response(self.status, &self.answer());
         let headers = response.headers_mut();
         if let Some(after) = self.retry_after {
             headers.insert(RETRY_AFTER, HeaderValue::from(after.as_secs().max(1)));
@@ -105,7 +115,13 @@ impl IntoResponse for Refusal {
 }
 
 /// Creates an answer of JSON.
-pub(super) fn json_response(status: StatusCode, body: &Value) -> Response {
+pub(crate) fn json_response(status: StatusCode, body: &impl Serialize) -> Response {
     let header = [(axum::http::header::CONTENT_TYPE, "application/json")];
-    (status, header, body.to_string()).into_response()
+    (status, header, to_json(body)).into_response()
+}
+
+/// Returns a value as JSON.
+pub(crate) fn to_json(value: &impl Serialize) -> String {
+    // Objects of an answer have texts as keys, without which this would fail.
+    serde_json::to_string(value).unwrap_or_default()
 }

@@ -8,12 +8,12 @@ use std::time::Duration;
 use axum::body::{Body, Bytes};
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::{IntoResponse as _, Response};
-use serde_json::Value;
+use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::metrics::Metrics;
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, to_json};
 
 /// Time without news after which a comment is sent, so that proxies keep the connection.
 const PING: Duration = Duration::from_secs(15);
@@ -29,8 +29,8 @@ pub(crate) struct Events {
 
 impl Events {
     /// Sends an event; returns false if the client is gone.
-    pub(crate) async fn send(&self, event: &Value) -> bool {
-        self.text(format!("data: {event}\n\n")).await
+    pub(crate) async fn send(&self, event: &impl Serialize) -> bool {
+        self.text(format!("data: {}\n\n", to_json(event))).await
     }
 
     /// Ends the answer.
@@ -42,7 +42,7 @@ impl Events {
     /// Ends the answer with an error, which clients raise. There is no `[DONE]`.
     pub(crate) async fn fail(&self, refusal: &Refusal) {
         self.ended.store(true, Ordering::Release);
-        self.send(&refusal.json()).await;
+        self.send(&refusal.answer()).await;
     }
 
     /// Waits for what a receiver gets next, and sends a comment whenever that takes long.

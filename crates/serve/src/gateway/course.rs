@@ -27,6 +27,7 @@ use super::history::{Continued, Hash, History, hashes};
 use super::options::ProgramOptions;
 use super::order::Order;
 use super::report::{Failure, Finish, Part};
+use crate::openai::chat::ChatCompletion;
 use crate::openai::{flat, new_id};
 use crate::refusal::Refusal;
 use maverl::agent::{Prompt, ReplyError};
@@ -37,7 +38,7 @@ use maverl::trajectory::{Fault, FaultKind, Seat, Turn, TurnPath};
 /// Receiver of the answer to a request.
 pub(super) type Reply = oneshot::Sender<Result<Value, Refusal>>;
 /// Result of a call, once it is known.
-pub(super) type Completed = Option<Result<Arc<Value>, Refusal>>;
+pub(super) type Completed = Option<Result<Arc<ChatCompletion>, Refusal>>;
 
 /// A request to an episode.
 pub(super) enum Command {

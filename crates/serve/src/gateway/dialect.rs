@@ -2,15 +2,18 @@
 //!
 //! Every form becomes a call. Its answer is made as a chat completion, and is then written in the form of the request.
 
+mod chat;
 mod text;
+
+use std::sync::Arc;
 
 use axum::http::StatusCode;
 use axum::response::Response;
 use serde_json::{Map, Value};
 
-use super::answer::chunks;
 use crate::metrics::Metrics;
-use crate::openai::responses::{self, message, refused};
+use crate::openai::chat::ChatCompletion;
+use crate::openai::responses::{self, response_events};
 use crate::refusal::Refusal;
 use crate::refusal::json_response;
 use crate::stream::events;
@@ -54,29 +57,33 @@ impl Dialect {
     /// Sends an answer, in chunks if the client asked for a stream: the reply is complete before its first chunk.
     pub(super) fn respond(
         self,
-        answer: &Value,
+        answer: Arc<ChatCompletion>,
         streamed: Option<bool>,
         metrics: &Metrics,
     ) -> Response {
-        let written = || match self {
-            Self::Chat => answer.clone(),
-            Self::Text => text::answer(answer),
-            Self::Responses => responses::answer(answer),
-        };
-        let Some(usage) = streamed else { return json_response(StatusCode::OK, &written()) };
-        let chunks = match self {
-            Self::Chat => chunks(answer, usage),
-            Self::Text => text::chunks(&written(), usage),
-            Self::Responses => responses::events(&written()),
-        };
+        let Some(usage) = streamed else { return self.respond_whole(&answer) };
         events(metrics, move |events| async move {
-            for chunk in &chunks {
-                if !events.send(chunk).await {
-                    return;
+            match self {
+                Self::Chat => chat::stream(&answer, usage, &events).await,
+                Self::Text => text::stream(&answer, usage, &events).await,
+                Self::Responses => {
+                    for event in response_events(&answer.as_ref().into()) {
+                        if !events.send(&event).await {
+                            return;
+                        }
+                    }
+                    events.done().await;
                 }
             }
-            events.done().await;
         })
+    }
+
+    fn respond_whole(self, answer: &ChatCompletion) -> Response {
+        match self {
+            Self::Chat => json_response(StatusCode::OK, answer),
+            Self::Text => json_response(StatusCode::OK, &text::answer(answer)),
+            Self::Responses => json_response(StatusCode::OK, &responses::Response::from(answer)),
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
+use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
@@ -21,6 +22,7 @@ use super::workers::{Claimed, Worker};
 use super::{Shared, mcp};
 use crate::body;
 use crate::openai::Fields;
+use crate::openai::models::{ModelCard, ModelList};
 use crate::refusal::Refusal;
 use crate::refusal::json_response;
 use maverl::task::Action;
@@ -103,16 +105,14 @@ async fn completion(
     let completed = result.wait_for(Option::is_some).await.map_err(|_| closed())?.clone();
     let answer = completed.ok_or_else(closed)??;
     let streamed = streaming.stream.then_some(streaming.include_usage);
-    Ok((seat, dialect.respond(&answer, streamed, &shared.metrics)))
+    Ok((seat, dialect.respond(answer, streamed, &shared.metrics)))
 }
 
 async fn models(State(shared): State<Arc<Shared>>, request: Request) -> Response {
     let found = open(&shared, request.uri(), request.headers());
-    let model = |name: &String| json!({"id": name, "object": "model", "created": shared.created, "owned_by": "maverl"});
-    answered(found.map(|_| {
-        let models: Vec<Value> = shared.options.models.iter().map(model).collect();
-        json!({"object": "list", "data": models})
-    }))
+    let models = shared.options.models.iter();
+    let cards = models.map(|name| ModelCard::new(name.clone(), shared.created, None));
+    answered(found.map(|_| ModelList::from_iter(cards)))
 }
 
 async fn state(State(shared): State<Arc<Shared>>, request: Request) -> Response {
@@ -303,7 +303,7 @@ fn key(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
 }
 
-fn answered(answer: Result<Value, Refusal>) -> Response {
+fn answered(answer: Result<impl Serialize, Refusal>) -> Response {
     match answer {
         Ok(answer) => json_response(StatusCode::OK, &answer),
         Err(refusal) => refusal.into_response(),

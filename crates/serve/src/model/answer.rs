@@ -1,16 +1,17 @@
-//! Answers of chat and text completions, whole and in chunks.
+//! Parts of an answer that all routes have.
 
 use std::sync::atomic::Ordering;
 
-use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
 use super::choice::{Batch, End, News};
 use super::{Entry, ModelServer};
+use crate::openai::chat::{FinishReason, PromptTokens, Usage};
+use crate::openai::origin::{Origin, Seed};
+use crate::openai::writer::Header;
 use crate::openai::{Part, new_id, now};
 use crate::queue::Admitted;
 use crate::refusal::Refusal;
-use crate::stream::Events;
 use maverl::runtime::Step;
 use maverl::trajectory::Finish;
 
@@ -30,16 +31,6 @@ impl Whole {
             _ => None,
         };
         self.parts.iter().filter_map(text).collect()
-    }
-
-    /// Returns the joined thoughts, if there are any.
-    pub(super) fn reasoning(&self) -> Option<String> {
-        let text = |part: &Part| match part {
-            Part::Reasoning(text) => Some(text.clone()),
-            _ => None,
-        };
-        let texts: Vec<String> = self.parts.iter().filter_map(text).collect();
-        (!texts.is_empty()).then(|| texts.concat())
     }
 }
 
@@ -67,84 +58,45 @@ pub(super) async fn whole(
     done.map(|()| choices)
 }
 
-/// Identity of an answer, the same in all its chunks.
-pub(super) struct Header {
-    id: String,
-    object: &'static str,
-    created: u64,
-    model: String,
-    fingerprint: String,
-    pub(super) seed: u64,
-    version: u64,
-}
-
-impl Header {
-    pub(super) fn new(prefix: &str, object: &'static str, entry: &Entry, seed: u64) -> Self {
-        Self {
+impl Entry {
+    /// Returns the identity of an answer, whose id begins with `prefix`.
+    pub(super) fn header(&self, prefix: &str) -> Header {
+        Header {
             id: new_id(prefix),
-            object,
             created: now(),
-            model: entry.name.clone(),
-            fingerprint: entry.system_fingerprint(),
-            seed,
-            version: entry.version,
+            model: self.name.clone(),
+            system_fingerprint: Some(self.system_fingerprint()),
         }
     }
 
-    /// Returns an answer with these choices.
-    pub(super) fn answer(&self, choices: Vec<Value>) -> Map<String, Value> {
-        let mut answer = Map::new();
-        answer.insert("id".to_owned(), self.id.as_str().into());
-        answer.insert("object".to_owned(), self.object.into());
-        answer.insert("created".to_owned(), self.created.into());
-        answer.insert("model".to_owned(), self.model.as_str().into());
-        answer.insert("choices".to_owned(), choices.into());
-        answer.insert("system_fingerprint".to_owned(), self.fingerprint.as_str().into());
-        answer
-    }
-
-    /// Ends an answer in chunks, with its usage if that is wanted.
-    pub(super) async fn end(&self, usage: Option<Value>, events: &Events) {
-        if let Some(usage) = usage {
-            let mut chunk = self.answer(Vec::new());
-            chunk.insert("usage".to_owned(), usage);
-            events.send(&chunk.into()).await;
-        }
-        events.done().await;
-    }
-
-    /// Returns the field `maverl`: what the same request needs to get the same answer.
-    pub(super) fn repeatable(&self) -> Value {
-        json!({"seed": self.seed, "version": self.version})
+    /// Returns what the same request needs to get the same answer.
+    pub(super) fn origin(&self, seed: u64) -> Origin {
+        Origin::new(Seed::Number(seed), self.version)
     }
 }
 
 /// Returns `usage`. A prompt that several choices share counts once.
-pub(super) fn usage(batch: &Batch, completion: usize) -> Value {
+pub(super) fn usage(batch: &Batch, completion: usize) -> Usage {
     let mut prompt = 0;
     for (i, job) in batch.jobs.iter().enumerate() {
         let shared = i > 0 && std::sync::Arc::ptr_eq(&batch.jobs[i - 1].prompt, &job.prompt);
         prompt += if shared { 0 } else { job.prompt.len() };
     }
-    let cached = batch.cached.load(Ordering::Relaxed).min(prompt);
-    json!({
-        "prompt_tokens": prompt,
-        "completion_tokens": completion,
-        "total_tokens": prompt + completion,
-        "prompt_tokens_details": {"cached_tokens": cached},
-    })
+    let cached_tokens = batch.cached.load(Ordering::Relaxed).min(prompt);
+    let prompt_tokens_details = Some(PromptTokens { cached_tokens });
+    Usage { prompt_tokens_details, ..Usage::new(prompt, completion) }
 }
 
 /// Returns the reason why a choice ended.
-pub(super) fn finish_reason(end: &End) -> &'static str {
+pub(super) fn finish_reason(end: &End) -> FinishReason {
     match end.finish {
-        Finish::Length => "length",
-        Finish::Stop if end.calls => "tool_calls",
-        Finish::Stop => "stop",
+        Finish::Length => FinishReason::Length,
+        Finish::Stop if end.calls => FinishReason::ToolCalls,
+        Finish::Stop => FinishReason::Stop,
     }
 }
 
-/// Returns token ids as JSON.
-pub(super) fn ids(steps: &[Step]) -> Value {
-    steps.iter().map(|step| step.id).collect::<Vec<u32>>().into()
+/// Returns the token ids of steps.
+pub(super) fn ids(steps: &[Step]) -> Vec<u32> {
+    steps.iter().map(|step| step.id).collect()
 }

@@ -8,20 +8,22 @@ use axum::response::Response;
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
-use super::answer::{Header, Whole, finish_reason, ids, usage, whole};
+use super::answer::{finish_reason, ids, usage};
 use super::choice::{Batch, Echo, Job, News};
 #[cfg(feature = "grammar")]
 use super::grammar::Style;
 use super::reading::Asked;
 use super::{Entry, ModelServer};
+use crate::openai::chat::{ChatCompletion, ChatLogprobs, ChoiceEnd, Delta, PartTokens, ToolCall};
+use crate::openai::writer::{ChatWriter, ChunkWriter, Extra, UsageChunks, WholeWriter};
 use crate::openai::{
-    Choices, Common, Fields, MaxTokens, Part, Reported, Shape, Streaming, Tools, Wanted, call_id,
+    Choices, Common, Fields, MaxTokens, Part, Reported, Shape, Streaming, Tools, Wanted,
     chat_logprobs, flat, messages, with_system,
 };
 use crate::queue::Admitted;
 use crate::refusal::Refusal;
 use crate::refusal::json_response;
-use crate::stream::{Events, attended, events};
+use crate::stream::{attended, events};
 use maverl::model::{ChatInput, ChatMessage, Rendered, TokenizerError};
 use maverl::rollout::plain;
 use maverl::runtime::Step;
@@ -113,193 +115,120 @@ impl Chat {
         &self,
         server: &ModelServer,
         admitted: &Admitted,
-    ) -> Result<Value, Refusal> {
-        let batch = &self.batch;
-        let choices = whole(server, batch, admitted).await?;
-        let header = Header::new("chatcmpl", "chat.completion", &batch.entry, self.choices.seed);
-        let tokens = choices.iter().filter_map(|choice| Some(choice.end.as_ref()?.tokens)).sum();
-        let listed = choices.iter().enumerate().map(|(i, choice)| self.choice(i, choice));
-        let mut answer = header.answer(listed.collect());
-        answer.insert("usage".to_owned(), usage(batch, tokens));
-        answer.insert("maverl".to_owned(), header.repeatable());
-        if batch.reported.ids {
-            answer.insert("prompt_token_ids".to_owned(), batch.jobs[0].prompt.to_vec().into());
-        }
-        Ok(answer.into())
-    }
-
-    fn choice(&self, index: usize, choice: &Whole) -> Value {
-        let calls = choice.parts.iter().filter_map(|part| match part {
-            Part::Call(call) => Some(call),
-            _ => None,
-        });
-        let calls: Vec<Value> = calls
-            .enumerate()
-            .map(|(i, call)| self.call(index, i, &call.name, &call.arguments))
-            .collect();
-        let content = choice.content();
-        let content =
-            if content.is_empty() && !calls.is_empty() { Value::Null } else { content.into() };
-        let mut message = Map::new();
-        message.insert("role".to_owned(), "assistant".into());
-        message.insert("content".to_owned(), content);
-        message.insert("refusal".to_owned(), Value::Null);
-        if let Some(reasoning) = choice.reasoning() {
-            message.insert("reasoning_content".to_owned(), reasoning.into());
-        }
-        if !calls.is_empty() {
-            message.insert("tool_calls".to_owned(), calls.into());
-        }
-        let mut listed =
-            json!({"index": index, "message": message, "logprobs": self.logprobs(&choice.steps)});
-        if let Some(end) = &choice.end {
-            listed["finish_reason"] = finish_reason(end).into();
-            listed["stop_reason"] = end.stop.clone().unwrap_or_default();
-        }
-        if self.batch.reported.ids {
-            listed["token_ids"] = ids(&choice.steps);
-        }
-        listed
-    }
-
-    /// Returns a call; equal requests have equal ids.
-    fn call(
-        &self,
-        choice: usize,
-        index: usize,
-        name: &str,
-        arguments: &Map<String, Value>,
-    ) -> Value {
-        let arguments = Value::Object(arguments.clone()).to_string();
-        json!({
-            "id": call_id(self.batch.jobs[choice].seed, index),
-            "type": "function",
-            "function": {"name": name, "arguments": arguments},
-        })
-    }
-
-    fn logprobs(&self, steps: &[Step]) -> Value {
-        let reported = self.batch.reported;
-        if !reported.logprobs {
-            return Value::Null;
-        }
-        let content = chat_logprobs(self.batch.entry.tokenizer(), steps, reported.form);
-        json!({"content": content, "refusal": null})
+    ) -> Result<ChatCompletion, Refusal> {
+        let mut writer = WholeWriter::default();
+        let tokens = self.write(server, admitted, &mut writer).await?.unwrap_or_default();
+        let header = self.batch.entry.header("chatcmpl");
+        Ok(writer.finish(header, usage(&self.batch, tokens), self.extra()))
     }
 
     /// Answers in chunks.
     fn stream(self, server: &Arc<ModelServer>, admitted: Admitted) -> Response {
         let of = Arc::clone(server);
         events(&server.metrics, move |events| async move {
-            self.write(&of, &admitted, &events).await;
+            let asked = self.streaming.include_usage;
+            let mut writer = ChunkWriter {
+                header: self.batch.entry.header("chatcmpl"),
+                extra: self.extra(),
+                usage: if asked { UsageChunks::All } else { UsageChunks::None },
+                events: &events,
+            };
+            match self.write(&of, &admitted, &mut writer).await {
+                Err(refusal) => events.fail(&refusal).await,
+                Ok(None) => {}
+                Ok(Some(tokens)) => writer.finish(usage(&self.batch, tokens), None).await,
+            }
         })
     }
 
-    async fn write(&self, server: &ModelServer, admitted: &Admitted, events: &Events) {
+    /// Returns what an answer has beside its choices.
+    fn extra(&self) -> Extra {
+        let Batch { entry, reported, jobs, .. } = &self.batch;
+        Extra {
+            maverl: Some(entry.origin(self.choices.seed)),
+            prompt_token_ids: reported.ids.then(|| jobs[0].prompt.to_vec()),
+        }
+    }
+
+    /// Writes the choices while they are generated. Returns the number of sampled tokens, or `None` if the client left.
+    async fn write(
+        &self,
+        server: &ModelServer,
+        admitted: &Admitted,
+        writer: &mut impl ChatWriter,
+    ) -> Result<Option<usize>, Refusal> {
         let (news, mut received) = mpsc::channel::<(usize, News)>(64);
         let batch = &self.batch;
-        let header =
-            Header::new("chatcmpl", "chat.completion.chunk", &batch.entry, self.choices.seed);
-        let write = async {
+        let written = async {
             let (mut tokens, mut calls) = (0, vec![0; batch.jobs.len()]);
-            if !self.begin(&header, events).await {
-                return None;
+            for index in 0..batch.jobs.len() {
+                if !writer.begin(index).await {
+                    return None;
+                }
             }
-            while let Some((index, news)) = events.next(&mut received).await {
-                let chunks = match news {
+            while let Some((index, news)) = writer.next(&mut received).await {
+                let goes_on = match news {
                     News::More { parts, steps } => {
-                        self.deltas(index, &parts, &steps, &mut calls[index])
+                        self.write_parts(writer, index, (parts, &steps), &mut calls[index]).await
                     }
                     News::End(end) => {
                         tokens += end.tokens;
-                        let reason = json!(finish_reason(&end));
-                        vec![json!({
-                            "index": index, "delta": {}, "logprobs": null, "finish_reason": reason,
-                            "stop_reason": end.stop,
-                        })]
+                        let reason = finish_reason(&end);
+                        let end = ChoiceEnd { reason, stop: Some(end.stop), token_ids: None };
+                        writer.end(index, end).await
                     }
                 };
-                for chunk in chunks {
-                    if !events.send(&self.chunk(&header, vec![chunk])).await {
-                        return None;
-                    }
+                if !goes_on {
+                    return None;
                 }
             }
             Some(tokens)
         };
-        let (done, tokens) = tokio::join!(batch.run(server, admitted, news), write);
-        match (done, tokens) {
-            (Err(refusal), _) => events.fail(&refusal).await,
-            (Ok(()), None) => {}
-            (Ok(()), Some(tokens)) => {
-                let usage = self.streaming.include_usage.then(|| usage(batch, tokens));
-                header.end(usage, events).await;
-            }
-        }
+        let (done, tokens) = tokio::join!(batch.run(server, admitted, news), written);
+        done.map(|()| tokens)
     }
 
-    /// Sends the first chunk of every choice.
-    async fn begin(&self, header: &Header, events: &Events) -> bool {
-        for index in 0..self.batch.jobs.len() {
-            let delta = json!({"role": "assistant", "content": ""});
-            let choice =
-                json!({"index": index, "delta": delta, "logprobs": null, "finish_reason": null});
-            let mut chunk = self.chunk(header, vec![choice]);
-            if index == 0 {
-                chunk["maverl"] = header.repeatable();
-                if self.batch.reported.ids {
-                    chunk["prompt_token_ids"] = self.batch.jobs[0].prompt.to_vec().into();
+    /// Writes parts of a reply, the first of which has the tokens.
+    async fn write_parts(
+        &self,
+        writer: &mut impl ChatWriter,
+        index: usize,
+        (parts, steps): (Vec<Part>, &[Step]),
+        calls: &mut usize,
+    ) -> bool {
+        let seed = self.batch.jobs[index].seed;
+        let mut deltas: Vec<Delta> = Vec::new();
+        for part in parts {
+            deltas.push(match part {
+                Part::Content(text) => Delta::content(text),
+                Part::Reasoning(text) => Delta::reasoning(text),
+                Part::Call(call) => {
+                    *calls += 1;
+                    Delta::call(ToolCall::new(seed, *calls - 1, &call))
                 }
-            }
-            if !events.send(&chunk).await {
+            });
+        }
+        if deltas.is_empty() && !steps.is_empty() {
+            deltas.push(Delta::content(String::new()));
+        }
+        for (i, delta) in deltas.into_iter().enumerate() {
+            let steps = if i == 0 { steps } else { &[] };
+            if !writer.add(index, delta, self.tokens(steps)).await {
                 return false;
             }
         }
         true
     }
 
-    fn chunk(&self, header: &Header, choices: Vec<Value>) -> Value {
-        let mut chunk = header.answer(choices);
-        if self.streaming.include_usage {
-            chunk.insert("usage".to_owned(), Value::Null);
-        }
-        chunk.into()
-    }
-
-    /// Returns the choices of chunks: one a part, the first of which has the tokens.
-    fn deltas(
-        &self,
-        index: usize,
-        parts: &[Part],
-        steps: &[Step],
-        calls: &mut usize,
-    ) -> Vec<Value> {
-        let mut deltas: Vec<Value> = parts
-            .iter()
-            .map(|part| match part {
-                Part::Content(text) => json!({"content": text}),
-                Part::Reasoning(text) => json!({"reasoning_content": text}),
-                Part::Call(call) => {
-                    let mut told = self.call(index, *calls, &call.name, &call.arguments);
-                    told["index"] = (*calls).into();
-                    *calls += 1;
-                    json!({"tool_calls": [told]})
-                }
-            })
-            .collect();
-        if deltas.is_empty() && !steps.is_empty() {
-            deltas.push(json!({"content": ""}));
-        }
-        let choice = |(i, delta): (usize, Value)| {
-            let steps = if i == 0 { steps } else { &[] };
-            let logprobs = if steps.is_empty() { Value::Null } else { self.logprobs(steps) };
-            let mut choice = json!({"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": null});
-            if self.batch.reported.ids {
-                choice["token_ids"] = ids(steps);
-            }
-            choice
-        };
-        deltas.into_iter().enumerate().map(choice).collect()
+    /// Returns what is reported of the tokens of a part.
+    fn tokens(&self, steps: &[Step]) -> PartTokens {
+        let Batch { entry, reported, .. } = &self.batch;
+        let listed = reported.logprobs && !steps.is_empty();
+        let logprobs = listed.then(|| ChatLogprobs {
+            content: chat_logprobs(entry.tokenizer(), steps, reported.form),
+            refusal: (),
+        });
+        PartTokens { logprobs, ids: reported.ids.then(|| ids(steps)) }
     }
 }
 

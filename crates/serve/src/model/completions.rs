@@ -5,15 +5,18 @@ use std::sync::Arc;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::sync::mpsc;
 
-use super::answer::{Header, finish_reason, ids, usage, whole};
+use super::answer::{finish_reason, ids, usage, whole};
 use super::choice::{Batch, Echo, End, Job, News};
 use super::reading::Asked;
 use super::{Entry, ModelServer};
+use crate::openai::completions::{TextChoice, TextChunk, TextCompletion, TextObject};
+use crate::openai::writer::Header;
 use crate::openai::{
-    Choices, Common, Fields, MaxTokens, Part, Reported, Shape, Streaming, TextLogprobs, token_ids,
+    Choices, Common, Fields, MaxTokens, Part, Reported, Shape, Streaming, TextLogprobsWriter,
+    token_ids,
 };
 use crate::queue::Admitted;
 use crate::refusal::Refusal;
@@ -109,10 +112,10 @@ impl Text {
     /// Answers at the end.
     async fn whole(&self, server: &ModelServer, admitted: &Admitted) -> Result<Response, Refusal> {
         let batch = &self.batch;
-        let choices = whole(server, batch, admitted).await?;
-        let header = Header::new("cmpl", "text_completion", &batch.entry, self.choices.seed);
-        let (mut listed, mut tokens) = (Vec::new(), 0);
-        for (index, choice) in choices.iter().enumerate() {
+        let wholes = whole(server, batch, admitted).await?;
+        let Header { id, created, model, system_fingerprint } = batch.entry.header("cmpl");
+        let (mut choices, mut tokens) = (Vec::new(), 0);
+        for (index, choice) in wholes.iter().enumerate() {
             tokens += choice.end.as_ref().map_or(0, |end| end.tokens);
             let text = match self.echo {
                 Echo::No => choice.content(),
@@ -120,60 +123,56 @@ impl Text {
                 Echo::PromptAlone => self.prompt_of(index).to_owned(),
             };
             let mut logprobs = self.logprobs(index);
-            listed.push(self.choice(
-                index,
-                &text,
-                &choice.steps,
-                choice.end.as_ref(),
-                &mut logprobs,
-            ));
+            let end = choice.end.as_ref();
+            choices.push(self.choice(index, text, &choice.steps, end, &mut logprobs));
         }
-        let mut answer = header.answer(listed);
-        answer.insert("usage".to_owned(), usage(batch, tokens));
-        answer.insert("maverl".to_owned(), header.repeatable());
-        Ok(json_response(StatusCode::OK, &answer.into()))
+        let answer = TextCompletion {
+            id,
+            object: TextObject::TextCompletion,
+            created,
+            model,
+            choices,
+            system_fingerprint,
+            usage: usage(batch, tokens),
+            maverl: Some(batch.entry.origin(self.choices.seed)),
+            prompt_token_ids: None,
+        };
+        Ok(json_response(StatusCode::OK, &answer))
     }
 
     /// Returns the writer of the log-probs of a choice.
-    fn logprobs(&self, index: usize) -> TextLogprobs<'_> {
+    fn logprobs(&self, index: usize) -> TextLogprobsWriter<'_> {
         let Batch { entry, reported, jobs, .. } = &self.batch;
         let prompt = match self.echo {
             Echo::No => (&[][..], ""),
             Echo::Prompt | Echo::PromptAlone => (&*jobs[index].prompt, self.prompt_of(index)),
         };
-        TextLogprobs::new(entry.tokenizer(), reported.form, prompt)
+        TextLogprobsWriter::new(entry.tokenizer(), reported.form, prompt)
     }
 
     /// Returns a choice, or its part in a chunk.
     fn choice(
         &self,
         index: usize,
-        text: &str,
+        text: String,
         steps: &[Step],
         end: Option<&End>,
-        logprobs: &mut TextLogprobs<'_>,
-    ) -> Value {
+        logprobs: &mut TextLogprobsWriter<'_>,
+    ) -> TextChoice {
         let Batch { reported, jobs, .. } = &self.batch;
         let prompt = &jobs[index].prompt;
-        let logprobs = match reported.logprobs {
-            true => {
-                let first = prompt.first().copied().filter(|_| self.echo != Echo::No);
-                logprobs.part(first, steps)
-            }
-            false => Value::Null,
-        };
-        let mut choice = json!({"index": index, "text": text, "logprobs": logprobs});
-        choice["finish_reason"] = end.map(finish_reason).into();
-        choice["stop_reason"] = end.and_then(|end| end.stop.clone()).unwrap_or_default();
-        if reported.ids {
-            // Steps of an echoed prompt come first.
-            let echoed = if jobs[index].echo == Echo::No { 0 } else { prompt.len() - 1 };
-            choice["token_ids"] = ids(&steps[echoed.min(steps.len())..]);
-            if !self.streaming.stream {
-                choice["prompt_token_ids"] = prompt.to_vec().into();
-            }
+        let first = prompt.first().copied().filter(|_| self.echo != Echo::No);
+        // Steps of an echoed prompt come first.
+        let echoed = if jobs[index].echo == Echo::No { 0 } else { prompt.len() - 1 };
+        TextChoice {
+            index,
+            text,
+            logprobs: reported.logprobs.then(|| logprobs.part(first, steps)),
+            finish_reason: end.map(finish_reason),
+            stop_reason: Some(end.and_then(|end| end.stop.clone())),
+            token_ids: reported.ids.then(|| ids(&steps[echoed.min(steps.len())..])),
+            prompt_token_ids: (reported.ids && !self.streaming.stream).then(|| prompt.to_vec()),
         }
-        choice
     }
 
     /// Answers in chunks.
@@ -187,34 +186,30 @@ impl Text {
     async fn write(&self, server: &ModelServer, admitted: &Admitted, events: &Events) {
         let (news, mut received) = mpsc::channel::<(usize, News)>(64);
         let batch = &self.batch;
-        let header = Header::new("cmpl", "text_completion", &batch.entry, self.choices.seed);
+        let header = batch.entry.header("cmpl");
+        let asked = self.streaming.include_usage;
         let write = async {
             let mut tokens = 0;
             let writers = (0..batch.jobs.len()).map(|index| self.logprobs(index));
-            let mut logprobs: Vec<TextLogprobs<'_>> = writers.collect();
-            let mut first = true;
+            let mut logprobs: Vec<TextLogprobsWriter<'_>> = writers.collect();
+            let mut origin = Some(batch.entry.origin(self.choices.seed));
             while let Some((index, news)) = events.next(&mut received).await {
                 let choice = match news {
                     News::More { parts, steps } => {
                         let text: String = parts.iter().filter_map(content).collect();
-                        self.choice(index, &text, &steps, None, &mut logprobs[index])
+                        self.choice(index, text, &steps, None, &mut logprobs[index])
                     }
                     News::End(end) => {
                         tokens += end.tokens;
-                        let mut choice =
-                            self.choice(index, "", &[], Some(&end), &mut logprobs[index]);
-                        choice["logprobs"] = Value::Null;
-                        choice
+                        let text = String::new();
+                        let choice =
+                            self.choice(index, text, &[], Some(&end), &mut logprobs[index]);
+                        TextChoice { logprobs: None, ..choice }
                     }
                 };
-                let mut chunk = header.answer(vec![choice]);
-                if std::mem::take(&mut first) {
-                    chunk.insert("maverl".to_owned(), header.repeatable());
-                }
-                if self.streaming.include_usage {
-                    chunk.insert("usage".to_owned(), Value::Null);
-                }
-                if !events.send(&chunk.into()).await {
+                let (maverl, usage) = (origin.take(), asked.then_some(None));
+                let chunk = TextChunk { maverl, usage, ..TextChunk::new(&header, vec![choice]) };
+                if !events.send(&chunk).await {
                     return None;
                 }
             }
@@ -225,8 +220,12 @@ impl Text {
             (Err(refusal), _) => events.fail(&refusal).await,
             (Ok(()), None) => {}
             (Ok(()), Some(tokens)) => {
-                let usage = self.streaming.include_usage.then(|| usage(batch, tokens));
-                header.end(usage, events).await;
+                if asked {
+                    let usage = Some(Some(usage(batch, tokens)));
+                    let chunk = TextChunk { usage, ..TextChunk::new(&header, Vec::new()) };
+                    events.send(&chunk).await;
+                }
+                events.done().await;
             }
         }
     }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::answer::{Header, finish_reason, ids, whole};
+use super::answer::{finish_reason, ids, whole};
 use super::choice::{Batch, Echo, Job};
 use super::reading::Asked;
 use super::{Entry, ModelServer};
@@ -84,18 +84,12 @@ async fn generated(
     id: &str,
 ) -> Result<Response, Refusal> {
     let all = whole(server, batch, admitted).await?;
-    let header = Header::new("generate", "generate", &batch.entry, choices.seed);
+    let Batch { entry, reported, .. } = batch;
     let listed = all.iter().enumerate().map(|(index, choice)| {
-        let tokenizer = batch.entry.tokenizer();
-        let logprobs = match batch.reported.logprobs {
-            true => {
-                json!({"content": chat_logprobs(tokenizer, &choice.steps, batch.reported.form)})
-            }
-            false => Value::Null,
-        };
+        let content = || chat_logprobs(entry.tokenizer(), &choice.steps, reported.form);
         json!({
             "index": index,
-            "logprobs": logprobs,
+            "logprobs": reported.logprobs.then(|| json!({"content": content()})),
             "finish_reason": choice.end.as_ref().map(finish_reason),
             "token_ids": ids(&choice.steps),
         })
@@ -105,7 +99,7 @@ async fn generated(
         "choices": listed.collect::<Vec<_>>(),
         "prompt_logprobs": null,
         "kv_transfer_params": null,
-        "maverl": header.repeatable(),
+        "maverl": entry.origin(choices.seed),
     });
     Ok(json_response(StatusCode::OK, &answer))
 }

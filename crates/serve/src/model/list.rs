@@ -5,15 +5,15 @@ use std::sync::Arc;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use serde_json::{Value, json};
 
 use super::{Entry, ModelServer, Outcome};
+use crate::openai::models::{Lineage, ModelCard, ModelList};
 use crate::refusal::json_response;
 
 pub(super) async fn models(State(server): State<Arc<ModelServer>>) -> Response {
     let answer = server.catalog().map(|catalog| {
-        let data: Vec<Value> = catalog.all().iter().map(|entry| described(entry)).collect();
-        json_response(StatusCode::OK, &json!({"object": "list", "data": data}))
+        let models: ModelList = catalog.all().iter().map(|entry| described(entry)).collect();
+        json_response(StatusCode::OK, &models)
     });
     Outcome { model: String::new(), answer }.counted(&server, "models")
 }
@@ -27,14 +27,11 @@ pub(super) async fn model(
     Outcome { model: String::new(), answer }.counted(&server, "models")
 }
 
-fn described(entry: &Entry) -> Value {
-    json!({
-        "id": entry.name,
-        "object": "model",
-        "created": entry.created,
-        "owned_by": "maverl",
-        "root": entry.root,
-        "parent": entry.parent,
-        "max_model_len": entry.context(),
-    })
+fn described(entry: &Entry) -> ModelCard {
+    let lineage = Lineage {
+        root: entry.root.clone(),
+        parent: entry.parent.clone(),
+        max_model_len: Some(entry.context()),
+    };
+    ModelCard::new(entry.name.clone(), entry.created, Some(lineage))
 }

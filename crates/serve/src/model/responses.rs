@@ -5,12 +5,13 @@ use std::sync::Arc;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use serde_json::Value;
 
 use super::ModelServer;
 use super::chat::Chat;
 use super::reading::Asked;
-use crate::openai::{new_id, responses};
+use crate::openai::chat::ChatCompletion;
+use crate::openai::new_id;
+use crate::openai::responses::{self, response_events};
 use crate::queue::Admitted;
 use crate::refusal::Refusal;
 use crate::refusal::json_response;
@@ -34,7 +35,7 @@ async fn answer(server: &Arc<ModelServer>, asked: Asked) -> Result<Response, Ref
         match whole(&chat, &of, &admitted).await {
             Err(refusal) => events.fail(&refusal).await,
             Ok(answer) => {
-                for event in responses::events(&answer) {
+                for event in response_events(&answer) {
                     if !events.send(&event).await {
                         return;
                     }
@@ -46,8 +47,11 @@ async fn answer(server: &Arc<ModelServer>, asked: Asked) -> Result<Response, Ref
 }
 
 /// Returns the whole answer in the form of a response.
-async fn whole(chat: &Chat, server: &ModelServer, admitted: &Admitted) -> Result<Value, Refusal> {
-    let mut answer = chat.answer(server, admitted).await?;
-    answer["id"] = new_id("resp").into();
-    Ok(responses::answer(&answer))
+async fn whole(
+    chat: &Chat,
+    server: &ModelServer,
+    admitted: &Admitted,
+) -> Result<responses::Response, Refusal> {
+    let answer = chat.answer(server, admitted).await?;
+    Ok((&ChatCompletion { id: new_id("resp"), ..answer }).into())
 }

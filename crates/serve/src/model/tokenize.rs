@@ -36,7 +36,7 @@ pub(super) async fn info(State(server): State<Arc<ModelServer>>) -> Response {
             .collect();
         told.extend(named.map(|(name, token)| (name.to_owned(), token.into())));
         told.insert("model_max_length".to_owned(), entry.context().into());
-        json_response(StatusCode::OK, &told.into())
+        json_response(StatusCode::OK, &told)
     });
     Outcome { model: String::new(), answer }.counted(&server, "tokenizer_info")
 }

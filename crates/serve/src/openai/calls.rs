@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::fields::shown;
-use super::{Fields, MOST_TOOLS};
+use super::fields::{Fields, shown};
+use super::limits::MOST_TOOLS;
 use crate::refusal::Refusal;
 use maverl::tools::{Schema, Tool};
 

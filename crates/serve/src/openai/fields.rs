@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use axum::http::StatusCode;
 use serde_json::{Map, Value};
 
-use super::MOST_VALUES;
+use super::limits::MOST_VALUES;
 use crate::refusal::Refusal;
 
 /// Fields that are accepted and have no effect: they concern accounts and caches of other servers.

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::fields::shown;
-use super::{Fields, MOST_MESSAGES};
+use super::fields::{Fields, shown};
+use super::limits::MOST_MESSAGES;
 use crate::refusal::Refusal;
 use maverl::model::ChatMessage;
 use maverl::trajectory::{Message, Role};

@@ -3,11 +3,12 @@
 use maverl_kernels::sample::derive_seed;
 use serde_json::Value;
 
-use super::fields::shown;
-use super::{
-    Fields, MOST_CHOICES, MOST_LISTED, MOST_STOP_BYTES, MOST_STOP_IDS, MOST_STOPS, MOST_TOP,
-    TokenForm, draw_seed,
+use super::fields::{Fields, shown};
+use super::ids::draw_seed;
+use super::limits::{
+    MOST_CHOICES, MOST_LISTED, MOST_STOP_BYTES, MOST_STOP_IDS, MOST_STOPS, MOST_TOP,
 };
+use super::tokens::TokenForm;
 use crate::refusal::Refusal;
 use maverl::runtime::Sampling;
 

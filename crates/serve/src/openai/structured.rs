@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::fields::shown;
-use super::{Fields, ToolChoice};
+use super::calls::ToolChoice;
+use super::fields::{Fields, shown};
 use crate::refusal::Refusal;
 use maverl::model::ChatMessage;
 

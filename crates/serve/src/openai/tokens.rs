@@ -1,6 +1,7 @@
 //! Tokens and log-probs as OpenAI's protocol writes them.
 
-use serde_json::{Map, Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use maverl::model::{Detokenizer, Tokenizer};
 use maverl::runtime::Step;
@@ -23,25 +24,48 @@ pub(crate) fn token_text(tokenizer: &Tokenizer, id: u32, form: TokenForm) -> Str
     }
 }
 
-/// Returns a log-prob as JSON. The lowest are written as -9999: JSON has no infinity.
-fn logprob(value: f32) -> Value {
-    json!(f64::from(value.max(-9999.0)))
+/// A token with its log-prob, as chat completions list it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct TokenLogprob {
+    pub(crate) token: String,
+    pub(crate) logprob: f64,
+    pub(crate) bytes: Vec<u8>,
+    /// The most probable tokens at its place.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) top_logprobs: Option<Vec<TokenLogprob>>,
+}
+
+/// Tokens with their log-probs, as text completions list them.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct TextLogprobs {
+    pub(crate) tokens: Vec<String>,
+    pub(crate) token_logprobs: Vec<Option<f64>>,
+    /// Log-probs by token, the most probable one first.
+    pub(crate) top_logprobs: Vec<Option<Map<String, Value>>>,
+    /// Positions of the tokens in the text, in characters.
+    pub(crate) text_offset: Vec<usize>,
+}
+
+/// Returns a log-prob. The lowest are written as -9999: JSON has no infinity.
+fn logprob(value: f32) -> f64 {
+    f64::from(value.max(-9999.0))
 }
 
 /// Returns the entries of `logprobs.content` of chat completions.
-pub(crate) fn chat_logprobs(tokenizer: &Tokenizer, steps: &[Step], form: TokenForm) -> Vec<Value> {
-    let entry = |id: u32, value: f32| {
-        let mut entry = Map::new();
-        entry.insert("token".to_owned(), token_text(tokenizer, id, form).into());
-        entry.insert("logprob".to_owned(), logprob(value));
-        entry.insert("bytes".to_owned(), tokenizer.token_bytes(id).into());
-        entry
+pub(crate) fn chat_logprobs(
+    tokenizer: &Tokenizer,
+    steps: &[Step],
+    form: TokenForm,
+) -> Vec<TokenLogprob> {
+    let entry = |id: u32, value: f32| TokenLogprob {
+        token: token_text(tokenizer, id, form),
+        logprob: logprob(value),
+        bytes: tokenizer.token_bytes(id),
+        top_logprobs: None,
     };
     let step = |step: &Step| {
-        let mut found = entry(step.id, step.logprob);
-        let top = step.top.iter().map(|&(id, value)| Value::Object(entry(id, value)));
-        found.insert("top_logprobs".to_owned(), top.collect());
-        Value::Object(found)
+        let top = step.top.iter().map(|&(id, value)| entry(id, value));
+        TokenLogprob { top_logprobs: Some(top.collect()), ..entry(step.id, step.logprob) }
     };
     steps.iter().map(step).collect()
 }
@@ -60,7 +84,7 @@ fn token_name(tokenizer: &Tokenizer, id: u32, form: TokenForm) -> String {
 }
 
 /// Writer of `logprobs` of a text completion, in one part or several.
-pub(crate) struct TextLogprobs<'t> {
+pub(crate) struct TextLogprobsWriter<'t> {
     tokenizer: &'t Tokenizer,
     form: TokenForm,
     /// Number of tokens that are still those of the prompt.
@@ -71,7 +95,7 @@ pub(crate) struct TextLogprobs<'t> {
     offset: usize,
 }
 
-impl<'t> TextLogprobs<'t> {
+impl<'t> TextLogprobsWriter<'t> {
     /// Begins with an echoed prompt of these ids, which is this text; without ids, with the reply.
     pub(crate) fn new(
         tokenizer: &'t Tokenizer,
@@ -89,22 +113,22 @@ impl<'t> TextLogprobs<'t> {
     }
 
     /// Returns `logprobs` of the next tokens. `first` is the first token of an echoed prompt, which has no log-prob.
-    pub(crate) fn part(&mut self, first: Option<u32>, steps: &[Step]) -> Value {
-        let (mut tokens, mut values, mut tops, mut offsets) = (vec![], vec![], vec![], vec![]);
+    pub(crate) fn part(&mut self, first: Option<u32>, steps: &[Step]) -> TextLogprobs {
+        let mut part = TextLogprobs::default();
         if let Some(id) = first {
-            tokens.push(Value::String(token_name(self.tokenizer, id, self.form)));
-            values.push(Value::Null);
-            tops.push(Value::Null);
-            offsets.push(self.pass(id));
+            part.tokens.push(token_name(self.tokenizer, id, self.form));
+            part.token_logprobs.push(None);
+            part.top_logprobs.push(None);
+            part.text_offset.push(self.pass(id));
         }
         for step in steps {
             let (name, top) = self.top(step);
-            tokens.push(name.into());
-            values.push(logprob(step.logprob));
-            tops.push(Value::Object(top));
-            offsets.push(self.pass(step.id));
+            part.tokens.push(name);
+            part.token_logprobs.push(Some(logprob(step.logprob)));
+            part.top_logprobs.push(Some(top));
+            part.text_offset.push(self.pass(step.id));
         }
-        json!({"tokens": tokens, "token_logprobs": values, "top_logprobs": tops, "text_offset": offsets})
+        part
     }
 
     /// Returns the position of a token in the text, in characters: that of the first one that is not complete before it.
@@ -132,7 +156,7 @@ impl<'t> TextLogprobs<'t> {
             if id == step.id {
                 own = Some(name.clone());
             }
-            top.insert(name, logprob(value));
+            top.insert(name, logprob(value).into());
         }
         (own.unwrap_or_default(), top)
     }

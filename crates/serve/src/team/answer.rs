@@ -6,11 +6,13 @@ use std::time::Instant;
 use axum::http::StatusCode;
 use axum::response::Response;
 use futures::future::try_join_all;
-use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
 use super::request::Question;
 use super::{ServedTeam, TeamServer};
+use crate::openai::chat::{ChoiceEnd, Delta, FinishReason, PartTokens, Usage};
+use crate::openai::origin::{Origin, Seed, TurnRecord, TurnUsage};
+use crate::openai::writer::{ChatWriter, ChunkWriter, Extra, Header, UsageChunks, WholeWriter};
 use crate::openai::{new_id, now};
 use crate::queue::Admitted;
 use crate::refusal::Refusal;
@@ -34,21 +36,20 @@ pub(super) async fn whole(
     if let Some(fault) = episodes.iter().find_map(fault) {
         return Err(fault);
     }
-    let choices = episodes.iter().enumerate().map(|(index, episode)| {
-        let mut message =
-            json!({"role": "assistant", "content": content(episode), "refusal": null});
+    let mut writer = WholeWriter::default();
+    for (index, episode) in episodes.iter().enumerate() {
+        writer.begin(index).await;
         if server.settings.show_turns {
-            let replies: String =
-                episode.turns.iter().map(|turn| shown(&turn.seat, &turn.reply)).collect();
-            message["reasoning_content"] = replies.into();
+            let turns = episode.turns.iter();
+            let replies = turns.map(|turn| shown(&turn.seat, &turn.reply)).collect();
+            writer.add(index, Delta::reasoning(replies), PartTokens::default()).await;
         }
-        json!({"index": index, "message": message, "logprobs": null, "finish_reason": "stop"})
-    });
-    let choices = choices.collect();
-    let mut answer = header(&new_id("chatcmpl"), "chat.completion", team, choices);
-    answer.insert("usage".to_owned(), usage(&episodes));
-    answer.insert("maverl".to_owned(), own(team, question, &episodes));
-    Ok(json_response(StatusCode::OK, &answer.into()))
+        write_answer(&mut writer, index, episode).await;
+    }
+    let maverl = Some(origin(team, question, &episodes));
+    let extra = Extra { maverl, prompt_token_ids: None };
+    let answer = writer.finish(header(team), usage(&episodes), extra);
+    Ok(json_response(StatusCode::OK, &answer))
 }
 
 /// Answers in chunks: the turns as they come, if they are shown, and each answer at the end of its episode.
@@ -79,69 +80,56 @@ pub(super) async fn stream(
         }
     }));
     drop(news);
-    let chunks = Chunks { id: new_id("chatcmpl"), team, events };
-    let (played, done) = tokio::join!(plays, chunks.write(question, received));
+    let mut writer = ChunkWriter {
+        header: header(team),
+        extra: Extra::default(),
+        usage: if question.streaming.include_usage { UsageChunks::Last } else { UsageChunks::None },
+        events,
+    };
+    let (played, done) = tokio::join!(plays, write(&mut writer, question, received));
     match played.and(done) {
         Err(fault) => events.fail(&fault).await,
         Ok(episodes) => {
-            let mut last = header(&chunks.id, CHUNK, team, Vec::new());
-            last.insert("maverl".to_owned(), own(team, question, &episodes));
-            if question.streaming.include_usage {
-                last.insert("usage".to_owned(), usage(&episodes));
-            }
-            events.send(&last.into()).await;
-            events.done().await;
+            let maverl = origin(team, question, &episodes);
+            writer.finish(usage(&episodes), Some(maverl)).await;
         }
     }
 }
 
-/// Type of a chunk.
-const CHUNK: &str = "chat.completion.chunk";
-
-/// Writer of the chunks of an answer.
-struct Chunks<'a> {
-    id: String,
-    team: &'a ServedTeam,
-    events: &'a Events,
-}
-
-impl Chunks<'_> {
-    /// Sends what the episodes tell, and returns them; fails with the first fault.
-    async fn write(
-        &self,
-        question: &Question,
-        mut received: mpsc::Receiver<(usize, News)>,
-    ) -> Result<Vec<Episode>, Refusal> {
-        for index in 0..question.choices.n as usize {
-            self.send(index, json!({"role": "assistant", "content": ""}), Value::Null).await;
-        }
-        let mut episodes = Vec::new();
-        while let Some((index, news)) = self.events.next(&mut received).await {
-            match news {
-                News::Turn(text) => {
-                    self.send(index, json!({"reasoning_content": text}), Value::Null).await;
+/// Writes what the episodes tell, and returns them; fails with the first fault. A client that is gone ends the task.
+async fn write(
+    writer: &mut impl ChatWriter,
+    question: &Question,
+    mut received: mpsc::Receiver<(usize, News)>,
+) -> Result<Vec<Episode>, Refusal> {
+    for index in 0..question.choices.n as usize {
+        writer.begin(index).await;
+    }
+    let mut episodes = Vec::new();
+    while let Some((index, news)) = writer.next(&mut received).await {
+        match news {
+            News::Turn(text) => {
+                writer.add(index, Delta::reasoning(text), PartTokens::default()).await;
+            }
+            News::End(episode) => {
+                if let Some(fault) = fault(&episode) {
+                    return Err(fault);
                 }
-                News::End(episode) => {
-                    if let Some(fault) = fault(&episode) {
-                        return Err(fault);
-                    }
-                    let answer = content(&episode);
-                    self.send(index, json!({"content": answer}), Value::Null).await;
-                    self.send(index, json!({}), json!("stop")).await;
-                    episodes.push((index, *episode));
-                }
+                write_answer(writer, index, &episode).await;
+                episodes.push((index, *episode));
             }
         }
-        episodes.sort_by_key(|(index, _)| *index);
-        Ok(episodes.into_iter().map(|(_, episode)| episode).collect())
     }
+    episodes.sort_by_key(|(index, _)| *index);
+    Ok(episodes.into_iter().map(|(_, episode)| episode).collect())
+}
 
-    /// Sends a chunk of one choice. A client that is gone ends the task.
-    async fn send(&self, index: usize, delta: Value, finish: Value) {
-        let choice =
-            json!({"index": index, "delta": delta, "logprobs": null, "finish_reason": finish});
-        self.events.send(&header(&self.id, CHUNK, self.team, vec![choice]).into()).await;
-    }
+/// Writes the answer of an episode, which ends its choice.
+async fn write_answer(writer: &mut impl ChatWriter, index: usize, episode: &Episode) {
+    let answer = episode.answer.clone().unwrap_or_default();
+    writer.add(index, Delta::content(answer), PartTokens::default()).await;
+    let end = ChoiceEnd { reason: FinishReason::Stop, stop: None, token_ids: None };
+    writer.end(index, end).await;
 }
 
 /// News of an episode.
@@ -194,63 +182,48 @@ fn fault(episode: &Episode) -> Option<Refusal> {
     })
 }
 
-fn content(episode: &Episode) -> &str {
-    episode.answer.as_deref().unwrap_or_default()
-}
-
 /// Formats a reply for people.
 fn shown(seat: &Seat, reply: &str) -> String {
     format!("[{seat}] {}\n\n", reply.trim())
 }
 
-fn header(id: &str, object: &str, team: &ServedTeam, choices: Vec<Value>) -> Map<String, Value> {
-    let mut answer = Map::new();
-    answer.insert("id".to_owned(), id.into());
-    answer.insert("object".to_owned(), object.into());
-    answer.insert("created".to_owned(), now().into());
-    answer.insert("model".to_owned(), team.name.as_str().into());
-    answer.insert("choices".to_owned(), choices.into());
-    answer
+fn header(team: &ServedTeam) -> Header {
+    let (id, created, model) = (new_id("chatcmpl"), now(), team.name.clone());
+    Header { id, created, model, system_fingerprint: None }
 }
 
 /// Returns the tokens of the prompts and completions of all turns.
-fn usage(episodes: &[Episode]) -> Value {
+fn usage(episodes: &[Episode]) -> Usage {
     let turns = episodes.iter().flat_map(|episode| &episode.turns);
     let tokens = turns.filter_map(|turn| turn.tokens.as_ref());
     let (prompt, completion) = tokens.fold((0, 0), |(prompt, completion), tokens| {
         (prompt + tokens.prompt.len(), completion + tokens.completion.len())
     });
-    json!({"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion})
+    Usage::new(prompt, completion)
 }
 
 /// Returns the field `maverl`: seed, version, outcomes, and the turns if they were asked for.
-fn own(team: &ServedTeam, question: &Question, episodes: &[Episode]) -> Value {
-    let mut own = json!({"seed": question.choices.seed, "version": team.version});
-    let outcomes: Vec<&str> = episodes.iter().map(outcome).collect();
-    own["outcome"] = match outcomes.as_slice() {
-        [only] => json!(only),
-        several => json!(several),
-    };
-    if question.turns {
-        let of = |episode: &Episode| episode.turns.iter().map(turn).collect::<Vec<Value>>();
-        own["turns"] = match episodes {
-            [only] => of(only).into(),
-            several => several.iter().map(of).collect::<Vec<_>>().into(),
-        };
+fn origin(team: &ServedTeam, question: &Question, episodes: &[Episode]) -> Origin {
+    let outcomes = episodes.iter().map(|episode| outcome(episode).to_owned());
+    let turns = episodes.iter().map(|episode| episode.turns.iter().map(record).collect());
+    Origin {
+        outcome: Some(outcomes.collect()),
+        turns: question.turns.then(|| turns.collect()),
+        ..Origin::new(Seed::Number(question.choices.seed), team.version)
     }
-    own
 }
 
-fn turn(turn: &Turn) -> Value {
-    let usage = turn.tokens.as_ref().map(|tokens| {
-        json!({"prompt_tokens": tokens.prompt.len(), "completion_tokens": tokens.completion.len()})
+fn record(turn: &Turn) -> TurnRecord {
+    let usage = turn.tokens.as_ref().map(|tokens| TurnUsage {
+        prompt_tokens: tokens.prompt.len(),
+        completion_tokens: tokens.completion.len(),
     });
-    json!({
-        "path": turn.path.to_string(),
-        "seat": turn.seat.to_string(),
-        "policy": turn.policy,
-        "reply": turn.reply,
-        "error": turn.error,
-        "usage": usage,
-    })
+    TurnRecord {
+        path: turn.path.to_string(),
+        seat: turn.seat.to_string(),
+        policy: turn.policy.clone(),
+        reply: turn.reply.clone(),
+        error: turn.error.clone(),
+        usage,
+    }
 }

@@ -10,12 +10,12 @@ use axum::extract::{Request, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
-use serde_json::json;
 
 use crate::base::Health;
 use crate::body;
 use crate::guard::Client;
 use crate::metrics::{Family, Kind, Metrics};
+use crate::openai::models::{Lineage, ModelCard, ModelList};
 use crate::openai::{Fields, now};
 use crate::queue::{Queue, QueueLimits};
 use crate::refusal::Refusal;
@@ -192,15 +192,10 @@ async fn chat(State(server): State<Arc<TeamServer>>, request: Request) -> Respon
 
 async fn models(State(server): State<Arc<TeamServer>>) -> Response {
     let answer = server.team().map(|team| {
-        let model = json!({
-            "id": team.name,
-            "object": "model",
-            "created": server.created,
-            "owned_by": "maverl",
-            "root": team.plan.orchestra.name,
-            "parent": null,
-        });
-        json_response(StatusCode::OK, &json!({"object": "list", "data": [model]}))
+        let root = team.plan.orchestra.name.clone();
+        let lineage = Lineage { root, parent: None, max_model_len: None };
+        let card = ModelCard::new(team.name.clone(), server.created, Some(lineage));
+        json_response(StatusCode::OK, &ModelList::from_iter([card]))
     });
     server.counted("models", answer)
 }

@@ -68,18 +68,29 @@ fn a_stored_state_and_unknown_items_are_refused() {
     }
 }
 
-fn chat(reason: &str) -> Value {
+fn chat(reason: &str) -> ChatCompletion {
     let call =
         json!({"id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{}"}});
     let message = json!({"role": "assistant", "content": "hi", "reasoning_content": "so", "tool_calls": [call]});
     let choice = json!({"index": 0, "message": message, "finish_reason": reason, "token_ids": [1]});
     let usage = json!({"prompt_tokens": 2, "completion_tokens": 1, "total_tokens": 3});
-    json!({"id": "resp-1", "created": 1, "model": "m", "choices": [choice], "usage": usage})
+    let object = "chat.completion";
+    let answer = json!({"id": "resp-1", "object": object, "created": 1, "model": "m", "choices": [choice], "usage": usage});
+    serde_json::from_value(answer).unwrap()
+}
+
+/// Returns a value as a client reads it.
+fn sent(value: &impl serde::Serialize) -> Value {
+    serde_json::to_value(value).unwrap()
+}
+
+fn response(reason: &str) -> responses::Response {
+    (&chat(reason)).into()
 }
 
 #[test]
 fn the_events_of_a_response_end_with_the_whole_one() {
-    let answer = responses::answer(&chat("tool_calls"));
+    let answer = sent(&response("tool_calls"));
     let kinds: Vec<&str> = answer["output"]
         .as_array()
         .unwrap()
@@ -92,7 +103,7 @@ fn the_events_of_a_response_end_with_the_whole_one() {
         (&json!("completed"), &json!(2))
     );
     assert_eq!(answer["token_ids"], json!([1]));
-    let events = responses::events(&answer);
+    let events: Vec<Value> = response_events(&response("tool_calls")).iter().map(sent).collect();
     let kind = |event: &Value| event["type"].as_str().unwrap().to_owned();
     assert_eq!(
         (kind(&events[0]), events[0]["response"]["output"].clone()),
@@ -106,20 +117,49 @@ fn the_events_of_a_response_end_with_the_whole_one() {
     assert_eq!(text, "hi");
     assert!(events.iter().enumerate().all(|(i, it)| it["sequence_number"] == i));
     assert_eq!(events.last().unwrap()["response"], answer);
-    let cut = responses::answer(&chat("length"));
-    assert_eq!(cut["incomplete_details"]["reason"], "max_output_tokens");
-    assert_eq!(kind(responses::events(&cut).last().unwrap()), "response.incomplete");
+    let cut = response("length");
+    assert_eq!(sent(&cut)["incomplete_details"]["reason"], "max_output_tokens");
+    assert_eq!(kind(&sent(response_events(&cut).last().unwrap())), "response.incomplete");
 }
 
-#[test]
-fn a_text_completion_has_its_text_in_the_choice() {
-    let answer = text::answer(&chat("stop"));
+/// Returns the events of an answer in chunks, as a client reads them.
+async fn chunks(dialect: Dialect, answer: ChatCompletion, usage: bool) -> Vec<Value> {
+    let metrics = Metrics::new(&[]);
+    let response = dialect.respond(Arc::new(answer), Some(usage), &metrics);
+    let bytes = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
+    let text = String::from_utf8(bytes.to_vec()).unwrap();
+    let events = text.lines().filter_map(|line| line.strip_prefix("data: "));
+    let events: Vec<&str> = events.collect();
+    let (done, events) = events.split_last().unwrap();
+    assert_eq!(*done, "[DONE]");
+    events.iter().map(|event| serde_json::from_str(event).unwrap()).collect()
+}
+
+#[tokio::test]
+async fn a_text_completion_has_its_text_in_the_choice() {
+    let answer = sent(&text::answer(&chat("stop")));
     assert_eq!(
         (&answer["object"], &answer["choices"][0]["text"]),
         (&json!("text_completion"), &json!("hi"))
     );
     assert!(answer["choices"][0].get("message").is_none());
-    let chunks = text::chunks(&answer, true);
+    let chunks = chunks(Dialect::Text, chat("stop"), true).await;
     assert_eq!((chunks.len(), &chunks[1]["usage"]["total_tokens"]), (2, &json!(3)));
     assert!(chunks[0].get("usage").is_none());
+}
+
+#[tokio::test]
+async fn the_chunks_of_an_answer_joined_are_the_answer() {
+    let chunks = chunks(Dialect::Chat, chat("tool_calls"), true).await;
+    let deltas = || chunks.iter().filter_map(|chunk| chunk["choices"].get(0));
+    let text = |key: &str| -> String {
+        deltas().filter_map(|choice| choice["delta"][key].as_str()).collect()
+    };
+    assert_eq!((text("content"), text("reasoning_content")), ("hi".into(), "so".into()));
+    let calls: Vec<&Value> =
+        deltas().filter_map(|choice| choice["delta"].get("tool_calls")).collect();
+    assert_eq!((calls.len(), &calls[0][0]["id"]), (1, &json!("call_1")));
+    let reasons: Vec<&Value> = deltas().map(|choice| &choice["finish_reason"]).collect();
+    assert_eq!(reasons.last().unwrap(), &&json!("tool_calls"));
+    assert_eq!(chunks.last().unwrap()["usage"]["total_tokens"], 3);
 }

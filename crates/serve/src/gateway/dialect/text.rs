@@ -2,8 +2,12 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{message, refused};
+use crate::openai::chat::{ChatChoice, ChatCompletion};
+use crate::openai::completions::{TextChoice, TextChunk, TextCompletion, TextObject};
+use crate::openai::responses::{message, refused};
+use crate::openai::writer::Header;
 use crate::refusal::Refusal;
+use crate::stream::Events;
 
 /// Makes a request one for a chat completion.
 pub(super) fn request(map: &mut Map<String, Value>) -> Result<(), Refusal> {
@@ -27,35 +31,56 @@ pub(super) fn request(map: &mut Map<String, Value>) -> Result<(), Refusal> {
 }
 
 /// Returns an answer in the form of text completions.
-pub(super) fn answer(chat: &Value) -> Value {
-    let mut answer = chat.clone();
-    answer["object"] = "text_completion".into();
-    for choice in answer["choices"].as_array_mut().into_iter().flatten() {
-        let text = choice["message"]["content"].as_str().unwrap_or_default().to_owned();
-        choice["text"] = text.into();
-        if let Some(choice) = choice.as_object_mut() {
-            choice.remove("message");
-        }
+pub(super) fn answer(chat: &ChatCompletion) -> TextCompletion {
+    TextCompletion {
+        id: chat.id.clone(),
+        object: TextObject::TextCompletion,
+        created: chat.created,
+        model: chat.model.clone(),
+        choices: choices(chat),
+        system_fingerprint: None,
+        usage: chat.usage,
+        maverl: chat.maverl.clone(),
+        prompt_token_ids: chat.prompt_token_ids.clone(),
     }
-    answer
 }
 
-/// Returns the chunks of an answer; the last has the usage if it is wanted.
-pub(super) fn chunks(answer: &Value, usage: bool) -> Vec<Value> {
-    let chunk = |choices: Value| {
-        let mut chunk = answer.clone();
-        chunk["choices"] = choices;
-        if let Some(chunk) = chunk.as_object_mut() {
-            chunk.remove("usage");
-        }
-        chunk
+fn choices(chat: &ChatCompletion) -> Vec<TextChoice> {
+    let choice = |choice: &ChatChoice| TextChoice {
+        index: choice.index,
+        text: choice.message.content.clone().unwrap_or_default(),
+        logprobs: None,
+        finish_reason: choice.finish_reason,
+        stop_reason: None,
+        token_ids: choice.token_ids.clone(),
+        prompt_token_ids: None,
     };
-    let choices = answer["choices"].as_array().into_iter().flatten();
-    let mut chunks: Vec<Value> = choices.map(|choice| chunk(json!([choice]))).collect();
+    chat.choices.iter().map(choice).collect()
+}
+
+/// Sends an answer in chunks; the last has the usage if it is wanted.
+pub(super) async fn stream(chat: &ChatCompletion, usage: bool, events: &Events) {
+    let header = Header {
+        id: chat.id.clone(),
+        created: chat.created,
+        model: chat.model.clone(),
+        system_fingerprint: None,
+    };
+    let mut parts: Vec<Vec<TextChoice>> = choices(chat).into_iter().map(|one| vec![one]).collect();
     if usage {
-        let mut last = chunk(json!([]));
-        last["usage"] = answer["usage"].clone();
-        chunks.push(last);
+        parts.push(Vec::new());
     }
-    chunks
+    for part in parts {
+        let usage = part.is_empty().then_some(Some(chat.usage));
+        let chunk = TextChunk {
+            prompt_token_ids: chat.prompt_token_ids.as_deref(),
+            maverl: chat.maverl.clone(),
+            usage,
+            ..TextChunk::new(&header, part)
+        };
+        if !events.send(&chunk).await {
+            return;
+        }
+    }
+    events.done().await;
 }
