@@ -85,9 +85,6 @@ pub mod reward;
 pub mod rng;
 pub mod rollout;
 pub mod run_dir;
-#[cfg(feature = "serve")]
-#[doc(hidden)]
-pub mod serve;
 pub mod settings;
 #[doc(hidden)]
 pub mod table;

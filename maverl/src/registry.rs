@@ -2,12 +2,15 @@
 
 mod actions;
 mod credit;
+mod features;
 mod function;
 
 #[doc(hidden)]
 pub use actions::{ANY, includes};
 #[doc(hidden)]
 pub use credit::{AdvantageEntry, SurrogateEntry};
+#[doc(hidden)]
+pub use features::{LinkedFeature, has_feature};
 #[doc(hidden)]
 pub use function::{RewardEntry, ToolEntry};
 

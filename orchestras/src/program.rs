@@ -4,8 +4,8 @@ use std::path::Path;
 
 use agents::program::ProgramAgent;
 use maverl::prelude::*;
-use maverl::serve::gateway::{Gateway, ProgramOptions};
 use maverl::trajectory::{Fault, FaultKind};
+use maverl_serve::gateway::{Gateway, ProgramOptions};
 
 /// Runs a program for each episode; its requests for completions are the turns.
 #[orchestra(name = "program/run", agents(ProgramAgent[options]))]
@@ -23,7 +23,7 @@ impl Orchestra for Run {
             let fault = Fault::new(FaultKind::Program, "the orchestra was not started");
             return Err(fault.into());
         };
-        gateway.play(team, self.members()).await
+        team.play_by(gateway, self.members()).await
     }
 
     async fn ready(&self) {

@@ -23,15 +23,26 @@ const CRATE_MAY_USE: &[(&str, &[&str])] = &[
         "maverl",
         &["crates/answers", "crates/engine", "maverl-kernels", "maverl-macros", "crates/sandbox"],
     ),
-    ("crates/view", &["maverl"]),
+    ("crates/serve", &["crates/answers", "maverl", "maverl-kernels"]),
+    ("crates/view", &["crates/serve", "maverl"]),
     (
         "crates/cli",
-        &["crates/answers", "crates/view", "maverl", "maverl-kernels", "crates/sandbox"],
+        &[
+            "crates/answers",
+            "crates/serve",
+            "crates/view",
+            "maverl",
+            "maverl-kernels",
+            "crates/sandbox",
+        ],
     ),
     ("agents", &["maverl"]),
-    ("orchestras", &["maverl", "agents"]),
+    ("orchestras", &["crates/serve", "maverl", "agents"]),
     ("binary", &["maverl", "crates/cli", "orchestras"]),
-    ("crates/lab", &["maverl", "crates/cli", "maverl-kernels", "agents", "orchestras"]),
+    (
+        "crates/lab",
+        &["maverl", "crates/cli", "crates/serve", "maverl-kernels", "agents", "orchestras"],
+    ),
     ("examples", &["maverl", "crates/engine", "agents", "orchestras"]),
     ("tests", &["maverl", "crates/cli", "orchestras"]),
 ];
@@ -129,24 +140,6 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "trajectory",
         ],
     ),
-    // Servers of ours.
-    (
-        "serve",
-        &[
-            "agent",
-            "env",
-            "model",
-            "orchestra",
-            "output",
-            "plan",
-            "rollout",
-            "runtime",
-            "settings",
-            "task",
-            "tools",
-            "trajectory",
-        ],
-    ),
     // Statistics of verifiers.
     ("verifier", &["rng"]),
     // Output of a run.
@@ -179,6 +172,30 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "trajectory",
             "verifier",
         ],
+    ),
+];
+
+/// Modules of `maverl-serve`.
+const SERVE_MAY_USE: &[(&str, &[&str])] = &[
+    ("refusal", &[]),
+    ("metrics", &[]),
+    ("key", &[]),
+    ("tls", &[]),
+    ("body", &["refusal"]),
+    ("base", &["metrics", "refusal"]),
+    ("stream", &["metrics", "refusal"]),
+    ("guard", &["key", "refusal"]),
+    ("listener", &["guard", "refusal", "tls"]),
+    ("queue", &["guard", "metrics", "refusal"]),
+    ("openai", &["refusal", "stream"]),
+    ("retriever", &["body", "listener"]),
+    ("reward", &["base", "body", "guard", "metrics", "queue", "refusal"]),
+    ("environments", &["base", "body", "guard", "key", "metrics", "openai", "refusal"]),
+    ("model", &["base", "body", "guard", "metrics", "openai", "queue", "refusal", "stream"]),
+    ("team", &["base", "body", "guard", "metrics", "openai", "queue", "refusal", "stream"]),
+    (
+        "gateway",
+        &["base", "body", "guard", "key", "listener", "metrics", "openai", "refusal", "stream"],
     ),
 ];
 
@@ -246,6 +263,7 @@ const CRATES: &[&str] = &[
     "crates/answers",
     "crates/lab",
     "crates/models",
+    "crates/serve",
     "crates/view",
     "maverl",
     "crates/cli",
@@ -323,8 +341,15 @@ fn uncommented(line: &str) -> &str {
 type Modules = &'static [(&'static str, &'static [&'static str])];
 
 /// Crates whose modules have a table of dependencies.
-const LAYERED: [(&str, Modules); 3] =
-    [("crates/engine", ENGINE_MAY_USE), ("maverl", MAY_USE), ("crates/view", VIEW_MAY_USE)];
+const LAYERED: [(&str, Modules); 4] = [
+    ("crates/engine", ENGINE_MAY_USE),
+    ("maverl", MAY_USE),
+    ("crates/serve", SERVE_MAY_USE),
+    ("crates/view", VIEW_MAY_USE),
+];
+
+/// Crate whose modules may know every subject of [`MUST_NOT_KNOW`].
+const SERVERS: &str = "crates/serve";
 
 /// Returns the source files of a crate that are not tests.
 fn sources(name: &str) -> Vec<PathBuf> {
@@ -626,7 +651,9 @@ fn crates_depend_only_on_those_below() {
 #[test]
 fn modules_do_not_know_what_they_must_not() {
     let mut problems = Vec::new();
-    for path in &LAYERED.map(|(name, _)| sources(name)).concat() {
+    let crates = LAYERED.iter().map(|(name, _)| *name).filter(|name| *name != SERVERS);
+    for path in crates.flat_map(sources) {
+        let path = &path;
         let module = module(path);
         let words = MUST_NOT_KNOW.iter().find(|(name, _)| *name == module);
         let words = words.map(|(_, words)| *words).unwrap_or_default();
@@ -725,6 +752,7 @@ fn one_module_prints() {
     for name in [
         "crates/answers",
         "crates/jinja",
+        "crates/serve",
         "crates/view",
         "maverl",
         "crates/cli",

@@ -123,16 +123,17 @@ fn a_new_team_is_built_with_pages_by_the_features_that_a_run_prints() {
     for asked in ["maverl-cli/view", ""] {
         let metadata = metadata(&dir, asked);
         assert!(features(&metadata, "maverl-cli").iter().any(|feature| feature == "view"));
-        assert!(features(&metadata, "maverl").iter().any(|feature| feature == "serve"));
+        assert!(features(&metadata, "maverl-serve").is_empty());
     }
 }
 
-/// Returns the features of each package that cargo builds, by its id, without those of the command line and the team.
+/// Returns the features of each package that cargo builds, by its id, without those of the command line, its parts and the
+/// team.
 fn features_below(metadata: &Value) -> BTreeMap<String, Value> {
     let nodes = metadata["resolve"]["nodes"].as_array().unwrap().iter();
     let node = |node: &Value| (node["id"].as_str().unwrap().to_owned(), node["features"].clone());
-    let above =
-        |id: &str| ["maverl-cli", "maverl-view", "my_team"].iter().any(|of| id.contains(of));
+    let parts = ["maverl-cli", "maverl-serve", "maverl-view", "my_team"];
+    let above = |id: &str| parts.iter().any(|of| id.contains(of));
     nodes.map(node).filter(|(id, _)| !above(id)).collect()
 }
 
@@ -150,6 +151,24 @@ fn a_team_without_pages_has_the_same_crates_with_the_same_features_below_them() 
     assert_eq!(features_below(&metadata), whole);
 }
 
+#[test]
+fn a_team_without_servers_has_its_crates_with_the_features_that_they_have_below_servers() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = new_team(home.path(), "my_team", Some(workspace())).unwrap();
+    let whole = features_below(&metadata(&dir, ""));
+    let manifest = fs::read_to_string(dir.join("Cargo.toml")).unwrap();
+    let line = manifest.lines().find(|line| line.starts_with("maverl-cli = {")).unwrap();
+    let without = line.replace(" }", ", default-features = false }");
+    fs::write(dir.join("Cargo.toml"), manifest.replace(line, &without)).unwrap();
+    let below = features_below(&metadata(&dir, ""));
+    for (id, features) in &below {
+        assert_eq!(whole.get(id), Some(features), "{id}");
+    }
+    for server in ["/axum@", "#axum@", "#hyper@", "maverl-serve"] {
+        assert!(!below.keys().any(|id| id.contains(server)), "{server}");
+    }
+}
+
 /// Checks the manifest, the profiles and the locked versions. `just lint` compiles maverl with the default features, which a new
 /// team has.
 #[test]
@@ -160,7 +179,7 @@ fn a_new_team_outside_of_a_workspace_is_a_package_with_its_dependencies() {
     let root = metadata["resolve"]["root"].as_str().unwrap();
     assert!(root.contains("my_team"), "{root}");
     assert_eq!(metadata["workspace_root"], dir.canonicalize().unwrap().to_str().unwrap());
-    assert_eq!(features(&metadata, "maverl"), ["serve"]);
+    assert_eq!(features(&metadata, "maverl"), [""; 0]);
     assert_eq!(features(&metadata, "maverl-cli"), ["default", "serve", "view"]);
     let locked = |dir: &Path| {
         let lock: toml::Table =

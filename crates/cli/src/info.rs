@@ -80,8 +80,8 @@ mod tests {
     #[test]
     fn what_a_program_was_built_without_is_named_with_its_feature() {
         let told = lacking(&Registry::default()).unwrap_or_default();
-        let serve = "without `reported` (feature `serve`)";
-        assert_eq!(told.contains(serve), cfg!(not(feature = "serve")), "{told}");
+        let grpc = "without `grpc` (feature `grpc`)";
+        assert_eq!(told.contains(grpc), cfg!(not(feature = "grpc")), "{told}");
         assert_eq!(told.contains("`openenv`"), cfg!(not(feature = "openenv")), "{told}");
     }
 }

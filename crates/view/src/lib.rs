@@ -25,4 +25,4 @@ pub use pages::serve::serve;
 pub use pages::viewer::Viewer;
 pub use report::watched::notices_of;
 
-inventory::submit!(maverl::train::LinkedFeature("view"));
+inventory::submit!(maverl::registry::LinkedFeature("view"));

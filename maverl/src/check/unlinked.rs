@@ -1,20 +1,22 @@
 //! Help for orchestras and environments that are not linked into this program.
 
 use super::diagnostic::{did_you_mean, suggestion};
+use crate::registry::has_feature;
 
-/// Orchestras and environments that need a feature of the program.
-const WITH_FEATURES: [(&str, &str, bool); 4] = [
-    ("program/run", "serve", cfg!(feature = "serve")),
-    ("reported", "serve", cfg!(feature = "serve")),
-    ("grpc", "grpc", cfg!(feature = "grpc")),
-    ("openenv", "openenv", cfg!(feature = "openenv")),
-];
+/// Returns the orchestras and environments that need a feature of the program, with the feature, and whether it is there.
+fn with_features() -> [(&'static str, &'static str, bool); 3] {
+    [
+        ("program/run", "serve", has_feature("serve")),
+        ("grpc", "grpc", cfg!(feature = "grpc")),
+        ("openenv", "openenv", cfg!(feature = "openenv")),
+    ]
+}
 
 /// Returns the orchestras and environments that a program lacks because it was built without their feature, with the
 /// feature.
 pub fn lacking() -> Vec<(&'static str, &'static str)> {
-    let lacking = WITH_FEATURES.iter().filter(|(_, _, there)| !there);
-    lacking.map(|(name, feature, _)| (*name, *feature)).collect()
+    let lacking = with_features().into_iter().filter(|(_, _, there)| !there);
+    lacking.map(|(name, feature, _)| (name, feature)).collect()
 }
 
 /// Returns help for an orchestra or environment of this name.
@@ -23,7 +25,7 @@ pub(super) fn help<'a>(
     name: &str,
     known: impl Iterator<Item = &'a str> + Clone,
 ) -> String {
-    let lacks = WITH_FEATURES.iter().find(|(needs, _, there)| *needs == name && !there);
+    let lacks = with_features().into_iter().find(|(needs, _, there)| *needs == name && !there);
     if let Some((_, feature, _)) = lacks {
         return format!(
             "it needs the feature `{feature}`, which this program lacks: build it with `--features {feature}`"

@@ -126,7 +126,6 @@ pub fn model(source: &ModelSource) -> Result<(), Failure> {
 }
 
 /// Checks that a directory exists.
-#[cfg(feature = "serve")]
 pub fn directory(dir: &Path) -> Result<(), Failure> {
     if dir.exists() { Ok(()) } else { Err(nothing(dir, Wanted::Directory)) }
 }

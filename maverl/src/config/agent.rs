@@ -2,9 +2,9 @@
 //!
 //! A key of `[sampling]` is also an option of a request (`runtime/request.rs` of the engine), which `plan/engine.rs`
 //! sets and a slot of the engine uses. If it changes probabilities, `check/policy.rs` rejects it for agents that are
-//! trained on sampled replies. Servers and commands that sample have it too: `serve/openai/options.rs`,
-//! `serve/gateway/call.rs`, `rollout/servers`, `maverl generate`. A key of an agent has a line in `over`, and a field
-//! of `SeatPlan`, or of `PolicyPlan` if its level is policy.
+//! trained on sampled replies. Servers and commands that sample have it too: `openai/options.rs` and `gateway/call.rs` of
+//! `crates/serve`, `rollout/servers`, `maverl generate`. A key of an agent has a line in `over`, and a field of `SeatPlan`,
+//! or of `PolicyPlan` if its level is policy.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;

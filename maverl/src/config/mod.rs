@@ -53,8 +53,6 @@ pub use model::{
 };
 pub use overlong::OverlongText;
 pub use preset::Preset;
-#[cfg(feature = "serve")]
-pub(crate) use reward::ITEMS;
 pub(crate) use reward::STAGE;
 pub use reward::{
     OnRewardError, RewardConfig, RewardProtocol, RewardServerConfig, RewardUnit,

@@ -10,9 +10,6 @@ use crate::settings::Settings;
 
 /// Beginning of the path of a verifier that an earlier stage trains; the name of the stage follows.
 pub(crate) const STAGE: &str = "stage:";
-/// Maximum number of items of a request to a server of rewards.
-#[cfg(feature = "serve")]
-pub(crate) const ITEMS: usize = 256;
 
 /// `[rewards.NAME]`: a declared function of that name, or a part that a server or a verifier gives.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]

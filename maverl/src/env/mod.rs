@@ -9,7 +9,6 @@ pub mod nli;
 pub mod openenv;
 #[cfg(any(feature = "grpc", feature = "openenv"))]
 mod remote;
-#[cfg(feature = "serve")]
 pub mod reported;
 pub mod search;
 pub mod tools;

@@ -6,11 +6,9 @@ mod conversation;
 mod team;
 
 pub use conversation::Conversation;
-#[cfg(feature = "serve")]
-pub(crate) use team::Recipient;
 pub use team::{Ask, AskLimits, Chat, ChatBackend, Response, SeatOf, Team};
 #[doc(hidden)]
-pub use team::{EpisodeState, Member};
+pub use team::{EpisodePlayer, EpisodeState, Member, Recipient};
 
 use std::future::Future;
 use std::num::NonZero;

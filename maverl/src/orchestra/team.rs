@@ -1,15 +1,13 @@
 //! Interface of an orchestra to its episode: asks of agents and actions in the environment.
 
 mod backend;
-#[cfg(feature = "serve")]
-mod calls;
 mod environments;
+mod player;
 mod reward_parts;
 
-#[cfg(feature = "serve")]
-pub(crate) use reward_parts::Recipient;
-
 pub use backend::{Ask, AskLimits, ChatBackend, Response};
+pub use player::EpisodePlayer;
+pub use reward_parts::Recipient;
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -104,24 +102,25 @@ impl EpisodeState {
     }
 
     /// Records a turn before its reply is parsed, so that it survives a panic of the parser (RO-2).
-    pub(crate) fn record(&self, turn: Turn) {
+    pub fn record(&self, turn: Turn) {
         lock(&self.turns).push(turn);
     }
 
     /// Records the parse error of a recorded turn's reply.
-    pub(crate) fn reject(&self, path: &TurnPath, error: &ReplyError) {
+    pub fn reject(&self, path: &TurnPath, error: &ReplyError) {
         if let Some(turn) = lock(&self.turns).iter_mut().find(|turn| turn.path == *path) {
             turn.error = Some(error.to_string());
         }
     }
 
     /// Returns true if a turn is recorded as malformed with this error.
-    pub(crate) fn rejected(&self, error: &ReplyError) -> bool {
+    pub fn rejected(&self, error: &ReplyError) -> bool {
         let error = error.to_string();
         lock(&self.turns).iter().any(|turn| turn.error.as_ref() == Some(&error))
     }
 
-    pub(crate) fn fail(&self, fault: Fault) -> AskError {
+    /// Records a fault, if it is the first one, and returns it as an error.
+    pub fn fail(&self, fault: Fault) -> AskError {
         lock(&self.fault).get_or_insert_with(|| fault.clone());
         fault.into()
     }

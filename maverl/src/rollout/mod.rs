@@ -14,25 +14,25 @@ mod mixture;
 mod plain;
 mod prompt;
 mod replay;
-pub(crate) mod rewards;
+#[doc(hidden)]
+pub mod rewards;
 mod runner;
 mod script;
 mod seed;
 mod servers;
 mod timed;
-#[cfg(feature = "serve")]
 mod unjudged;
 
-#[cfg(test)]
-pub(crate) mod testing;
+#[doc(hidden)]
+pub mod testing;
 
 #[doc(hidden)]
 pub use backend::ModelBackend;
 #[doc(hidden)]
 pub use endpoint::{Endpoint, EndpointVoice, Usage};
 pub use error::RolloutError;
-#[cfg(feature = "serve")]
-pub(crate) use plain::plain;
+#[doc(hidden)]
+pub use plain::plain;
 #[doc(hidden)]
 pub use prompt::render_turn;
 #[doc(hidden)]
@@ -48,8 +48,8 @@ pub use seed::episode_seed;
 pub use servers::{Probe, RemotePolicy, ServerUsage, Servers};
 #[doc(hidden)]
 pub use timed::{RequestTime, RequestTimes};
-#[cfg(feature = "serve")]
-pub(crate) use unjudged::Heard;
+#[doc(hidden)]
+pub use unjudged::Heard;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;

@@ -7,7 +7,7 @@ use crate::trajectory::{Message, Role};
 
 /// Converts a conversation to one without tools: they are described in the system section, and the results of calls are
 /// user messages in Hermes' tags. A conversation without tools is unchanged.
-pub(crate) fn plain(messages: &[Message], tools: &[Value]) -> Vec<Message> {
+pub fn plain(messages: &[Message], tools: &[Value]) -> Vec<Message> {
     if tools.is_empty() {
         return messages.to_vec();
     }

@@ -1,17 +1,13 @@
 //! Parts of the reward that something else than a declared function gives: a server, or a verifier in this process.
 
-pub(crate) mod protocol;
+pub mod protocol;
 mod server;
 mod verifier;
 
-pub(crate) use protocol::{Item, ItemTask};
-pub(crate) use server::RewardServer;
-pub(crate) use verifier::VerifierReward;
-#[cfg(feature = "serve")]
-pub(crate) use verifier::{Input, Verifier};
-
-#[cfg(feature = "serve")]
-pub(crate) use crate::config::ITEMS as MOST_ITEMS;
+pub use protocol::{Item, ItemTask};
+pub use server::RewardServer;
+pub use verifier::VerifierReward;
+pub use verifier::{Input, Verifier};
 
 use futures::future::BoxFuture;
 

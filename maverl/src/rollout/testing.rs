@@ -18,7 +18,7 @@ use crate::rollout::{EpisodeRunner, Rollout};
 use crate::task::{Action, Observation, Score, Task};
 use crate::trajectory::{Fault, FaultKind, Finish, Message, Seat, Tokens};
 
-pub(crate) fn task(id: &str) -> Task {
+pub fn task(id: &str) -> Task {
     Task {
         id: id.to_owned(),
         source: "test".to_owned(),
@@ -27,9 +27,9 @@ pub(crate) fn task(id: &str) -> Task {
     }
 }
 
-pub(crate) struct Line(pub(crate) String);
+pub struct Line(pub String);
 
-pub(crate) fn line(text: &str) -> Line {
+pub fn line(text: &str) -> Line {
     Line(text.to_owned())
 }
 
@@ -44,7 +44,7 @@ impl Input for Line {
 
 /// Content of the only `<w>..</w>`.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Word(pub(crate) String);
+pub struct Word(pub String);
 
 impl Reply for Word {
     const STRUCTURED: bool = true;
@@ -61,7 +61,7 @@ impl Reply for Word {
 
 macro_rules! agent {
     ($type:ident, $name:literal) => {
-        pub(crate) struct $type;
+        pub struct $type;
 
         impl Agent for $type {
             type Input = Line;
@@ -84,14 +84,14 @@ macro_rules! agent {
 agent!(Speaker, "t/speaker");
 agent!(Critic, "t/critic");
 
-pub(crate) type Answer<'a> = BoxFuture<'a, Result<Option<String>, AskError>>;
+pub type Answer<'a> = BoxFuture<'a, Result<Option<String>, AskError>>;
 type Run = dyn for<'a> Fn(&'a Task, &'a Team<Flow>) -> Answer<'a> + Send + Sync;
 
 /// An orchestra from a function.
-pub(crate) struct Flow(Box<Run>);
+pub struct Flow(Box<Run>);
 
 impl Flow {
-    pub(crate) fn new(
+    pub fn new(
         run: impl for<'a> Fn(&'a Task, &'a Team<Flow>) -> Answer<'a> + Send + Sync + 'static,
     ) -> Self {
         Self(Box::new(run))
@@ -117,22 +117,22 @@ impl OrchestraName for Flow {
 }
 
 /// Tasks of the sessions of [`Fixture`] that are open.
-pub(crate) static OPEN: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+pub static OPEN: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
 /// Locks a mutex, also after a panic of its holder.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Environments that block their thread wait until this lock is free.
-pub(crate) static GATE: Mutex<()> = Mutex::new(());
+pub static GATE: Mutex<()> = Mutex::new(());
 
 fn blocked() {
     drop(GATE.lock());
 }
 
 /// An environment in which `yes` is the correct answer to every task.
-pub(crate) struct Fixture;
+pub struct Fixture;
 
 impl Environment for Fixture {
     async fn open(&self, task: &Task, _seed: u64) -> Result<serde_json::Value, EnvError> {
@@ -187,9 +187,9 @@ impl Environment for Fixture {
 }
 
 /// A backend with tokens: one function returns the words, another the delay.
-pub(crate) struct Talker {
-    pub(crate) say: fn(&Ask, &[Message]) -> String,
-    pub(crate) yields: fn(&Ask) -> u64,
+pub struct Talker {
+    pub say: fn(&Ask, &[Message]) -> String,
+    pub yields: fn(&Ask) -> u64,
 }
 
 /// Repeats its prompt, after one yield.
@@ -241,7 +241,7 @@ impl ChatBackend for Talker {
 }
 
 /// Creates a runner of a team in [`Fixture`] whose seats all have this backend and lose a quarter for an invalid reply.
-pub(crate) fn runner(flow: Flow, talker: Talker) -> EpisodeRunner {
+pub fn runner(flow: Flow, talker: Talker) -> EpisodeRunner {
     let backend: Arc<dyn ChatBackend> = Arc::new(talker);
     let seats = flow.members();
     let member = |seat: &Seat| match seat.agent.as_str() {
@@ -261,6 +261,6 @@ pub(crate) fn runner(flow: Flow, talker: Talker) -> EpisodeRunner {
 }
 
 /// Creates a rollout of [`runner`] with at most four concurrent episodes.
-pub(crate) fn rollout(flow: Flow, talker: Talker) -> Rollout {
+pub fn rollout(flow: Flow, talker: Talker) -> Rollout {
     Rollout::new(runner(flow, talker), NonZeroUsize::MIN.saturating_add(3))
 }

@@ -14,7 +14,7 @@ use crate::tools::Tool;
 use crate::trajectory::{Fault, Seat, TurnPath};
 
 /// Receiver of replies as they come, with the seat and the path of the turn.
-pub(crate) type Heard = Arc<dyn Fn(&Seat, &TurnPath, &str) + Send + Sync>;
+pub type Heard = Arc<dyn Fn(&Seat, &TurnPath, &str) + Send + Sync>;
 
 /// An environment that answers actions and judges nothing: every answer scores 0.
 struct Unjudged(Arc<dyn DynEnvironment>);
@@ -104,7 +104,7 @@ impl ChatBackend for Reported {
 impl Rollout {
     /// Returns the same team without judge, rewards and penalties. `adjust` changes the sampling of the seats that a policy
     /// speaks for; endpoints keep theirs. Each reply is passed to `heard`.
-    pub(crate) fn unjudged(
+    pub fn unjudged(
         &self,
         plan: &Plan,
         policies: &[Policy],

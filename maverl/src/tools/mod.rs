@@ -13,8 +13,8 @@ mod schema;
 pub use describe::describe;
 pub use function::{Arguments, Declared, NoArguments, ToolFuture, ToolOutput, declared};
 pub use parse::{Format, calls, read};
-#[cfg(feature = "serve")]
-pub(crate) use parse::{tagged, whole};
+#[doc(hidden)]
+pub use parse::{Tagged, tagged, whole};
 pub use schema::{Schema, SchemaError};
 
 // Crates for deriving the argument of a tool.

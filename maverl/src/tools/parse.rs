@@ -48,19 +48,18 @@ pub fn read(reply: &str) -> Vec<Result<Call, CallError>> {
 }
 
 /// A tag of a call, with what follows up to the next one.
-pub(crate) struct Tagged<'a> {
+pub struct Tagged<'a> {
     /// All of it.
-    #[cfg_attr(not(feature = "serve"), allow(dead_code, reason = "read by servers"))]
-    pub(crate) text: &'a str,
+    pub text: &'a str,
     /// Its calls, at least one: a model may write several into one tag.
-    pub(crate) calls: Vec<Result<Call, CallError>>,
+    pub calls: Vec<Result<Call, CallError>>,
     /// Text after the calls; after the tag if a call cannot be read.
-    pub(crate) after: &'a str,
+    pub after: &'a str,
 }
 
 /// Returns the tags of a text. What looks like a tag inside a string of the arguments is none, and a closing tag may be
 /// missing.
-pub(crate) fn tagged(text: &str) -> Vec<Tagged<'_>> {
+pub fn tagged(text: &str) -> Vec<Tagged<'_>> {
     let mut found = Vec::new();
     let mut rest = text.find(OPEN).map_or("", |at| &text[at..]);
     while !rest.is_empty() {
@@ -78,7 +77,7 @@ pub(crate) fn tagged(text: &str) -> Vec<Tagged<'_>> {
 }
 
 /// Returns the calls of a reply that is nothing else, without tags.
-pub(crate) fn whole(reply: &str) -> Option<Vec<Result<Call, CallError>>> {
+pub fn whole(reply: &str) -> Option<Vec<Result<Call, CallError>>> {
     let text = reply.trim_start();
     let (found, after) = read_all(text.strip_prefix(PYTHON).unwrap_or(text));
     let calls = !found.is_empty() && found.iter().all(Result::is_ok);

@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
+use crate::registry::has_feature;
+
 /// Name of the stock program, as messages of the library have it.
 const STOCK: &str = "maverl";
 
@@ -39,9 +41,8 @@ pub const COMMANDS: [&str; 25] = [
 ];
 
 /// Cargo features of this crate, and whether the program has them.
-const FEATURES: [(&str, bool); 12] = [
+const FEATURES: [(&str, bool); 9] = [
     ("cuda", cfg!(feature = "cuda")),
-    ("grammar", cfg!(feature = "grammar")),
     ("grpc", cfg!(feature = "grpc")),
     ("hub", cfg!(feature = "hub")),
     ("https", cfg!(feature = "https")),
@@ -49,35 +50,32 @@ const FEATURES: [(&str, bool); 12] = [
     ("mpi", cfg!(feature = "mpi")),
     ("openenv", cfg!(feature = "openenv")),
     ("parquet", cfg!(feature = "parquet")),
-    ("serve", cfg!(feature = "serve")),
     ("sqlite", cfg!(feature = "sqlite")),
-    ("tls", cfg!(feature = "tls")),
 ];
 
 /// Cargo feature of the command line that brings pages about runs.
 const VIEW: &str = "view";
 
+/// Cargo features of the command line that bring crates above this one, or parts of them.
+const ABOVE: [&str; 4] = ["grammar", "serve", "tls", VIEW];
+
 /// Cargo features of the command line that no built program needs to ask for: they are on by default.
 const DEFAULT: [&str; 2] = ["serve", VIEW];
-
-/// Cargo feature of the command line that brings a crate above this one into the program. That crate submits it.
-pub struct LinkedFeature(pub &'static str);
-
-inventory::collect!(LinkedFeature);
 
 /// Features that are not part of the feature `full`.
 const APART: [&str; 3] = ["cuda", "grammar", "mpi"];
 
 /// Returns the Cargo features of the command line, and whether this program has them.
 pub fn features() -> Vec<(&'static str, bool)> {
-    let mut all = FEATURES.to_vec();
-    all.push((VIEW, has_view()));
+    let above = ABOVE.map(|name| (name, has_feature(name)));
+    let mut all: Vec<(&str, bool)> = FEATURES.into_iter().chain(above).collect();
+    all.sort_unstable();
     all
 }
 
 /// Returns true if this program has pages about runs.
 pub(crate) fn has_view() -> bool {
-    inventory::iter::<LinkedFeature>.into_iter().any(|linked| linked.0 == VIEW)
+    has_feature(VIEW)
 }
 
 /// Returns the command that resumes a run.

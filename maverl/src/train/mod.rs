@@ -62,7 +62,7 @@ pub use crate::dist::{Launch, RankError};
 #[doc(hidden)]
 pub use commands::resume_command;
 #[doc(hidden)]
-pub use commands::{COMMANDS, LinkedFeature, features, own, program, renamed};
+pub use commands::{COMMANDS, features, own, program, renamed};
 #[doc(hidden)]
 pub use display::{Beat, stderr};
 pub use error::{DemonstrationError, ErrorKind, TrainError};

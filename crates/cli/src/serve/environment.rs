@@ -14,11 +14,11 @@ use maverl::output;
 use maverl::plan::Plan;
 use maverl::registry::{Registry, includes};
 use maverl::rollout;
-use maverl::serve::Limits;
-use maverl::serve::environment::{
+use maverl::train::Interrupt;
+use maverl_serve::Limits;
+use maverl_serve::environments::{
     EnvironmentServer, EnvironmentSettings, ServedEnvironment, TaskSet,
 };
-use maverl::train::Interrupt;
 
 /// Splits whose tasks are served, beside that of the configuration.
 const SPLITS: [&str; 3] = ["train", "validation", "test"];

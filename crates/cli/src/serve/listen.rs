@@ -13,8 +13,8 @@ use tokio::net::TcpListener;
 
 use crate::{Failure, number};
 use maverl::output;
-use maverl::serve::{Guard, Health, Limits, Listener, Metrics, Ready, base, is_loopback};
 use maverl::train::Interrupt;
+use maverl_serve::{Guard, Health, Limits, Listener, Metrics, Ready, base, is_loopback};
 
 /// Number of files that a server opens beside its connections.
 #[cfg(unix)]
@@ -140,9 +140,9 @@ impl ListenArgs {
     }
 
     #[cfg(feature = "tls")]
-    fn tls(&self) -> Result<Option<maverl::serve::Tls>, Failure> {
+    fn tls(&self) -> Result<Option<maverl_serve::Tls>, Failure> {
         let read = |(certificate, key): (&PathBuf, &PathBuf)| {
-            maverl::serve::Tls::read(Path::new(certificate), Path::new(key)).map_err(Failure)
+            maverl_serve::Tls::read(Path::new(certificate), Path::new(key)).map_err(Failure)
         };
         self.tls_cert.as_ref().zip(self.tls_key.as_ref()).map(read).transpose()
     }

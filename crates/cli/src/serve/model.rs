@@ -20,9 +20,9 @@ use maverl::config::{Dtype, RuntimeConfig};
 use maverl::model::{Model, ModelFiles, ModelSource, Tokenizer};
 use maverl::output;
 use maverl::runtime::Host;
-use maverl::serve::model::{Catalog, Entry, ModelServer, ModelSettings};
-use maverl::serve::{Limits, Structured};
 use maverl::train::Interrupt;
+use maverl_serve::model::{Catalog, Entry, ModelServer, ModelSettings};
+use maverl_serve::{Limits, Structured};
 
 #[derive(Args)]
 #[command(group = ArgGroup::new("served").required(true))]

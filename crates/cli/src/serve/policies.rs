@@ -11,7 +11,7 @@ use maverl::model::{ModelFiles, ModelSource};
 use maverl::plan::{Plan, PolicyPlan};
 use maverl::registry::Registry;
 use maverl::runtime::{DeviceChoice, Host};
-use maverl::serve::model::Entry;
+use maverl_serve::model::Entry;
 
 /// Policies of a run at some of its checkpoints.
 pub(super) struct Policies<'a> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 
 use crate::number;
-use maverl::serve::model::QueueLimits;
+use maverl_serve::QueueLimits;
 
 /// Limits of requests that wait. The number of those that run is an option of each server.
 #[derive(Args, Debug, Clone)]

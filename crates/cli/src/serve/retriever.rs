@@ -11,8 +11,8 @@ use super::listen::ListenArgs;
 use crate::{Failure, block_on, number};
 use maverl::env::search::{BatchedSearch, Neighbors, Pooling, Ranking, SearchEnvironment};
 use maverl::output;
-use maverl::serve::{Limits, Metrics, Ready, retriever};
 use maverl::train::Interrupt;
+use maverl_serve::{Limits, Metrics, Ready, retriever};
 
 #[derive(Args)]
 pub(crate) struct RetrieverArgs {

@@ -12,9 +12,9 @@ use super::queue::QueueArgs;
 use crate::{Failure, block_on, number, paths};
 use maverl::output;
 use maverl::registry::Registry;
-use maverl::serve::Limits;
-use maverl::serve::reward::{Grader, RewardServer, RewardSettings};
 use maverl::train::Interrupt;
+use maverl_serve::Limits;
+use maverl_serve::reward::{Grader, RewardServer, RewardSettings};
 
 #[derive(Args)]
 #[command(group = ArgGroup::new("grader").required(true).args(["judge", "model"]))]

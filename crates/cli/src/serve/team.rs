@@ -17,9 +17,9 @@ use maverl::plan::Plan;
 use maverl::registry::Registry;
 use maverl::rollout::Rollout;
 use maverl::runtime::Runtime;
-use maverl::serve::Limits;
-use maverl::serve::team::{History, ServedTeam, TeamServer, TeamSettings};
 use maverl::train::Interrupt;
+use maverl_serve::Limits;
+use maverl_serve::team::{History, ServedTeam, TeamServer, TeamSettings};
 
 #[derive(Args)]
 pub(crate) struct TeamArgs {

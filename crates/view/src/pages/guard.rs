@@ -11,8 +11,8 @@ use axum::http::header::{
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use axum::middleware::{Next, from_fn_with_state, map_response};
 use axum::response::Response;
-use maverl::serve::{Guard, Keys};
 use maverl::train::own;
+use maverl_serve::{Guard, Keys};
 
 use super::answer::refusal;
 

@@ -7,7 +7,7 @@ use axum::Router;
 use axum::extract::Path;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
-use maverl::serve::{Limits, Listener};
+use maverl_serve::{Limits, Listener};
 use tokio::net::TcpListener;
 
 use super::guard::protect_pages;

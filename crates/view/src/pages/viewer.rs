@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use maverl::run_dir::MANIFEST;
 use maverl::run_dir::disk::entries;
-use maverl::serve::Keys;
+use maverl_serve::Keys;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 

@@ -6,7 +6,8 @@
 mod server;
 #[cfg(test)]
 mod tests;
-pub(crate) mod wire;
+#[doc(hidden)]
+pub mod wire;
 
 use std::path::{Path, PathBuf};
 

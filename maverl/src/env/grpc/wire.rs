@@ -8,22 +8,20 @@ mod generated {
     include!("maverl.environment.v1.rs");
 }
 
-pub(crate) use generated::environment_server::{
-    Environment, EnvironmentServer, SERVICE_NAME as SERVICE,
-};
-pub(crate) use generated::{
+pub use generated::environment_server::{Environment, EnvironmentServer, SERVICE_NAME as SERVICE};
+pub use generated::{
     ActManyRequest, ActManyResponse, ActRequest, ActResponse, CloseRequest, CloseResponse,
     DescribeRequest, DescribeResponse, Failure, ForkRequest, JudgeRequest, JudgeResponse,
     OpenRequest, OpenResponse, PlayRequest, PlayResponse, RenewRequest, RenewResponse, Split, Task,
     TasksRequest, Tool, ToolCall,
 };
-pub(crate) use generated::{
+pub use generated::{
     act_many_response, act_request, environment_client::EnvironmentClient, play_request,
     play_response,
 };
 
 /// Descriptors of the messages and services, for reflection.
-pub(crate) const DESCRIPTORS: &[u8] = include_bytes!("maverl.environment.v1.binpb");
+pub const DESCRIPTORS: &[u8] = include_bytes!("maverl.environment.v1.binpb");
 
 impl From<tonic::Status> for Failure {
     fn from(status: tonic::Status) -> Self {
@@ -32,7 +30,7 @@ impl From<tonic::Status> for Failure {
 }
 
 /// Returns the name of a status in the form of the protocol, such as `NOT_FOUND`.
-pub(crate) fn code_name(code: tonic::Code) -> String {
+pub fn code_name(code: tonic::Code) -> String {
     let mut name = String::new();
     for letter in format!("{code:?}").chars() {
         if letter.is_uppercase() && !name.is_empty() {

@@ -10,8 +10,8 @@ mod cache;
 mod dense;
 mod index;
 mod options;
-#[cfg_attr(not(feature = "serve"), allow(dead_code, reason = "the server alone reads questions"))]
-pub(crate) mod protocol;
+#[doc(hidden)]
+pub mod protocol;
 mod retriever;
 mod score;
 mod validate;

@@ -18,12 +18,12 @@ const MOST_QUERIES: usize = 4096;
 /// Maximum number of documents of a request over all queries; the search cost is proportional to it.
 const MOST_HITS: usize = 1 << 16;
 /// Maximum size of an answer in bytes.
-pub(crate) const MOST_ANSWERED: usize = 16 << 20;
+pub const MOST_ANSWERED: usize = 16 << 20;
 
 /// A request as serialized.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Question {
+pub struct Question {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "queries")]
     queries: Option<Vec<String>>,
     /// A single query, in the form of Dr. MAS.
@@ -37,10 +37,10 @@ pub(crate) struct Question {
 
 /// A validated request.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Ask {
-    pub(crate) queries: Vec<String>,
-    pub(crate) k: usize,
-    pub(crate) scores: bool,
+pub struct Ask {
+    pub queries: Vec<String>,
+    pub k: usize,
+    pub scores: bool,
 }
 
 impl Question {
@@ -54,7 +54,7 @@ impl Question {
     /// # Errors
     ///
     /// The problem with the request.
-    pub(crate) fn read(body: &[u8]) -> Result<Ask, String> {
+    pub fn read(body: &[u8]) -> Result<Ask, String> {
         let question: Self = serde_json::from_slice(body).map_err(|error| {
             format!("the body is no `{{\"queries\": [\"..\"], \"topk\": {TOP_K}, \"return_scores\": true}}`: {error}")
         })?;
@@ -115,7 +115,7 @@ fn queries<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<Stri
 
 /// Serializes the answer to a request: a list for each query. Returns `None` if it is too large. Documents are written
 /// directly into the output without further copies.
-pub(crate) fn answer(found: &[Vec<Hit<'_>>], scores: bool) -> Option<Vec<u8>> {
+pub fn answer(found: &[Vec<Hit<'_>>], scores: bool) -> Option<Vec<u8>> {
     let mut bytes = Bounded(Vec::new());
     write(&mut bytes, found, scores).ok()?;
     Some(bytes.0)

@@ -41,7 +41,6 @@ impl EnvSession {
     }
 
     /// Acts unless an action is under way, for which it does not wait.
-    #[cfg(feature = "serve")]
     pub(super) async fn act_now(&self, action: Action) -> Result<Observation, EnvError> {
         let busy = |_| EnvError::new("an action is under way; wait for its answer");
         let mut session = self.session.try_lock().map_err(busy)?;

@@ -33,9 +33,8 @@ impl RewardParts {
 
 /// Recipient of a reward part. A turn has no index before the episode ends.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Recipient {
+pub enum Recipient {
     /// Every turn of the episode.
-    #[cfg(feature = "serve")]
     Episode,
     /// Every turn of a seat.
     Seat(Seat),
@@ -50,7 +49,6 @@ impl EpisodeState {
         let mut pay = lock(&self.reward_parts).pay.clone();
         pay.sort_by(|(a, x, v), (b, y, w)| (a, x).cmp(&(b, y)).then(v.total_cmp(w)));
         let of = |payee| match payee {
-            #[cfg(feature = "serve")]
             Recipient::Episode => Some(RewardOf::Episode),
             Recipient::Seat(seat) => Some(RewardOf::Seat(seat)),
             Recipient::Turn(path) => turns.iter().position(|t| t.path == path).map(RewardOf::Turn),

@@ -8,59 +8,48 @@ use crate::config::RewardProtocol;
 use crate::trajectory::Message;
 
 /// Version of maverl's messages.
-pub(crate) const VERSION: u64 = 1;
+pub const VERSION: u64 = 1;
 
 /// A reply to score.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Item {
+pub struct Item {
     /// Id, unique in its request.
     #[serde(default)]
-    pub(crate) id: String,
+    pub id: String,
     /// Task of the episode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) task: Option<ItemTask>,
+    pub task: Option<ItemTask>,
     /// Data of the task, as far as it was sent.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
-    pub(crate) data: Map<String, Value>,
+    pub data: Map<String, Value>,
     /// Messages before the reply; with no `completion`, the last one is the reply.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) messages: Vec<Message>,
+    pub messages: Vec<Message>,
     /// The reply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) completion: Option<String>,
+    pub completion: Option<String>,
     /// The answer of the episode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) answer: Option<String>,
+    pub answer: Option<String>,
     /// Seat that replied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) seat: Option<String>,
+    pub seat: Option<String>,
     /// Index of the turn in the episode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) turn: Option<usize>,
+    pub turn: Option<usize>,
 }
 
 /// Task of an [`Item`].
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct ItemTask {
+pub struct ItemTask {
     /// Id.
-    pub(crate) id: String,
+    pub id: String,
     /// Data set.
-    pub(crate) source: String,
+    pub source: String,
     /// Question.
-    pub(crate) question: String,
-}
-
-/// A request of maverl.
-#[cfg(feature = "serve")]
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Asked {
-    /// See [`VERSION`].
-    pub(crate) protocol: u64,
-    /// Replies to score.
-    pub(crate) items: Vec<Item>,
+    pub question: String,
 }
 
 /// Answer of maverl's protocol.
@@ -113,7 +102,7 @@ pub(super) fn body(protocol: RewardProtocol, items: &mut [Item]) -> Value {
 
 impl Item {
     /// Returns the messages with the reply as the last one.
-    pub(crate) fn conversation(&self) -> Vec<Message> {
+    pub fn conversation(&self) -> Vec<Message> {
         let reply = self.completion.iter();
         let reply = reply.map(|content| Message {
             role: crate::trajectory::Role::Assistant,

@@ -19,7 +19,7 @@ use crate::trajectory::Episode;
 const REST: Duration = Duration::from_secs(10);
 
 /// A part of the reward that a server gives.
-pub(crate) struct RewardServer {
+pub struct RewardServer {
     units: Units,
     on_error: OnRewardError,
     queue: Arc<Queue>,
@@ -53,7 +53,7 @@ impl RewardServer {
     /// # Errors
     ///
     /// If the environment variable of the key is not set.
-    pub(crate) fn new(config: &RewardServerConfig) -> Result<Self, String> {
+    pub fn new(config: &RewardServerConfig) -> Result<Self, String> {
         let key = match &config.key_env {
             None => None,
             Some(name) => match std::env::var(name) {

@@ -19,7 +19,7 @@ const TOKENS: usize = 4096;
 
 /// A handle to the thread of a reward model. Cheap to clone; the thread ends with the last one.
 #[derive(Clone)]
-pub(crate) struct Verifier(Arc<Mutex<mpsc::Sender<Job>>>);
+pub struct Verifier(Arc<Mutex<mpsc::Sender<Job>>>);
 
 /// Inputs to score, and the channel of their caller.
 struct Job {
@@ -29,11 +29,10 @@ struct Job {
 
 /// Text that a reward model reads.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Input {
+pub enum Input {
     /// Messages, of which the last is the reply that is scored.
     Conversation(Vec<Message>),
     /// A rendered conversation, up to the token that is scored.
-    #[cfg_attr(not(feature = "serve"), expect(dead_code, reason = "servers take such texts"))]
     Text(String),
 }
 
@@ -49,7 +48,7 @@ impl Verifier {
     /// # Errors
     ///
     /// If it cannot be loaded.
-    pub(crate) fn load(dir: &Path) -> Result<Self, String> {
+    pub fn load(dir: &Path) -> Result<Self, String> {
         let model = RewardModel::load(dir).map_err(|error| error.to_string())?;
         let files = ModelFiles::new(&ModelSource::Directory(dir.to_owned()));
         let tokenizer = Tokenizer::load(&files).map_err(|error| error.to_string())?;
@@ -62,7 +61,7 @@ impl Verifier {
     }
 
     /// Returns the probability that each reply is right. An input that cannot be scored is an error of its own.
-    pub(crate) async fn score(&self, inputs: Vec<Input>) -> Scores {
+    pub async fn score(&self, inputs: Vec<Input>) -> Scores {
         let n = inputs.len();
         let (answer, answered) = oneshot::channel();
         let jobs = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -118,7 +117,7 @@ fn score<'m>(
 }
 
 /// A part of the reward that a verifier gives.
-pub(crate) struct VerifierReward {
+pub struct VerifierReward {
     units: Units,
     verifier: Verifier,
 }
@@ -129,7 +128,7 @@ impl VerifierReward {
     /// # Errors
     ///
     /// If it cannot be loaded.
-    pub(crate) fn new(config: &RewardVerifierConfig, base: &Path) -> Result<Self, String> {
+    pub fn new(config: &RewardVerifierConfig, base: &Path) -> Result<Self, String> {
         let RewardVerifierConfig { path, of, seats, .. } = config.clone();
         let units = Units { of, seats, send: Vec::new() };
         Ok(Self { units, verifier: Verifier::load(&base.join(path))? })

@@ -14,14 +14,16 @@ use maverl::agent::AskError;
 use maverl::cli::Failure;
 use maverl::client::Client;
 use maverl::env::reported::Reported;
-use maverl::orchestra::{Ask, ChatBackend, Conversation, EpisodeState, Member, Response, Team};
+use maverl::orchestra::{
+    Ask, ChatBackend, Conversation, EpisodePlayer as _, EpisodeState, Member, Response,
+};
 use maverl::registry::DynOrchestra;
 use maverl::rollout::{EpisodeRequest, EpisodeRunner};
-use maverl::serve::gateway::{Gateway, Mode, ProgramOptions};
 use maverl::task::Task;
 use maverl::trajectory::{Fault, Seat};
 use maverl_cli::bench::harness::Setup;
 use maverl_cli::bench::report::Figure;
+use maverl_serve::gateway::{Gateway, Mode, ProgramOptions};
 
 /// Number of calls of an episode, each of which extends the conversation.
 const CALLS: usize = 32;
@@ -192,10 +194,7 @@ impl DynOrchestra for Orchestra {
     }
 
     fn run(&self, table: Arc<EpisodeState>) -> BoxFuture<'_, Result<Option<String>, AskError>> {
-        Box::pin(async move {
-            let team: Team<Self> = Team::new(table);
-            self.gateway.play(&team, self.members()).await
-        })
+        Box::pin(async move { self.gateway.play(&table, self.members()).await })
     }
 }
 

@@ -11,11 +11,11 @@ use crate::host::host_with_stop_ids;
 use crate::server::Server;
 use maverl::cli::Failure;
 use maverl::client::Client;
-use maverl::serve::model::{Catalog, Entry, ModelServer, ModelSettings};
-use maverl::serve::{Health, Structured, base};
 use maverl_cli::bench::fixture::ROWS;
 use maverl_cli::bench::harness::Setup;
 use maverl_cli::bench::report::Figure;
+use maverl_serve::model::{Catalog, Entry, ModelServer, ModelSettings};
+use maverl_serve::{Health, Structured, base};
 
 /// Name of the model in requests.
 const MODEL: &str = "bench";

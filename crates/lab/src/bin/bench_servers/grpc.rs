@@ -13,13 +13,13 @@ use crate::server::Server;
 use maverl::cli::Failure;
 use maverl::env::grpc::GrpcEnvironment;
 use maverl::env::{DynEnvironment, EnvError, Environment, Session};
-use maverl::serve::Health;
-use maverl::serve::environment::{
-    EnvironmentServer, EnvironmentSettings, ServedEnvironment, TaskSet,
-};
 use maverl::task::{Action, Observation, Score, Task};
 use maverl_cli::bench::harness::Setup;
 use maverl_cli::bench::report::Figure;
+use maverl_serve::Health;
+use maverl_serve::environments::{
+    EnvironmentServer, EnvironmentSettings, ServedEnvironment, TaskSet,
+};
 
 /// Number of steps of a session.
 const STEPS: usize = 200;

@@ -15,9 +15,9 @@ use maverl::config::TaskConfig;
 use maverl::data::{self, Bounds};
 use maverl::env::EnvError;
 use maverl::env::search::{BatchedSearch, Index, Retriever};
-use maverl::serve::serve_retriever;
 use maverl_cli::bench::harness::Setup;
 use maverl_cli::bench::report::Figure;
+use maverl_serve::serve_retriever;
 
 /// Number of clients, each of which sends the next query after an answer.
 const CLIENTS: usize = 64;

@@ -14,11 +14,11 @@ use maverl::env::math::MathEnvironment;
 use maverl::model::{
     HeadKind, Model, ModelFiles, ModelSource, RewardHead, RewardModel, SaveOptions, ValueHead,
 };
-use maverl::serve::model::QueueLimits;
-use maverl::serve::reward::{Grader, RewardServer, RewardSettings};
-use maverl::serve::{Health, base};
 use maverl_cli::bench::harness::Setup;
 use maverl_cli::bench::report::Figure;
+use maverl_serve::QueueLimits;
+use maverl_serve::reward::{Grader, RewardServer, RewardSettings};
+use maverl_serve::{Health, base};
 
 /// Number of tasks of a request, and of replies to each.
 const TASKS: usize = 4;

@@ -12,11 +12,11 @@ use crate::server::Server;
 use maverl::cli::Failure;
 use maverl::client::Client;
 use maverl::runtime::{Host, Request, Sampling};
-use maverl::serve::model::{Catalog, Entry, ModelServer, ModelSettings};
-use maverl::serve::{Health, base};
 use maverl_cli::bench::fixture::{self, PROMPT, REPLY, ROWS};
 use maverl_cli::bench::harness::Setup;
 use maverl_cli::bench::report::Figure;
+use maverl_serve::model::{Catalog, Entry, ModelServer, ModelSettings};
+use maverl_serve::{Health, base};
 
 /// Name of the model in requests.
 const MODEL: &str = "bench";

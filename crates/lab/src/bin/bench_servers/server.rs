@@ -5,7 +5,7 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
 use maverl::cli::Failure;
-use maverl::serve::{Guard, Limits, Listener};
+use maverl_serve::{Guard, Limits, Listener};
 
 /// A running server. It stops when it is dropped.
 pub(crate) struct Server {

@@ -1,0 +1,134 @@
+//! Messages of OpenEnv, as its package writes them.
+
+use serde_json::{Map, Value, json};
+
+use crate::environments::{EnvironmentFailed, FAILED};
+use maverl::tools::Tool;
+
+/// Code of a failed message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Code {
+    InvalidJson,
+    UnknownType,
+    Validation,
+    Execution,
+    /// The environment failed, for a reason that is not in the message.
+    Session,
+    Capacity,
+}
+
+impl Code {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::InvalidJson => "INVALID_JSON",
+            Self::UnknownType => "UNKNOWN_TYPE",
+            Self::Validation => "VALIDATION_ERROR",
+            Self::Execution => "EXECUTION_ERROR",
+            Self::Session => "SESSION_ERROR",
+            Self::Capacity => "CAPACITY_REACHED",
+        }
+    }
+}
+
+/// A message that failed.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Failed {
+    pub(super) code: Code,
+    pub(super) message: String,
+    /// Places of invalid fields with the problem.
+    pub(super) fields: Vec<(String, String)>,
+}
+
+impl Failed {
+    pub(super) fn new(code: Code, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), fields: Vec::new() }
+    }
+
+    /// Creates the failure of a message whose field is invalid.
+    pub(super) fn field(name: &str, problem: &str) -> Self {
+        let fields = vec![(name.to_owned(), problem.to_owned())];
+        Self { fields, ..Self::new(Code::Validation, "Invalid message") }
+    }
+
+    /// Returns the frame.
+    pub(super) fn frame(&self) -> Value {
+        let mut data = json!({"message": self.message, "code": self.code.name()});
+        if !self.fields.is_empty() {
+            let error = |(name, problem): &(String, String)| json!({"type": "value_error", "loc": [name], "msg": problem});
+            data["errors"] = self.fields.iter().map(error).collect();
+        }
+        json!({"type": "error", "data": data})
+    }
+}
+
+impl From<EnvironmentFailed> for Failed {
+    fn from(_: EnvironmentFailed) -> Self {
+        Self::new(Code::Session, FAILED)
+    }
+}
+
+/// Returns the frame of an observation. Its metadata stand within it and beside it.
+pub(super) fn observation(
+    fields: Value,
+    reward: Option<f64>,
+    done: bool,
+    metadata: Map<String, Value>,
+) -> Value {
+    let mut observation = fields;
+    observation["metadata"] = Value::Object(metadata.clone());
+    let mut data = json!({"observation": observation, "reward": reward, "done": done});
+    if !metadata.is_empty() {
+        data["metadata"] = Value::Object(metadata);
+    }
+    json!({"type": "observation", "data": data})
+}
+
+/// Returns tools in the form of the package; `schema` is the name of their schemas.
+pub(super) fn tools(tools: &[Tool], schema: &str) -> Vec<Value> {
+    let tool = |tool: &Tool| {
+        let mut told = json!({"name": tool.name, "description": tool.description});
+        told[schema] = tool.parameters.json().clone();
+        told
+    };
+    tools.iter().map(tool).collect()
+}
+
+/// Returns the JSON Schemas of actions, observations and states.
+pub(super) fn schema() -> Value {
+    let metadata = json!({"type": "object", "additionalProperties": true, "title": "Metadata"});
+    json!({
+        "action": {
+            "type": "object",
+            "title": "MaverlAction",
+            "description": "A message of the team: an action, or with `final` or as <answer>words</answer> its answer. Tools \
+                            are called by `{\"type\": \"call_tool\", \"tool_name\", \"arguments\"}`.",
+            "properties": {
+                "message": {"type": "string", "title": "Message"},
+                "final": {"type": "boolean", "default": false, "title": "Final"},
+                "metadata": metadata,
+            },
+            "required": ["message"],
+            "additionalProperties": false,
+        },
+        "observation": {
+            "type": "object",
+            "title": "MaverlObservation",
+            "properties": {
+                "text": {"type": "string", "default": "", "title": "Text"},
+                "tools": {"type": "array", "items": {"type": "object"}, "title": "Tools"},
+                "done": {"type": "boolean", "default": false, "title": "Done"},
+                "reward": {"anyOf": [{"type": "number"}, {"type": "null"}], "default": null, "title": "Reward"},
+                "metadata": metadata,
+            },
+        },
+        "state": {
+            "type": "object",
+            "title": "MaverlState",
+            "properties": {
+                "episode_id": {"anyOf": [{"type": "string"}, {"type": "null"}], "default": null},
+                "step_count": {"type": "integer", "minimum": 0, "default": 0},
+                "task_id": {"anyOf": [{"type": "string"}, {"type": "null"}], "default": null},
+            },
+        },
+    })
+}

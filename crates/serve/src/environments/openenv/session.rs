@@ -1,0 +1,313 @@
+//! A session: episodes one after another, each of which begins with a reset.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use super::frames::{Code, Failed, observation, tools};
+use crate::environments::{EnvironmentServer, Episode, ServedEnvironment};
+use maverl::task::{Action, Task};
+
+/// A session of a client.
+pub(super) struct Session {
+    server: Arc<EnvironmentServer>,
+    served: Arc<ServedEnvironment>,
+    begun: Option<Begun>,
+}
+
+/// An episode that was begun.
+struct Begun {
+    id: Option<String>,
+    steps: u64,
+    done: bool,
+    episode: Episode,
+}
+
+/// Arguments of a reset.
+#[derive(Debug, Default)]
+struct Reset {
+    seed: Option<u64>,
+    id: Option<String>,
+    task: Option<String>,
+    index: Option<u64>,
+    split: String,
+}
+
+/// An action of a step.
+enum Step {
+    ListTools,
+    Act(Action),
+    /// A message, and true if it is the answer.
+    Message(String, bool),
+}
+
+impl Session {
+    pub(super) fn new(server: Arc<EnvironmentServer>, served: Arc<ServedEnvironment>) -> Self {
+        Self { server, served, begun: None }
+    }
+
+    /// Answers a message; `None` if it closes the session.
+    pub(super) async fn answer(&mut self, text: &str) -> Option<Value> {
+        let answer = match serde_json::from_str::<Value>(text) {
+            Err(error) => Err(Failed::new(Code::InvalidJson, format!("Invalid JSON: {error}"))),
+            Ok(message) => {
+                let data = message.get("data").cloned().unwrap_or_else(|| json!({}));
+                match message["type"].as_str().unwrap_or_default() {
+                    "close" => return None,
+                    _ if !data.is_object() => {
+                        Err(Failed::field("data", "Input should be a valid dictionary"))
+                    }
+                    "reset" => self.reset(&data).await,
+                    "step" => self.step(data).await,
+                    "state" => Ok(self.state()),
+                    "mcp" => Ok(json!({"type": "mcp", "data": self.rpc(&data).await})),
+                    other => {
+                        let shown: String = other.chars().take(80).collect();
+                        let message = format!("Unknown message type: {shown}");
+                        Err(Failed::new(Code::UnknownType, message))
+                    }
+                }
+            }
+        };
+        let code = answer.as_ref().err().map_or("", |failed| failed.code.name());
+        self.server.count(code);
+        Some(answer.unwrap_or_else(|failed| failed.frame()))
+    }
+
+    /// Closes the session of the environment.
+    pub(super) async fn close(&mut self) {
+        if let Some(Begun { episode, .. }) = self.begun.take() {
+            // A client that closes a session gets no answer; the log has the failure.
+            let _ = episode.close().await;
+        }
+    }
+
+    async fn reset(&mut self, data: &Value) -> Result<Value, Failed> {
+        let reset = Reset::read(data)?;
+        self.close().await;
+        let number = self.server.next_episode();
+        let task = self.task(&reset, number)?;
+        let seed = reset.seed.unwrap_or(number);
+        let environment = Arc::clone(&self.served.environment);
+        let (episode, question) = Episode::open(environment, task, seed).await?;
+        let fields = json!({"text": question, "tools": tools(&episode.tools(), "input_schema")});
+        let mut metadata = Map::new();
+        metadata.insert("task_id".to_owned(), episode.task().id.clone().into());
+        self.begun = Some(Begun { id: reset.id, steps: 0, done: false, episode });
+        Ok(observation(fields, None, false, metadata))
+    }
+
+    /// Returns the task of an episode: the one that the reset names, else that of its seed, else the next.
+    fn task(&self, reset: &Reset, number: u64) -> Result<Task, Failed> {
+        let tasks = &self.served.tasks;
+        if let Some(id) = &reset.task {
+            let shown: String = id.chars().take(80).collect();
+            let task = tasks.find(id).cloned();
+            return task.ok_or_else(|| {
+                Failed::new(Code::Execution, format!("there is no task {shown:?}"))
+            });
+        }
+        let split = tasks.split(&reset.split).map_err(|what| Failed::new(Code::Execution, what))?;
+        let count = split.len() as u64;
+        match reset.index {
+            Some(index) if index >= count => {
+                let message = format!("there is no task {index}; the split has {count}");
+                Err(Failed::new(Code::Execution, message))
+            }
+            index => {
+                let place = index.or(reset.seed).unwrap_or(number) % count;
+                Ok(split[place as usize].clone())
+            }
+        }
+    }
+
+    async fn step(&mut self, data: Value) -> Result<Value, Failed> {
+        let step = Step::read(data)?;
+        if matches!(step, Step::ListTools) {
+            return Ok(observation(json!({"tools": self.tools()}), None, false, Map::new()));
+        }
+        let begun = self.begun.as_mut().filter(|begun| !begun.done);
+        let over = "there is no open episode; send a reset first";
+        let begun = begun.ok_or_else(|| Failed::new(Code::Execution, over))?;
+        begun.steps += 1;
+        match step {
+            Step::Act(Action::Tool { name, arguments }) => {
+                let action = Action::Tool { name: name.clone(), arguments };
+                let seen = begun.episode.act(action).await?;
+                let fields = json!({"tool_name": name, "result": seen.text, "error": null});
+                begun.seen(fields, seen.done, None).await
+            }
+            Step::Message(message, last) => {
+                let answer = answer(&message, last || !self.served.acts);
+                if answer.is_some() {
+                    return begun.seen(json!({"text": ""}), true, answer).await;
+                }
+                let seen = begun.episode.act(Action::Text(message.clone())).await?;
+                begun.seen(json!({"text": seen.text}), seen.done, Some(message)).await
+            }
+            Step::Act(Action::Text(_)) | Step::ListTools => {
+                unreachable!("a text is a message, and the tools are listed above")
+            }
+        }
+    }
+
+    /// Lists the tools of the episode, or before one those of the first task.
+    fn tools(&self) -> Vec<Value> {
+        self.declared("input_schema")
+    }
+
+    fn declared(&self, schema: &str) -> Vec<Value> {
+        let own = self.begun.as_ref().map(|begun| begun.episode.task());
+        let first = || self.served.tasks.split("").ok()?.first();
+        let task = own.or_else(first);
+        task.map(|task| tools(&self.served.environment.tools(task), schema)).unwrap_or_default()
+    }
+
+    fn state(&self) -> Value {
+        let begun = self.begun.as_ref();
+        let data = json!({
+            "episode_id": begun.and_then(|begun| begun.id.clone()),
+            "step_count": begun.map_or(0, |begun| begun.steps),
+            "task_id": begun.map(|begun| begun.episode.task().id.clone()),
+        });
+        json!({"type": "state", "data": data})
+    }
+
+    /// Answers a request of the Model Context Protocol.
+    async fn rpc(&mut self, request: &Value) -> Value {
+        let refused = |code: i32, message: String| json!({"code": code, "message": message});
+        let params = &request["params"];
+        let result = match request["method"].as_str() {
+            Some("tools/list") => Ok(json!({"tools": self.declared("inputSchema")})),
+            Some("tools/call") => {
+                let data = json!({"type": "call_tool", "tool_name": params["name"], "arguments": params["arguments"]});
+                self.step(data).await.map_err(|failed| refused(-32000, failed.message)).map(
+                    |frame| {
+                        let text = &frame["data"]["observation"]["result"];
+                        json!({"content": [{"type": "text", "text": text}], "isError": false})
+                    },
+                )
+            }
+            Some(other) => Err(refused(-32601, format!("Method not found: {other}"))),
+            None => Err(refused(-32600, "Invalid Request".to_owned())),
+        };
+        let (name, value) = match result {
+            Ok(result) => ("result", result),
+            Err(error) => ("error", error),
+        };
+        let mut answer = json!({"jsonrpc": "2.0", "id": request["id"]});
+        answer[name] = value;
+        answer
+    }
+}
+
+impl Begun {
+    /// Returns the frame of an observation. The last one has the score of the answer.
+    async fn seen(
+        &mut self,
+        fields: Value,
+        done: bool,
+        answer: Option<String>,
+    ) -> Result<Value, Failed> {
+        if !done {
+            return Ok(observation(fields, None, false, Map::new()));
+        }
+        let score = self.episode.score(answer).await?;
+        self.done = true;
+        let mut metadata = score.metrics;
+        metadata.insert("solved".to_owned(), score.solved.into());
+        Ok(observation(fields, Some(score.reward), true, metadata))
+    }
+}
+
+impl Reset {
+    /// Names of the arguments.
+    const KEYS: [&str; 5] = ["seed", "episode_id", "task_id", "index", "split"];
+
+    fn read(data: &Value) -> Result<Self, Failed> {
+        let mut keys = data.as_object().into_iter().flat_map(Map::keys);
+        if let Some(other) = keys.find(|key| !Self::KEYS.contains(&key.as_str())) {
+            let known = Self::KEYS.join("`, `");
+            let shown: String = other.chars().take(80).collect();
+            let problem = format!("a reset has no argument {shown:?}; its arguments are `{known}`");
+            return Err(Failed { message: problem.clone(), ..Failed::field(other, &problem) });
+        }
+        let number = |name: &str| match &data[name] {
+            Value::Null => Ok(None),
+            value => value.as_u64().map(Some).ok_or_else(|| {
+                Failed::field(name, "Input should be an integer greater than or equal to 0")
+            }),
+        };
+        let text = |name: &str| match &data[name] {
+            Value::Null => Ok(None),
+            Value::String(text) => Ok(Some(text.clone())),
+            _ => Err(Failed::field(name, "Input should be a valid string")),
+        };
+        let split = text("split")?.unwrap_or_default();
+        let (seed, index) = (number("seed")?, number("index")?);
+        Ok(Self { seed, id: text("episode_id")?, task: text("task_id")?, index, split })
+    }
+}
+
+impl Step {
+    fn read(data: Value) -> Result<Self, Failed> {
+        let Value::Object(mut fields) = data else {
+            return Err(Failed::field("data", "Input should be a valid dictionary"));
+        };
+        fields.remove("metadata");
+        let kind = fields.remove("type");
+        let step = match kind.as_ref().and_then(Value::as_str) {
+            Some("list_tools") => Self::ListTools,
+            Some("call_tool") => {
+                let name = match fields.remove("tool_name") {
+                    Some(Value::String(name)) => name,
+                    _ => return Err(Failed::field("tool_name", "Field required")),
+                };
+                let arguments = match fields.remove("arguments") {
+                    None | Some(Value::Null) => json!({}),
+                    Some(arguments @ Value::Object(_)) => arguments,
+                    Some(_) => {
+                        return Err(Failed::field(
+                            "arguments",
+                            "Input should be a valid dictionary",
+                        ));
+                    }
+                };
+                Self::Act(Action::Tool { name, arguments })
+            }
+            Some(_) => {
+                return Err(Failed::field("type", "Input should be 'list_tools' or 'call_tool'"));
+            }
+            None => {
+                let message = match fields.remove("message") {
+                    Some(Value::String(message)) => message,
+                    Some(_) => {
+                        return Err(Failed::field("message", "Input should be a valid string"));
+                    }
+                    None => return Err(Failed::field("message", "Field required")),
+                };
+                let last = match fields.remove("final") {
+                    None | Some(Value::Null) => false,
+                    Some(Value::Bool(last)) => last,
+                    Some(_) => {
+                        return Err(Failed::field("final", "Input should be a valid boolean"));
+                    }
+                };
+                Self::Message(message, last)
+            }
+        };
+        match fields.keys().next() {
+            Some(name) => Err(Failed::field(name, "Extra inputs are not permitted")),
+            None => Ok(step),
+        }
+    }
+}
+
+/// Returns the answer in a message: what stands between its tags, or all of it if it is the last.
+fn answer(message: &str, last: bool) -> Option<String> {
+    let tagged = message.split_once("<answer>").and_then(|(_, rest)| rest.split_once("</answer>"));
+    match tagged {
+        Some((inner, _)) => Some(inner.trim().to_owned()),
+        None => last.then(|| message.trim().to_owned()),
+    }
+}

@@ -1,0 +1,111 @@
+//! Answers to calls, in OpenAI's shape.
+
+use super::call::Call;
+use super::dialect::Dialect;
+use crate::openai::chat::{
+    ChatChoice, ChatCompletion, ChatObject, ChoiceEnd, Delta, FinishReason, ToolCall, Usage,
+};
+use crate::openai::origin::{Origin, Seed};
+use crate::openai::{Part, ReplyText, Shape, now};
+use maverl::model::ChatMessage;
+use maverl::tools;
+use maverl::trajectory::Turn;
+
+/// A reply as its client is told it.
+#[derive(Debug)]
+pub(super) struct Told {
+    pub(super) content: String,
+    pub(super) reasoning: String,
+    pub(super) calls: Vec<tools::Call>,
+}
+
+impl Told {
+    /// Reads the reply of a turn; `rendered` is the prompt as the template rendered it.
+    pub(super) fn read(turn: &Turn, call: &Call, rendered: &str) -> Self {
+        let shape = match call.dialect {
+            Dialect::Text => Shape::default(),
+            Dialect::Chat | Dialect::Responses => Shape {
+                thinking: rendered.trim_end().ends_with("<think>"),
+                thoughts: true,
+                calls: if call.tools.declared.is_empty() { 0 } else { call.tools.most },
+                tagged: false,
+            },
+        };
+        let (content, reasoning, calls) = Default::default();
+        let mut told = Self { content, reasoning, calls };
+        for part in ReplyText::whole(&turn.reply, &call.limits.stop, shape) {
+            match part {
+                Part::Content(text) => told.content.push_str(&text),
+                Part::Reasoning(text) => told.reasoning.push_str(&text),
+                Part::Call(call) => told.calls.push(call),
+            }
+        }
+        told
+    }
+
+    /// Returns the message in the form of chat templates.
+    pub(super) fn message(&self) -> ChatMessage {
+        let message = ChatMessage::new("assistant", self.content.as_str());
+        let add = |message: ChatMessage, call: &tools::Call| {
+            message.with_tool_call(call.name.as_str(), call.arguments.clone())
+        };
+        self.calls.iter().fold(message, add)
+    }
+
+    /// Returns the parts of the reply. Equal requests have equal ids of calls.
+    fn deltas(&self, seed: u64) -> Vec<Delta> {
+        let text = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
+        let calls = self.calls.iter().enumerate();
+        let calls = calls.map(|(i, call)| Delta::call(ToolCall::new(seed, i, call)));
+        let texts = text(&self.reasoning).map(Delta::reasoning).into_iter();
+        texts.chain(text(&self.content).map(Delta::content)).chain(calls).collect()
+    }
+}
+
+/// A choice of an answer.
+#[derive(Debug)]
+pub(super) struct Choice {
+    pub(super) told: Told,
+    pub(super) seed: u64,
+    pub(super) truncated: bool,
+    /// Token ids of the prompt and of the reply, if the seat has them.
+    pub(super) tokens: Option<(Vec<u32>, Vec<u32>)>,
+    pub(super) version: u64,
+}
+
+impl Choice {
+    /// Returns the choice as it is written in an answer.
+    fn written(&self, index: usize, ids: bool) -> ChatChoice {
+        let reason = match (self.truncated, self.told.calls.is_empty()) {
+            (true, _) => FinishReason::Length,
+            (false, false) => FinishReason::ToolCalls,
+            (false, true) => FinishReason::Stop,
+        };
+        let tokens = self.tokens.as_ref().filter(|_| ids);
+        let mut choice = ChatChoice::new(index);
+        self.told.deltas(self.seed).into_iter().for_each(|delta| choice.add(delta));
+        let token_ids = tokens.map(|(_, ids)| ids.clone());
+        choice.end(ChoiceEnd { reason, stop: None, token_ids });
+        choice
+    }
+}
+
+/// Returns the whole answer to a call.
+pub(super) fn answer(id: &str, call: &Call, choices: &[Choice]) -> ChatCompletion {
+    let tokens = choices.iter().filter_map(|choice| choice.tokens.as_ref());
+    let sampled = tokens.map(|(_, ids)| ids.len()).sum();
+    let first = choices.first();
+    let prompt = first.and_then(|choice| Some(&choice.tokens.as_ref()?.0));
+    ChatCompletion {
+        id: id.to_owned(),
+        object: ChatObject::Completion,
+        created: now(),
+        model: call.model.clone(),
+        choices: choices.iter().enumerate().map(|(i, one)| one.written(i, call.ids)).collect(),
+        system_fingerprint: None,
+        usage: Usage::new(prompt.map_or(0, Vec::len), sampled),
+        maverl: first
+            .map(|choice| Origin::new(Seed::Text(choice.seed.to_string()), choice.version)),
+        prompt_token_ids: prompt.filter(|_| call.ids).cloned(),
+    }
+}

@@ -1,0 +1,400 @@
+//! The course of an episode: its calls, actions and rewards, and its end.
+//!
+//! Everything runs in the task of the episode, so its end cancels what is under way, and its failure concerns no other
+//! episode (RO-1).
+
+mod complete;
+mod ends;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+use axum::http::StatusCode;
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use maverl_kernels::sample::derive_seed;
+use serde_json::{Value, json};
+use tokio::sync::{oneshot, watch};
+
+use complete::complete;
+pub(super) use ends::Exit;
+
+use super::answer::{Choice, Told, answer};
+use super::call::Call;
+use super::dialect::Dialect;
+use super::history::{Continued, Hash, History, hashes};
+use super::options::ProgramOptions;
+use super::order::Order;
+use super::report::{Failure, Finish, Part};
+use crate::openai::chat::ChatCompletion;
+use crate::openai::{flat, new_id};
+use crate::refusal::Refusal;
+use maverl::agent::{Prompt, ReplyError};
+use maverl::orchestra::{Ask, Conversation, EpisodeState};
+use maverl::task::{Action, Observation};
+use maverl::trajectory::{Fault, FaultKind, Seat, Turn, TurnPath};
+
+/// Receiver of the answer to a request.
+pub(super) type Reply = oneshot::Sender<Result<Value, Refusal>>;
+/// Result of a call, once it is known.
+pub(super) type Completed = Option<Result<Arc<ChatCompletion>, Refusal>>;
+
+/// A request to an episode.
+pub(super) enum Command {
+    Chat(Box<Call>, oneshot::Sender<Result<watch::Receiver<Completed>, Refusal>>),
+    State(Reply),
+    Tools(Reply),
+    Act(Action, Reply),
+    Part(Part, Reply),
+    /// The digest is that of the request.
+    Finish(Finish, Hash, Reply),
+    Fail(Failure, Reply),
+    /// A heartbeat of the worker.
+    Beat,
+}
+
+/// End of an episode.
+#[derive(Debug)]
+pub(super) enum End {
+    /// It is scored, with an answer or without one.
+    Answer(Option<String>),
+    /// It is unscored.
+    Fault(Fault),
+}
+
+/// A part of an episode that is under way.
+pub(super) enum Done {
+    Chat(Box<Under>, Outcome),
+    Act(Result<Observation, Fault>, Reply),
+}
+
+/// Turns of a call with the conversations after them; `None` if its client left.
+type Outcome = Option<Result<Vec<(Turn, Conversation)>, Fault>>;
+
+/// A call that is under way.
+pub(super) struct Under {
+    call: Call,
+    result: Arc<watch::Sender<Completed>>,
+    /// Digest of the whole conversation.
+    hash: Hash,
+    /// Number of each choice among equal calls.
+    numbers: Vec<u32>,
+}
+
+/// Counts of an episode for its metrics.
+#[derive(Debug, Default)]
+struct Counts {
+    calls: u32,
+    /// Calls with a reply of their seat.
+    carried: u32,
+    /// Of these, calls that continue its conversation.
+    continued: u32,
+    forked: u32,
+    /// Calls that were refused because of a limit or the context.
+    limits: u32,
+}
+
+/// A running episode.
+pub(super) struct Course<'e> {
+    options: &'e ProgramOptions,
+    state: Arc<EpisodeState>,
+    seats: Vec<Seat>,
+    /// Description of the episode that the program reads.
+    told: &'e Value,
+    /// Digest of the request that finished the episode.
+    finished: &'e OnceLock<Hash>,
+    history: History,
+    order: Order,
+    results: BTreeMap<Hash, Arc<watch::Sender<Completed>>>,
+    /// Path of each answer's turn.
+    completions: BTreeMap<String, TurnPath>,
+    parts: Vec<Part>,
+    /// Turns that are recorded or under way.
+    turns: u32,
+    tokens: u64,
+    counts: Counts,
+    rewarded: bool,
+    /// End of the program, if a metric counts it.
+    pub(super) exit: Option<Exit>,
+    pub(super) jobs: FuturesUnordered<BoxFuture<'static, Done>>,
+    pub(super) end: Option<End>,
+    /// Name of the first field of sampling that had no effect.
+    pub(super) ignored: Option<&'static str>,
+}
+
+impl<'e> Course<'e> {
+    pub(super) fn new(
+        options: &'e ProgramOptions,
+        state: Arc<EpisodeState>,
+        seats: Vec<Seat>,
+        told: &'e Value,
+        finished: &'e OnceLock<Hash>,
+    ) -> Self {
+        let (history, order, results, completions, parts) = Default::default();
+        Self {
+            options,
+            state,
+            seats,
+            told,
+            finished,
+            history,
+            order,
+            results,
+            completions,
+            parts,
+            turns: 0,
+            tokens: 0,
+            counts: Counts::default(),
+            rewarded: false,
+            exit: None,
+            jobs: FuturesUnordered::new(),
+            end: None,
+            ignored: None,
+        }
+    }
+
+    /// Handles a request. A client that left needs no answer.
+    pub(super) async fn handle(&mut self, command: Command) {
+        match command {
+            Command::Chat(call, reply) => {
+                let _ = reply.send(self.chat(*call));
+            }
+            Command::State(reply) => {
+                let mut told = self.told.clone();
+                told["turns"] = self.turns.into();
+                let _ = reply.send(Ok(told));
+            }
+            Command::Tools(reply) => {
+                let tools = self.state.tools();
+                let tools: Vec<Value> = tools.iter().map(|tool| tool.declaration()).collect();
+                let _ = reply.send(Ok(json!({"tools": tools})));
+            }
+            Command::Act(action, reply) => self.act(action, reply),
+            Command::Part(part, reply) => {
+                let _ = reply.send(self.part(part).map(|()| json!({"accepted": true})));
+            }
+            Command::Finish(finish, digest, reply) => {
+                let finished = self.finish(finish).await;
+                if finished.is_ok() {
+                    let _ = self.finished.set(digest);
+                }
+                let _ = reply.send(finished.map(|()| json!({"accepted": true})));
+            }
+            Command::Beat => {}
+            Command::Fail(failure, reply) => {
+                let failed = self.fail(failure);
+                let _ = reply.send(failed.map(|()| json!({"accepted": true})));
+            }
+        }
+    }
+
+    /// Begins a call, or joins the equal one that is sent again. Returns the receiver of its result.
+    fn chat(&mut self, call: Call) -> Result<watch::Receiver<Completed>, Refusal> {
+        if call.again
+            && let Some(result) = self.results.get(&call.digest)
+        {
+            return Ok(result.subscribe());
+        }
+        self.within_limits(&call)?;
+        let begun = self.order.begin(call.path.as_ref());
+        begun.map_err(|what| Refusal::invalid("X-Maverl-Path", what))?;
+        self.ignored = self.ignored.or(call.ignored);
+        self.turns += call.choices;
+        let continued = call.dialect == Dialect::Text;
+        let hashes = hashes(&call.tools.declared, &call.messages, continued);
+        let hash = hashes[hashes.len() - 1];
+        let found = match continued {
+            true => Continued::default(),
+            false => self.history.find(call.seat, &call.messages, &hashes),
+        };
+        self.counts.carried += u32::from(found.carries);
+        self.counts.continued += u32::from(found.carries && found.known > 0);
+        let prompt = Prompt {
+            continued,
+            ..Prompt::messages(flat(&call.messages[found.known..]))
+                .with_tools(call.tools.declared.iter().cloned())
+        };
+        let numbers: Vec<u32> =
+            (0..call.choices).map(|_| self.history.number(call.seat, hash)).collect();
+        let asks: Vec<(Ask, Conversation)> = numbers
+            .iter()
+            .map(|&number| {
+                let ask = Ask {
+                    seat: self.seats[call.seat].clone(),
+                    path: call.path.clone().unwrap_or_default(),
+                    seed: self.seed(&call, hash, number),
+                    prompt: prompt.clone(),
+                    limits: call.limits.clone(),
+                };
+                (ask, found.conversation.clone())
+            })
+            .collect();
+        let (result, receiver) = watch::channel(None);
+        let result = Arc::new(result);
+        self.results.insert(call.digest, Arc::clone(&result));
+        let under = Box::new(Under { call, result, hash, numbers });
+        let (state, grace) = (Arc::clone(&self.state), self.options.grace());
+        self.jobs.push(complete(state, asks, under, grace).boxed());
+        Ok(receiver)
+    }
+
+    /// Returns the seed of a choice: from its path if it has one, else from what is asked, never from the order of calls.
+    fn seed(&self, call: &Call, hash: Hash, number: u32) -> u64 {
+        let seed = self.state.seed();
+        if let Some(path) = &call.path {
+            return path.0.iter().fold(seed, |seed, &part| derive_seed(seed, u64::from(part)));
+        }
+        let mut low = [0; 8];
+        low.copy_from_slice(&hash[..8]);
+        let parts = [call.seat as u64, u64::from_le_bytes(low), u64::from(number)];
+        parts.into_iter().fold(seed, derive_seed)
+    }
+
+    fn within_limits(&mut self, call: &Call) -> Result<(), Refusal> {
+        let ProgramOptions { max_turns, max_total_tokens, .. } = self.options;
+        let message = if self.turns.saturating_add(call.choices) > max_turns.get() {
+            format!("the episode may have {max_turns} completions (`orchestra.max_turns`)")
+        } else if *max_total_tokens > 0 && self.tokens >= *max_total_tokens {
+            format!(
+                "the episode may sample {max_total_tokens} tokens (`orchestra.max_total_tokens`)"
+            )
+        } else {
+            return Ok(());
+        };
+        self.counts.limits += 1;
+        let refusal = Refusal::malformed(message).with_code("episode_limit");
+        Err(Refusal { retry: Some(false), ..refusal })
+    }
+
+    /// Processes what has ended.
+    pub(super) fn done(&mut self, done: Done) {
+        match done {
+            Done::Act(Ok(seen), reply) => {
+                let _ = reply.send(Ok(json!({"text": seen.text, "done": seen.done})));
+            }
+            Done::Act(Err(fault), reply) => {
+                let _ = reply.send(Err(failed(&fault)));
+                self.end = Some(End::Fault(fault));
+            }
+            Done::Chat(under, None) => self.unrecorded(&under),
+            Done::Chat(under, Some(Err(fault))) => {
+                self.unrecorded(&under);
+                let refusal = self.refused(fault);
+                under.result.send_replace(Some(Err(refusal)));
+            }
+            Done::Chat(under, Some(Ok(turns))) => {
+                let id = new_id(under.call.dialect.prefix());
+                let several = turns.len() > 1;
+                let choices: Vec<Choice> = (0..)
+                    .zip(turns)
+                    .map(|(i, turn)| {
+                        let id = if several { format!("{id}:{i}") } else { id.clone() };
+                        self.record(&under, i, id, turn)
+                    })
+                    .collect();
+                self.order.end(None);
+                self.counts.calls += 1;
+                let answer = answer(&id, &under.call, &choices);
+                under.result.send_replace(Some(Ok(Arc::new(answer))));
+            }
+        }
+    }
+
+    /// Takes a call back that has no turn.
+    fn unrecorded(&mut self, under: &Under) {
+        let Under { call, hash, numbers, .. } = under;
+        numbers.iter().for_each(|&number| self.history.forget(call.seat, *hash, number));
+        self.turns -= call.choices;
+        self.results.remove(&call.digest);
+        self.order.end(call.path.as_ref());
+    }
+
+    /// Returns the refusal of a call with a fault. A prompt that does not fit is refused and nothing else; another fault
+    /// ends the episode.
+    fn refused(&mut self, fault: Fault) -> Refusal {
+        let refusal = match fault.kind {
+            FaultKind::Overflow => {
+                let what =
+                    format!("This model's maximum context length is exceeded: {}", fault.message);
+                Refusal::invalid("messages", what).with_code("context_length_exceeded")
+            }
+            FaultKind::Program => {
+                let what = format!("the messages do not fit the chat template: {}", fault.message);
+                Refusal::invalid("messages", what)
+            }
+            _ => {
+                let refusal = failed(&fault);
+                self.state.fail(fault.clone());
+                self.end = Some(End::Fault(fault));
+                return refusal;
+            }
+        };
+        self.counts.limits += 1;
+        Refusal { retry: Some(false), ..refusal }
+    }
+
+    /// Records a turn at its place, before its reply is judged (RO-2), and returns it as a choice of the answer.
+    fn record(
+        &mut self,
+        under: &Under,
+        index: usize,
+        id: String,
+        (mut turn, conversation): (Turn, Conversation),
+    ) -> Choice {
+        let Under { call, hash, numbers, .. } = under;
+        let number = numbers[index];
+        match &call.path {
+            Some(path) => self.order.record_given(path),
+            None => {
+                let rank = (call.messages.len(), call.seat, *hash, number);
+                let (path, renamed) = self.order.record(rank);
+                self.state.rename_turns(&renamed);
+                for known in self.completions.values_mut() {
+                    *known = renamed.get(known).unwrap_or(known).clone();
+                }
+                turn.path = path;
+            }
+        }
+        self.completions.insert(id, turn.path.clone());
+        turn.masked = call.masked;
+        self.counts.forked += u32::from(turn.forked);
+        self.state.record(turn.clone());
+        let told = Told::read(&turn, call, &conversation.rendered);
+        if let Err(error) = judge(&turn, call, &told) {
+            self.state.reject(&turn.path, &error);
+        }
+        self.history.insert(call.seat, (*hash, number), &told.message(), conversation);
+        let sampled = turn.tokens.as_ref().map_or(0, |tokens| tokens.completion.len());
+        self.tokens += sampled as u64;
+        let (seed, version) =
+            turn.tokens.as_ref().map_or((0, 0), |tokens| (tokens.seed, tokens.version));
+        let tokens = turn.tokens.map(|tokens| (tokens.prompt, tokens.completion));
+        Choice { told, seed, truncated: turn.truncated, tokens, version }
+    }
+
+    fn act(&mut self, action: Action, reply: Reply) {
+        let (state, place) = (Arc::clone(&self.state), self.order.next_act());
+        let act = async move { Done::Act(state.act_at(place, action).await, reply) };
+        self.jobs.push(act.boxed());
+    }
+}
+
+/// Returns the reason why a reply is malformed, as far as the gateway knows.
+fn judge(turn: &Turn, call: &Call, told: &Told) -> Result<(), ReplyError> {
+    if turn.truncated {
+        let tokens = turn.tokens.as_ref().map_or(0, |tokens| tokens.completion.len());
+        return Err(ReplyError::Truncated { tokens });
+    }
+    if turn.reply.trim().is_empty() {
+        return Err(ReplyError::Empty);
+    }
+    call.form.check(&told.content, &told.calls.iter().collect::<Vec<_>>())
+}
+
+/// Returns the answer to a request that a fault ended.
+fn failed(fault: &Fault) -> Refusal {
+    let message = format!("the episode ended with a fault of kind `{}`", fault.kind.name());
+    let refusal = Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "episode_failed", message);
+    Refusal { retry: Some(false), ..refusal }
+}

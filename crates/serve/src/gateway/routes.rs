@@ -1,0 +1,318 @@
+//! Routes of the gateway. Every request has the key of its episode.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::header::AUTHORIZATION;
+use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{get, post};
+use serde::Serialize;
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+
+use super::call::{Call, digest};
+use super::course::{Command, Reply};
+use super::dialect::Dialect;
+use super::episodes::{Found, Open, closed};
+use super::report::{Failure, Finish, Part};
+use super::workers::{Claimed, Worker};
+use super::{Shared, mcp};
+use crate::body;
+use crate::openai::Fields;
+use crate::openai::models::{ModelCard, ModelList};
+use crate::refusal::Refusal;
+use crate::refusal::json_response;
+use maverl::task::Action;
+
+/// Maximum size of a request in bytes.
+pub(super) const MOST_BYTES: usize = 16 << 20;
+/// Maximum number of episodes of a claim.
+const MOST_CLAIMED: i64 = 256;
+/// Maximum time in seconds that a claim waits.
+const LONGEST_WAIT: f64 = 30.0;
+
+/// Returns the routes.
+pub(super) fn router(shared: Arc<Shared>) -> Router {
+    Router::new()
+        .route("/v1/chat/completions", post(chat))
+        .route("/v1/completions", post(text))
+        .route("/v1/responses", post(responses))
+        .route("/v1/models", get(models))
+        .route("/episodes/{id}/v1/chat/completions", post(chat))
+        .route("/episodes/{id}/v1/completions", post(text))
+        .route("/episodes/{id}/v1/responses", post(responses))
+        .route("/episodes/{id}/v1/models", get(models))
+        .route("/episodes/{id}", get(state))
+        .route("/episodes/{id}/tools", get(tools))
+        .route("/episodes/{id}/act", post(act))
+        .route("/episodes/{id}/mcp", post(mcp::route))
+        .route("/episodes/{id}/parts", post(parts))
+        .route("/episodes/{id}/finish", post(finish))
+        .route("/episodes/{id}/fail", post(fail))
+        .route("/claim", post(claim))
+        .route("/heartbeat", post(heartbeat))
+        .fallback(other_path)
+        .with_state(shared)
+}
+
+async fn chat(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    called(Dialect::Chat, &shared, request).await
+}
+
+async fn text(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    called(Dialect::Text, &shared, request).await
+}
+
+async fn responses(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    called(Dialect::Responses, &shared, request).await
+}
+
+/// Answers a call, and counts it.
+async fn called(dialect: Dialect, shared: &Shared, request: Request) -> Response {
+    let (mut seat, answered) = (None, completion(dialect, shared, request));
+    let response = match answered.await {
+        Ok((call_seat, response)) => {
+            seat = Some(call_seat);
+            response
+        }
+        Err(refusal) => refusal.into_response(),
+    };
+    let seat = seat.and_then(|seat: usize| shared.options.models.get(seat));
+    let code = response.status().as_u16().to_string();
+    let labels = [seat.map_or("", String::as_str), &code];
+    shared.metrics.add("maverl_gateway_calls_total", &labels, 1);
+    response
+}
+
+/// Answers a call. Returns the index of its seat too.
+async fn completion(
+    dialect: Dialect,
+    shared: &Shared,
+    request: Request,
+) -> Result<(usize, Response), Refusal> {
+    let open = open(shared, request.uri(), request.headers())?;
+    let (parts, body) = request.into_parts();
+    let bytes = body::read(body, MOST_BYTES).await?;
+    let call = Call::read(dialect, &parts.headers, &bytes, &shared.options)?;
+    let (seat, streaming) = (call.seat, call.streaming);
+    let (reply, begun) = oneshot::channel();
+    let sent = open.commands.send(Command::Chat(Box::new(call), reply)).await;
+    sent.map_err(|_| closed())?;
+    let mut result = begun.await.map_err(|_| closed())??;
+    let completed = result.wait_for(Option::is_some).await.map_err(|_| closed())?.clone();
+    let answer = completed.ok_or_else(closed)??;
+    let streamed = streaming.stream.then_some(streaming.include_usage);
+    Ok((seat, dialect.respond(answer, streamed, &shared.metrics)))
+}
+
+async fn models(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    let found = open(&shared, request.uri(), request.headers());
+    let models = shared.options.models.iter();
+    let cards = models.map(|name| ModelCard::new(name.clone(), shared.created, None));
+    answered(found.map(|_| ModelList::from_iter(cards)))
+}
+
+async fn state(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    let open = open(&shared, request.uri(), request.headers());
+    answered(asked(open, Command::State).await)
+}
+
+async fn tools(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    let open = open(&shared, request.uri(), request.headers());
+    answered(asked(open, Command::Tools).await)
+}
+
+async fn act(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    answered(told(&shared, request, read_action, Command::Act).await)
+}
+
+async fn parts(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    answered(told(&shared, request, Part::read, Command::Part).await)
+}
+
+async fn fail(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    answered(told(&shared, request, Failure::read, Command::Fail).await)
+}
+
+async fn finish(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    answered(finished(&shared, request).await)
+}
+
+async fn claim(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    match claimed(&shared, request).await {
+        Ok(Claimed::Episodes(episodes)) if episodes.is_empty() => {
+            StatusCode::NO_CONTENT.into_response()
+        }
+        Ok(Claimed::Episodes(episodes)) => {
+            json_response(StatusCode::OK, &json!({"episodes": episodes}))
+        }
+        Ok(Claimed::Over) => {
+            let refusal = Refusal::new(StatusCode::GONE, "run_over", "the run is over");
+            Refusal { retry: Some(false), ..refusal }.into_response()
+        }
+        Err(refusal) => refusal.into_response(),
+    }
+}
+
+/// Waits for episodes for a worker.
+async fn claimed(shared: &Shared, request: Request) -> Result<Claimed, Refusal> {
+    let worker = worker(shared, request.headers())?;
+    let bytes = body::read(request.into_body(), MOST_BYTES).await?;
+    let mut fields = Fields::parse(&bytes)?;
+    // A name for the logs of the client.
+    fields.text("worker")?;
+    let most = fields.integer("max", 1, MOST_CLAIMED)?.unwrap_or(1) as usize;
+    let wait = fields.number("wait_s", 0.0, LONGEST_WAIT)?.unwrap_or(LONGEST_WAIT);
+    fields.finish(true)?;
+    Ok(shared.workers.claim(&worker, most, Duration::from_secs_f64(wait)).await)
+}
+
+async fn heartbeat(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    answered(beat(&shared, request).await)
+}
+
+/// Extends the leases of episodes. Returns the ids of those that have ended.
+async fn beat(shared: &Shared, request: Request) -> Result<Value, Refusal> {
+    worker(shared, request.headers())?;
+    let bytes = body::read(request.into_body(), MOST_BYTES).await?;
+    let mut fields = Fields::parse(&bytes)?;
+    let list = fields.take("episodes").unwrap_or_else(|| json!([]));
+    let ids: Option<Vec<&str>> =
+        list.as_array().and_then(|list| list.iter().map(Value::as_str).collect());
+    let ids = ids.ok_or_else(|| fields.wrong("episodes", &list, "a list of ids of episodes"))?;
+    fields.finish(true)?;
+    let mut closed = Vec::new();
+    for id in ids {
+        match shared.episodes.of_id(id) {
+            // A full queue renews the lease too.
+            Some(open) => drop(open.commands.try_send(Command::Beat)),
+            None => closed.push(id),
+        }
+    }
+    Ok(json!({"closed": closed}))
+}
+
+/// Returns the worker of a request.
+fn worker(shared: &Shared, headers: &HeaderMap) -> Result<Arc<Worker>, Refusal> {
+    shared.workers.find(key(headers)).ok_or_else(|| {
+        let message = "the request has no key of a worker; send it as `Authorization: Bearer KEY`";
+        Refusal::new(StatusCode::UNAUTHORIZED, "invalid_api_key", message)
+    })
+}
+
+/// Finishes an episode. The same request again has the same answer, also after the end.
+async fn finished(shared: &Shared, request: Request) -> Result<Value, Refusal> {
+    let found = shared.episodes.find(key(request.headers()))?;
+    let (parts, body) = request.into_parts();
+    let bytes = body::read(body, MOST_BYTES).await?;
+    let same = digest(&[&bytes]);
+    let open = match found {
+        Found::Closed(Some(first)) if first == same => return Ok(json!({"accepted": true})),
+        Found::Closed(_) => return Err(closed()),
+        Found::Open(open) => open,
+    };
+    belongs(&open, &parts.uri)?;
+    let finish = Finish::read(Fields::parse(&bytes)?)?;
+    let (reply, answer) = oneshot::channel();
+    let sent = open.commands.send(Command::Finish(finish, same, reply)).await;
+    if sent.is_ok()
+        && let Ok(answer) = answer.await
+    {
+        return answer;
+    }
+    // It came after the request that ended the episode.
+    match open.finished.get() == Some(&same) {
+        true => Ok(json!({"accepted": true})),
+        false => Err(closed()),
+    }
+}
+
+/// Sends a request without a body to its episode.
+pub(super) async fn asked(
+    open: Result<Arc<Open>, Refusal>,
+    command: impl FnOnce(Reply) -> Command,
+) -> Result<Value, Refusal> {
+    let (reply, answer) = oneshot::channel();
+    open?.commands.send(command(reply)).await.map_err(|_| closed())?;
+    answer.await.map_err(|_| closed())?
+}
+
+/// Sends a request with a body to its episode.
+async fn told<T>(
+    shared: &Shared,
+    request: Request,
+    read: impl FnOnce(Fields) -> Result<T, Refusal>,
+    command: impl FnOnce(T, Reply) -> Command,
+) -> Result<Value, Refusal> {
+    let open = open(shared, request.uri(), request.headers())?;
+    let bytes = body::read(request.into_body(), MOST_BYTES).await?;
+    let read = read(Fields::parse(&bytes)?)?;
+    let (reply, answer) = oneshot::channel();
+    open.commands.send(command(read, reply)).await.map_err(|_| closed())?;
+    answer.await.map_err(|_| closed())?
+}
+
+/// Reads an action: `{"text"}`, or `{"name", "arguments"}`.
+fn read_action(mut fields: Fields) -> Result<Action, Refusal> {
+    let action = match (fields.text("text")?, fields.text("name")?) {
+        (Some(text), None) => Action::Text(text),
+        (None, Some(name)) => {
+            let arguments = match fields.take("arguments") {
+                None => json!({}),
+                Some(arguments @ Value::Object(_)) => arguments,
+                Some(other) => return Err(fields.wrong("arguments", &other, "an object")),
+            };
+            Action::Tool { name, arguments }
+        }
+        _ => {
+            let message = "an action is `{\"text\": ..}` or `{\"name\": .., \"arguments\": {..}}`";
+            return Err(Refusal::malformed(message));
+        }
+    };
+    fields.finish(true)?;
+    Ok(action)
+}
+
+/// Returns the open episode of a request.
+pub(super) fn open(shared: &Shared, uri: &Uri, headers: &HeaderMap) -> Result<Arc<Open>, Refusal> {
+    match shared.episodes.find(key(headers))? {
+        Found::Closed(_) => Err(closed()),
+        Found::Open(open) => {
+            belongs(&open, uri)?;
+            Ok(open)
+        }
+    }
+}
+
+/// Fails if a path names another episode than that of the key.
+fn belongs(open: &Open, uri: &Uri) -> Result<(), Refusal> {
+    let Some(rest) = uri.path().strip_prefix("/episodes/") else { return Ok(()) };
+    if rest.split('/').next() == Some(open.id.as_str()) {
+        return Ok(());
+    }
+    let message = "the key is that of another episode";
+    Err(Refusal::new(StatusCode::UNAUTHORIZED, "invalid_api_key", message))
+}
+
+/// Returns the key of a request.
+fn key(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, key) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
+}
+
+fn answered(answer: Result<impl Serialize, Refusal>) -> Response {
+    match answer {
+        Ok(answer) => json_response(StatusCode::OK, &answer),
+        Err(refusal) => refusal.into_response(),
+    }
+}
+
+async fn other_path(uri: Uri) -> Response {
+    let path: String = uri.path().chars().take(80).collect();
+    let message =
+        format!("there is nothing at `{path}`; chat completions are at `/v1/chat/completions`");
+    Refusal::new(StatusCode::NOT_FOUND, "not_found", message).into_response()
+}

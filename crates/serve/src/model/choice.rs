@@ -1,0 +1,318 @@
+//! One choice of a request: its tokens and the parts of its reply, while they are sampled.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use futures::future::try_join_all;
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+use super::{Entry, ModelServer};
+use crate::openai::{Part, ReplyText, Reported, Shape};
+use crate::queue::Admitted;
+use crate::refusal::Refusal;
+use maverl::runtime::{Grammar, Sampling};
+use maverl::runtime::{Request, RuntimeError, Step, Watch};
+use maverl::trajectory::Finish;
+
+/// Time between two news of a choice. Tokens of a small model come faster than anybody reads, and each chunk has a price.
+const PACE: Duration = Duration::from_millis(10);
+
+/// Choices that are generated for a request.
+pub(super) struct Batch {
+    pub(super) entry: Arc<Entry>,
+    pub(super) shape: Shape,
+    pub(super) reported: Reported,
+    pub(super) jobs: Vec<Job>,
+    /// News are sent while the reply is sampled. Otherwise they come at its end, and no token wakes a task: with many clients of
+    /// a small model, that costs a third of the engine's speed.
+    pub(super) eager: bool,
+    /// Number of prompt tokens that were in the cache.
+    pub(super) cached: AtomicUsize,
+}
+
+/// One choice.
+#[derive(Debug, Clone)]
+pub(super) struct Job {
+    pub(super) prompt: Arc<[u32]>,
+    pub(super) sampling: Arc<Sampling>,
+    pub(super) seed: u64,
+    /// Parts of the prompt and the reply that are reported.
+    pub(super) echo: Echo,
+    /// Form that the reply must have.
+    pub(super) grammar: Option<Arc<dyn Grammar>>,
+}
+
+impl Job {
+    /// Returns the largest number of tokens that are reported.
+    pub(super) fn listed(&self) -> usize {
+        let echoed = if self.echo == Echo::No { 0 } else { self.prompt.len() };
+        self.sampling.max_tokens.saturating_add(echoed)
+    }
+
+    /// Returns the request to the engine.
+    fn request(&self, watch: Watch) -> Request {
+        Request {
+            prompt: self.prompt.to_vec(),
+            sampling: Arc::clone(&self.sampling),
+            seed: self.seed,
+            watch: Some(watch),
+            grammar: self.grammar.clone(),
+        }
+    }
+}
+
+/// Parts of the prompt and the reply that are reported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Echo {
+    /// The reply.
+    #[default]
+    No,
+    /// The prompt with its log-probs, then the reply.
+    Prompt,
+    /// The prompt with its log-probs alone.
+    PromptAlone,
+}
+
+/// News of a choice.
+pub(super) enum News {
+    /// Its reply goes on.
+    More {
+        /// Parts of the reply.
+        parts: Vec<Part>,
+        /// Tokens since the last news; those of an echoed prompt come first, from its second token on.
+        steps: Vec<Step>,
+    },
+    /// It ended.
+    End(End),
+}
+
+/// End of a choice.
+#[derive(Debug, Clone)]
+pub(super) struct End {
+    pub(super) finish: Finish,
+    /// The stop string or stop token id of the request that ended it.
+    pub(super) stop: Option<Value>,
+    /// Number of sampled tokens.
+    pub(super) tokens: usize,
+    /// The reply has calls.
+    pub(super) calls: bool,
+}
+
+impl Batch {
+    /// Generates all choices, each once it has a permit; news are sent with the index of the choice. A closed receiver stops
+    /// the work.
+    pub(super) async fn run(
+        &self,
+        server: &ModelServer,
+        admitted: &Admitted,
+        news: mpsc::Sender<(usize, News)>,
+    ) -> Result<(), Refusal> {
+        let all = self.jobs.iter().enumerate().map(|(index, job)| {
+            let news = news.clone();
+            // Choices of one prompt share it; the first of them computes it.
+            let first = index == 0 || !Arc::ptr_eq(&self.jobs[index - 1].prompt, &job.prompt);
+            async move {
+                let _permit = admitted.permit().await?;
+                let speaking = self.speak(job, server, |more| {
+                    let news = news.clone();
+                    async move { news.send((index, more)).await.is_ok() }
+                });
+                let cached = speaking.await.map_err(|error| failed(&error))?;
+                let counted = if first { cached } else { 0 };
+                self.cached.fetch_add(counted, Ordering::Relaxed);
+                Ok(())
+            }
+        });
+        let (all, begin) = (try_join_all(all), Instant::now());
+        drop(news);
+        match tokio::time::timeout(server.settings.timeout, all).await {
+            Ok(done) => {
+                server.metrics.observe(
+                    "maverl_request_seconds",
+                    &[&self.entry.name],
+                    begin.elapsed(),
+                );
+                done.map(drop)
+            }
+            Err(_) => {
+                let seconds = server.settings.timeout.as_secs_f64();
+                let message = format!("the request took longer than {seconds} s (`--timeout-s`)");
+                let refusal = Refusal::unavailable("timeout", message);
+                Err(Refusal { retry: Some(false), retry_after: None, ..refusal })
+            }
+        }
+    }
+
+    /// Generates one choice. Returns the number of prompt tokens that were in the cache.
+    async fn speak<F: Future<Output = bool>>(
+        &self,
+        job: &Job,
+        server: &ModelServer,
+        send: impl Fn(News) -> F,
+    ) -> Result<usize, RuntimeError> {
+        let (watch, mut steps) = Watch::new(self.reported.top, job.echo != Echo::No);
+        let cached = watch.cached();
+        let mut done = pin!(self.entry.host.generate(self.entry.place, job.request(watch)));
+        let (mut completion, begin) = (None, Instant::now());
+        let mut reply = Reply::new(self, job);
+        let mut first = None;
+        let (mut pause, mut paused) = (pin!(tokio::time::sleep(Duration::ZERO)), false);
+        loop {
+            let (begun, ended) = (first.is_some(), completion.is_some());
+            let step = tokio::select! {
+                biased;
+                step = steps.recv(), if !begun || ended || self.eager && !paused => step,
+                () = &mut pause, if self.eager && paused && !ended => {
+                    paused = false;
+                    continue;
+                }
+                result = &mut done, if completion.is_none() => {
+                    completion = Some(result?);
+                    continue;
+                }
+            };
+            let Some(step) = step else { break };
+            let (parts, given) = reply.read_all(step, &mut steps);
+            if reply.reports(job) {
+                first.get_or_insert_with(Instant::now);
+            }
+            let wanted = self.reported.logprobs || self.reported.ids;
+            let steps = if wanted { given } else { Vec::new() };
+            if (!parts.is_empty() || !steps.is_empty()) && !send(News::More { parts, steps }).await
+            {
+                return Ok(0);
+            }
+            if self.eager && reply.reports(job) {
+                pause.as_mut().reset(tokio::time::Instant::now() + PACE);
+                paused = true;
+            }
+        }
+        let completion = match completion {
+            Some(completion) => completion,
+            None => done.await?,
+        };
+        let tokens = completion.ids.len();
+        self.measure(server, job, tokens, begin, first);
+        let (parts, end) = reply.end(completion.finish, tokens);
+        let more = News::More { parts, steps: Vec::new() };
+        // Nobody listens any more if a send fails.
+        let _ = send(more).await && send(News::End(end)).await;
+        Ok(cached.load(Ordering::Relaxed))
+    }
+
+    fn measure(
+        &self,
+        server: &ModelServer,
+        job: &Job,
+        tokens: usize,
+        begin: Instant,
+        first: Option<Instant>,
+    ) {
+        let (metrics, model) = (&server.metrics, self.entry.name.as_str());
+        metrics.add("maverl_tokens_total", &[model, "prompt"], job.prompt.len() as u64);
+        metrics.add("maverl_tokens_total", &[model, "completion"], tokens as u64);
+        let Some(first) = first else { return };
+        metrics.observe("maverl_first_token_seconds", &[model], first - begin);
+        if let Some(rest) = tokens.checked_sub(1).filter(|rest| *rest > 0) {
+            metrics.observe("maverl_token_seconds", &[model], first.elapsed() / rest as u32);
+        }
+    }
+}
+
+/// Reader of the steps of a choice.
+struct Reply<'b> {
+    text: ReplyText<'b>,
+    job: &'b Job,
+    stop_ids: [&'b [u32]; 2],
+    /// Steps of the prompt that are still to come.
+    prompt: usize,
+    /// The last step is reported.
+    keep: bool,
+    calls: bool,
+    last: Option<u32>,
+}
+
+impl<'b> Reply<'b> {
+    fn new(batch: &'b Batch, job: &'b Job) -> Self {
+        let tokenizer = batch.entry.tokenizer();
+        let prompt = if job.echo == Echo::No { 0 } else { job.prompt.len() - 1 };
+        Self {
+            text: ReplyText::new(tokenizer.detokenizer(), &job.sampling.stop, batch.shape),
+            job,
+            stop_ids: [tokenizer.stop_ids(), &job.sampling.stop_ids],
+            prompt,
+            keep: true,
+            calls: false,
+            last: None,
+        }
+    }
+
+    /// Reads a step and those that wait behind it. Returns the parts of the reply that became certain, and the steps that
+    /// are reported.
+    fn read_all(
+        &mut self,
+        step: Step,
+        more: &mut mpsc::UnboundedReceiver<Step>,
+    ) -> (Vec<Part>, Vec<Step>) {
+        let (mut parts, mut given) = (Vec::new(), Vec::new());
+        let mut next = Some(step);
+        while let Some(step) = next {
+            Part::append(&mut parts, self.read(&step));
+            given.extend(self.keep.then_some(step));
+            next = more.try_recv().ok();
+        }
+        (parts, given)
+    }
+
+    /// Reads a step; returns the parts of the reply that became certain.
+    fn read(&mut self, step: &Step) -> Vec<Part> {
+        if self.prompt > 0 {
+            self.prompt -= 1;
+            return Vec::new();
+        }
+        self.last = Some(step.id);
+        self.keep = self.job.echo != Echo::PromptAlone;
+        // A stop id is the last token, and not part of the reply.
+        if !self.keep || self.stop_ids.iter().any(|ids| ids.contains(&step.id)) {
+            return Vec::new();
+        }
+        self.noted(|text| text.push(step.id))
+    }
+
+    /// Returns true once a token was sampled.
+    fn reports(&self, job: &Job) -> bool {
+        self.last.is_some() && job.echo != Echo::PromptAlone
+    }
+
+    fn noted(&mut self, read: impl FnOnce(&mut ReplyText<'b>) -> Vec<Part>) -> Vec<Part> {
+        let parts = read(&mut self.text);
+        self.calls |= parts.iter().any(|part| matches!(part, Part::Call(_)));
+        parts
+    }
+
+    /// Ends the reply.
+    fn end(mut self, finish: Finish, tokens: usize) -> (Vec<Part>, End) {
+        let parts = self.noted(ReplyText::finish);
+        if self.job.echo == Echo::PromptAlone {
+            return (parts, End { finish: Finish::Length, stop: None, tokens: 0, calls: false });
+        }
+        let id = self.last.filter(|id| self.job.sampling.stop_ids.contains(id));
+        let stop = self.text.stop().map(Value::from).or(id.map(Value::from));
+        let stop = stop.filter(|_| finish == Finish::Stop);
+        (parts, End { finish, stop, tokens, calls: self.calls })
+    }
+}
+
+/// Returns the error of a request that the engine could not complete.
+fn failed(error: &RuntimeError) -> Refusal {
+    match error {
+        RuntimeError::Overflow { .. } | RuntimeError::Memory { .. } => {
+            Refusal::malformed(error.to_string()).with_code("context_length_exceeded")
+        }
+        RuntimeError::Grammar { .. } => Refusal::malformed(error.to_string()),
+        error => Refusal::internal(error.to_string()),
+    }
+}

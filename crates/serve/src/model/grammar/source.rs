@@ -1,0 +1,121 @@
+//! The text of a grammar, in llguidance's variant of Lark.
+
+use serde_json::{Value, json};
+
+use crate::openai::{Form, Tools};
+
+/// Way in which a model writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::model) struct Style {
+    /// Calls have the tags of Hermes; otherwise a call is the whole reply.
+    pub(in crate::model) tagged: bool,
+    /// Name of the arguments in a call.
+    arguments: &'static str,
+    /// The reply begins within thoughts, which are free.
+    thinking: bool,
+}
+
+impl Style {
+    /// Returns the style that a rendered prompt asks for.
+    pub(in crate::model) fn of(rendered: &str, thinking: bool) -> Self {
+        let tagged = rendered.contains("<tool_call>");
+        let llama = !tagged && rendered.contains("\"parameters\": dictionary");
+        Self { tagged, arguments: if llama { "parameters" } else { "arguments" }, thinking }
+    }
+}
+
+/// Returns the grammar of a form. An answer of a form may be a call instead, if there are tools.
+pub(super) fn source(form: &Form, tools: &Tools, style: Style) -> String {
+    let mut rules = match style.thinking {
+        true => vec![
+            r#"start: thoughts "\n\n" body"#.to_owned(),
+            r"thoughts[lazy]: /(.|\n)*<\/think>/".to_owned(),
+        ],
+        false => vec!["start: body".to_owned()],
+    };
+    match form {
+        Form::Json(schema) => {
+            let either = if tools.declared.is_empty() { "answer" } else { "answer | calls" };
+            rules.push(format!("body: {either}"));
+            let any = || json!({"type": "object"});
+            rules.push(format!("answer: %json {}", compact(schema.clone().unwrap_or_else(any))));
+            if !tools.declared.is_empty() {
+                calls(&mut rules, tools, None, style);
+            }
+        }
+        Form::Call(name) => {
+            rules.push("body: calls".to_owned());
+            calls(&mut rules, tools, name.as_deref(), style);
+        }
+    }
+    rules.join("\n")
+}
+
+/// Adds the rules of a call: of one tool, or of any.
+fn calls(rules: &mut Vec<String>, tools: &Tools, name: Option<&str>, style: Style) {
+    // One call: a weak model would write the next one without end.
+    rules.push(match style.tagged {
+        true => r#"calls: "<tool_call>\n" call "\n</tool_call>""#.to_owned(),
+        false => "calls: call".to_owned(),
+    });
+    let functions = tools.declared.iter().map(|tool| &tool["function"]);
+    let functions = functions.filter(|function| name.is_none_or(|name| function["name"] == name));
+    let functions: Vec<&Value> = functions.collect();
+    let each: Vec<String> = (0..functions.len()).map(|i| format!("call_{i}")).collect();
+    rules.push(format!("call: {}", each.join(" | ")));
+    for (i, function) in functions.into_iter().enumerate() {
+        let begin = format!("{{\"name\": {}, \"{}\": ", function["name"], style.arguments);
+        rules.push(format!("call_{i}: {} arguments_{i} \"}}\"", Value::from(begin)));
+        let mut schema = function["parameters"].clone();
+        // Arguments are an object in every case.
+        if let Value::Object(schema) = &mut schema {
+            schema.entry("type").or_insert_with(|| "object".into());
+        }
+        rules.push(format!("arguments_{i}: %json {}", compact(schema)));
+    }
+}
+
+/// Returns a schema whose values have one form: on one line, with a blank after each comma and colon. Where blanks are free,
+/// a weak model writes them without end.
+fn compact(schema: Value) -> Value {
+    let Value::Object(mut schema) = schema else { return schema };
+    let spelled =
+        json!({"whitespace_flexible": false, "item_separator": ", ", "key_separator": ": "});
+    schema.insert("x-guidance".to_owned(), spelled);
+    Value::Object(schema)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tools(names: &[&str], most: usize) -> Tools {
+        let declared = names.iter().map(|name| {
+            json!({"type": "function", "function": {"name": name, "parameters": {"properties": {}}}})
+        });
+        Tools { declared: declared.collect(), most, ..Tools::default() }
+    }
+
+    #[test]
+    fn a_style_follows_the_prompt() {
+        let hermes = Style::of("within <tool_call></tool_call> tags", false);
+        assert!(hermes.tagged && hermes.arguments == "arguments");
+        let llama = Style::of(r#"{"name": function name, "parameters": dictionary of .."#, true);
+        assert!(!llama.tagged && llama.arguments == "parameters" && llama.thinking);
+    }
+
+    #[test]
+    fn a_grammar_has_the_rules_of_its_form() {
+        let hermes = Style::of("<tool_call>", false);
+        let forced = source(&Form::Call(Some("g".to_owned())), &tools(&["f", "g"], 9), hermes);
+        assert!(forced.contains("call: call_0\n") && forced.contains("</tool_call>"), "{forced}");
+        assert!(forced.contains(r#"{\"name\": \"g\", \"arguments\": "#), "{forced}");
+        let any = source(&Form::Call(None), &tools(&["f", "g"], 9), hermes);
+        assert!(any.contains("call: call_0 | call_1"), "{any}");
+        let one = source(&Form::Call(None), &tools(&["f"], 1), Style::of("", true));
+        assert!(one.contains("thoughts[lazy]") && one.contains("calls: call\n"), "{one}");
+        let both = source(&Form::Json(None), &tools(&["f"], 1), hermes);
+        assert!(both.contains("body: answer | calls"), "{both}");
+        assert!(source(&Form::Json(None), &Tools::default(), hermes).contains("body: answer\n"));
+    }
+}

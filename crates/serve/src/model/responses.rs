@@ -1,0 +1,57 @@
+//! `POST /v1/responses`: a chat completion in the form of a response. Nothing is stored.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+
+use super::ModelServer;
+use super::chat::Chat;
+use super::reading::Asked;
+use crate::openai::chat::ChatCompletion;
+use crate::openai::new_id;
+use crate::openai::responses::{self, response_events};
+use crate::queue::Admitted;
+use crate::refusal::Refusal;
+use crate::refusal::json_response;
+use crate::stream::{attended, events};
+
+pub(super) async fn route(State(server): State<Arc<ModelServer>>, request: Request) -> Response {
+    server.answer("responses", request, |asked| answer(&server, asked)).await
+}
+
+async fn answer(server: &Arc<ModelServer>, asked: Asked) -> Result<Response, Refusal> {
+    let of = Arc::clone(server);
+    let read = asked
+        .read(move |entry, fields| Chat::read(&of, entry, fields.converted(responses::request)?));
+    let (chat, admitted) = read.await?;
+    if !chat.is_streamed() {
+        let answer = attended(&server.metrics, whole(&chat, server, &admitted)).await?;
+        return Ok(json_response(StatusCode::OK, &answer));
+    }
+    let of = Arc::clone(server);
+    Ok(events(&server.metrics, move |events| async move {
+        match whole(&chat, &of, &admitted).await {
+            Err(refusal) => events.fail(&refusal).await,
+            Ok(answer) => {
+                for event in response_events(&answer) {
+                    if !events.send(&event).await {
+                        return;
+                    }
+                }
+                events.done().await;
+            }
+        }
+    }))
+}
+
+/// Returns the whole answer in the form of a response.
+async fn whole(
+    chat: &Chat,
+    server: &ModelServer,
+    admitted: &Admitted,
+) -> Result<responses::Response, Refusal> {
+    let answer = chat.answer(server, admitted).await?;
+    Ok((&ChatCompletion { id: new_id("resp"), ..answer }).into())
+}

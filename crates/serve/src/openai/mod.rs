@@ -1,0 +1,36 @@
+//! OpenAI's protocol: requests, messages, tool calls and the text of replies.
+
+mod calls;
+pub(crate) mod chat;
+pub(crate) mod completions;
+mod fields;
+mod ids;
+mod limits;
+mod messages;
+pub(crate) mod models;
+mod options;
+pub(crate) mod origin;
+pub(crate) mod responses;
+mod structured;
+mod text;
+mod tokens;
+pub(crate) mod writer;
+
+pub(crate) use calls::{ToolChoice, Tools};
+#[cfg(feature = "grammar")]
+pub(crate) use fields::count_values;
+pub(crate) use fields::{Fields, token_ids};
+pub(crate) use ids::{new_id, now};
+pub(crate) use messages::{flat, messages};
+pub(crate) use options::{
+    Choices, Common, MaxTokens, Reported, Streaming, too_many_bytes, too_many_tokens,
+};
+#[cfg(feature = "grammar")]
+pub(crate) use structured::Form;
+pub use structured::Structured;
+pub(crate) use structured::{Wanted, with_system};
+pub(crate) use text::{Part, ReplyText, Shape};
+pub(crate) use tokens::{TextLogprobsWriter, TokenForm, chat_logprobs, token_text};
+
+#[cfg(test)]
+mod tests;

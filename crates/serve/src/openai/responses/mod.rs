@@ -1,0 +1,9 @@
+//! Responses of OpenAI's newer protocol. Nothing is stored: a request has the whole conversation as its `input`.
+
+mod answer;
+mod events;
+mod request;
+
+pub(crate) use answer::Response;
+pub(crate) use events::response_events;
+pub(crate) use request::{message, refused, request};

@@ -1,0 +1,145 @@
+//! `maverl serve retriever`: Search-R1's protocol, `POST /retrieve`.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes, HttpBody};
+use axum::extract::{Request, State};
+use axum::http::header::{ALLOW, CONTENT_TYPE};
+use axum::http::{StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use http_body_util::Full;
+use hyper::body::{Frame, SizeHint};
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::body;
+use crate::listener::{Limits, Listener};
+use maverl::env::EnvError;
+use maverl::env::search::BatchedSearch;
+use maverl::env::search::protocol::{self, MOST_ANSWERED, Question};
+
+/// Path of the endpoint.
+const PATH: &str = "/retrieve";
+/// Maximum size of a request in bytes.
+const MOST_BYTES: usize = 2 << 20;
+/// Maximum number of answers that are written or sent concurrently; further requests wait.
+const ANSWERS: usize = 16;
+/// Time that a shutdown waits for running requests.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Answers queries from a [`BatchedSearch`] until `stop` resolves. Then finishes the running requests, within a few
+/// seconds.
+///
+/// A request that cannot be answered gets `{"error": ".."}` with a status of 400 or above and affects nothing else. The
+/// memory that all clients together can occupy is bounded: connections, the bytes of each request, and the unsent
+/// answers.
+pub async fn serve_retriever(
+    listener: TcpListener,
+    batched: Arc<BatchedSearch>,
+    stop: impl Future<Output = ()>,
+) {
+    let limits = Limits { drain: GRACE, half_close: true, ..Limits::default() };
+    Listener::new(listener, limits).serve(retriever(batched), stop).await;
+}
+
+/// Returns the route of a retriever.
+pub fn retriever(batched: Arc<BatchedSearch>) -> Router {
+    let answers = Arc::new(Semaphore::new(ANSWERS));
+    Router::new()
+        .route(PATH, post(reply).fallback(other_method))
+        .fallback(other_path)
+        .with_state(Counter { batched, answers })
+}
+
+/// Error response to a request, in the words of Search-R1's servers.
+struct Problem(StatusCode, String);
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let header = [(CONTENT_TYPE, "application/json")];
+        (self.0, header, json!({"error": self.1}).to_string()).into_response()
+    }
+}
+
+/// A search with a limit on the number of its answers in memory.
+#[derive(Clone)]
+struct Counter {
+    batched: Arc<BatchedSearch>,
+    answers: Arc<Semaphore>,
+}
+
+async fn other_path(uri: Uri) -> Problem {
+    let path: String = uri.path().chars().take(80).collect();
+    Problem(StatusCode::NOT_FOUND, format!("there is nothing at `{path}`; POST to `{PATH}`"))
+}
+
+async fn other_method(request: Request) -> Response {
+    let message = format!("`{PATH}` takes POST, not {}", request.method());
+    let problem = Problem(StatusCode::METHOD_NOT_ALLOWED, message);
+    ([(ALLOW, "POST")], problem).into_response()
+}
+
+async fn reply(State(counter): State<Counter>, request: Request) -> Result<Response, Problem> {
+    let (bytes, place) = counter.answer(request.into_body()).await?;
+    let body = Body::new(Reserved { body: Full::new(bytes), _place: place });
+    Ok(([(CONTENT_TYPE, "application/json")], body).into_response())
+}
+
+impl Counter {
+    /// Returns the answer with its slot, which is released once it is sent.
+    async fn answer(&self, body: Body) -> Result<(Bytes, OwnedSemaphorePermit), Problem> {
+        let body = body::read(body, MOST_BYTES).await;
+        let body = body.map_err(|refusal| Problem(refusal.status, refusal.message))?;
+        let failed = |error: String| Problem(StatusCode::INTERNAL_SERVER_ERROR, error);
+        let place = Arc::clone(&self.answers).acquire_owned().await;
+        let place = place.map_err(|error| failed(error.to_string()))?;
+        let bad = |message| Problem(StatusCode::BAD_REQUEST, message);
+        let ask = Question::read(&body).map_err(bad)?;
+        let found = self.batched.search(&ask.queries, ask.k).await;
+        let found = found.map_err(|error: EnvError| failed(error.to_string()))?;
+        let answer = protocol::answer(&found, ask.scores).ok_or_else(|| {
+            let most = MOST_ANSWERED >> 20;
+            let message = format!(
+                "the answer has more than {most} MiB; send fewer `queries`, or a smaller `topk`"
+            );
+            Problem(StatusCode::PAYLOAD_TOO_LARGE, message)
+        })?;
+        Ok((answer.into(), place))
+    }
+}
+
+/// A body that releases its slot once it is sent or dropped.
+struct Reserved {
+    body: Full<Bytes>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl HttpBody for Reserved {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests;

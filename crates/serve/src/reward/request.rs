@@ -1,0 +1,227 @@
+//! Requests of the four protocols, as items to score.
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+
+use super::Refusal;
+use maverl::agent::tag;
+use maverl::rollout::rewards::{Input, Item, ItemTask, protocol};
+use maverl::trajectory::{Message, Role};
+
+/// A path, and the protocol that is spoken there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Route {
+    /// maverl.
+    Score,
+    /// MAPoRL.
+    Predict,
+    /// OpenRLHF.
+    GetReward,
+    /// slime.
+    Rm,
+}
+
+/// Maximum number of items of a request.
+const MOST_ITEMS: usize = 256;
+
+/// A request of maverl.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Asked {
+    /// See [`protocol::VERSION`].
+    protocol: u64,
+    /// Replies to score.
+    items: Vec<Item>,
+}
+
+/// Items of a request, with their ids.
+pub(super) struct Wanted {
+    pub(super) ids: Vec<String>,
+    pub(super) items: Vec<Graded>,
+}
+
+/// A reply to score: as a verifier reads it, and as a judge does.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Graded {
+    pub(super) input: Input,
+    /// The task, with its data.
+    pub(super) task: ItemTask,
+    pub(super) data: Map<String, Value>,
+    /// The answer to judge.
+    pub(super) answer: Option<String>,
+}
+
+/// A request of MAPoRL.
+#[derive(Deserialize)]
+struct Predict {
+    query_responses: Vec<Vec<Message>>,
+}
+
+/// A request of OpenRLHF. Older versions send `query` alone.
+#[derive(Deserialize)]
+struct GetReward {
+    query: Vec<String>,
+    #[serde(default)]
+    prompts: Vec<String>,
+    #[serde(default)]
+    labels: Vec<Value>,
+}
+
+/// A request of slime.
+#[derive(Deserialize)]
+struct Rm {
+    prompt: Value,
+    response: String,
+    #[serde(default)]
+    label: Value,
+}
+
+impl Route {
+    pub(super) const ALL: [Self; 4] = [Self::Score, Self::Predict, Self::GetReward, Self::Rm];
+
+    pub(super) const fn path(self) -> &'static str {
+        match self {
+            Self::Score => "/v1/score",
+            Self::Predict => "/predict",
+            Self::GetReward => "/get_reward",
+            Self::Rm => "/rm",
+        }
+    }
+
+    /// Reads a request.
+    pub(super) fn read(self, bytes: &[u8]) -> Result<Wanted, Refusal> {
+        let items = match self {
+            Self::Score => return asked(bytes),
+            Self::Predict => {
+                let Predict { query_responses } = parsed(self, bytes)?;
+                let item = |(i, messages): (usize, Vec<Message>)| {
+                    conversation(messages, Map::new())
+                        .ok_or_else(|| empty(format!("query_responses[{i}]")))
+                };
+                query_responses.into_iter().enumerate().map(item).collect::<Result<_, _>>()?
+            }
+            Self::GetReward => {
+                let request: GetReward = parsed(self, bytes)?;
+                request.items()?
+            }
+            Self::Rm => {
+                let Rm { prompt, response, label } = parsed(self, bytes)?;
+                let mut messages = prompt_messages(prompt)?;
+                messages.push(Message { role: Role::Assistant, content: response });
+                conversation(messages, labeled(&label)).into_iter().collect()
+            }
+        };
+        bounded(&items)?;
+        Ok(Wanted { ids: Vec::new(), items })
+    }
+}
+
+impl GetReward {
+    fn items(self) -> Result<Vec<Graded>, Refusal> {
+        let Self { query, prompts, labels } = self;
+        for (name, n) in [("prompts", prompts.len()), ("labels", labels.len())] {
+            if n != 0 && n != query.len() {
+                let message = format!("`{name}` has {n} entries, `query` {}", query.len());
+                return Err(Refusal::invalid(name, message));
+            }
+        }
+        let item = |(i, text): (usize, String)| {
+            let prompt = prompts.get(i).map_or("", String::as_str);
+            let reply = text.strip_prefix(prompt).unwrap_or(&text).to_owned();
+            Graded {
+                task: ItemTask { question: prompt.to_owned(), ..ItemTask::default() },
+                data: labels.get(i).map(labeled).unwrap_or_default(),
+                answer: Some(answer(&reply)),
+                input: Input::Text(text),
+            }
+        };
+        Ok(query.into_iter().enumerate().map(item).collect())
+    }
+}
+
+/// Reads a request of maverl.
+fn asked(bytes: &[u8]) -> Result<Wanted, Refusal> {
+    let Asked { protocol, items } = parsed(Route::Score, bytes)?;
+    if protocol != protocol::VERSION {
+        let message = format!("`protocol` is {protocol}; {} is spoken here", protocol::VERSION);
+        return Err(Refusal::invalid("protocol", message));
+    }
+    let ids: Vec<String> = items.iter().map(|item| item.id.clone()).collect();
+    let mut sorted: Vec<&String> = ids.iter().collect();
+    sorted.sort();
+    if let Some(twice) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+        let id: String = twice[0].chars().take(80).collect();
+        let message = format!("two items have the id {id:?}; ids tell the answers apart");
+        return Err(Refusal::invalid("items", message));
+    }
+    let graded = |(i, item): (usize, Item)| {
+        let (task, data, answer) =
+            (item.task.clone().unwrap_or_default(), item.data.clone(), item.answer.clone());
+        let read = conversation(item.conversation(), data);
+        let read = read.ok_or_else(|| empty(format!("items[{i}].completion")))?;
+        Ok(Graded { task, answer: answer.or(read.answer.clone()), ..read })
+    };
+    let items: Vec<Graded> =
+        items.into_iter().enumerate().map(graded).collect::<Result<_, Refusal>>()?;
+    bounded(&items)?;
+    Ok(Wanted { ids, items })
+}
+
+/// Returns the item of a conversation whose last message is the reply; nothing if it has no messages.
+fn conversation(messages: Vec<Message>, data: Map<String, Value>) -> Option<Graded> {
+    let answer = Some(answer(&messages.last()?.content));
+    let asked = messages.iter().rev().find(|message| message.role == Role::User);
+    let question = asked.map(|message| message.content.clone()).unwrap_or_default();
+    let task = ItemTask { question, ..ItemTask::default() };
+    Some(Graded { input: Input::Conversation(messages), task, data, answer })
+}
+
+/// Returns the answer of a reply: the text between its only `<answer>` and `</answer>`, or else the whole.
+fn answer(reply: &str) -> String {
+    tag(reply, "answer").unwrap_or(reply).to_owned()
+}
+
+/// Returns the data of a task with a reference.
+fn labeled(label: &Value) -> Map<String, Value> {
+    let answers = match label {
+        Value::Null => return Map::new(),
+        Value::String(text) => json!([text]),
+        Value::Array(_) => label.clone(),
+        other => json!([other.to_string()]),
+    };
+    Map::from_iter([("answers".to_owned(), answers)])
+}
+
+/// Returns the messages of a prompt: a text of the user, or messages.
+fn prompt_messages(prompt: Value) -> Result<Vec<Message>, Refusal> {
+    match prompt {
+        Value::String(content) => Ok(vec![Message { role: Role::User, content }]),
+        messages => serde_json::from_value(messages).map_err(|error| {
+            let message = format!("`prompt` is neither a text nor a list of messages: {error}");
+            Refusal::invalid("prompt", message)
+        }),
+    }
+}
+
+fn parsed<T: DeserializeOwned>(route: Route, bytes: &[u8]) -> Result<T, Refusal> {
+    serde_json::from_slice(bytes).map_err(|error| {
+        Refusal::malformed(format!("the body is no request of `{}`: {error}", route.path()))
+    })
+}
+
+fn empty(param: String) -> Refusal {
+    let message = format!("`{param}` is missing: there is no reply to score");
+    Refusal::invalid(param, message)
+}
+
+fn bounded(items: &[Graded]) -> Result<(), Refusal> {
+    let n = items.len();
+    match n {
+        0 => Err(Refusal::malformed("the request has no items")),
+        n if n > MOST_ITEMS => {
+            Err(Refusal::malformed(format!("the request has {n} items; {MOST_ITEMS} are allowed")))
+        }
+        _ => Ok(()),
+    }
+}
