@@ -30,7 +30,7 @@ pub use bounds::Bounds;
 pub use demonstration::{Demonstration, demonstrations, self_play};
 pub use labeled::{LabeledReply, label_problem, labeled, labeled_held_out, score_problem};
 pub(crate) use labeled::{SEEN, seen};
-pub use object::object;
+pub use object::{KeyPath, object, with_numbers_as_written};
 pub(crate) use place::with_place;
 pub use place::{Placed, missing, same_data};
 pub use preference::{PreferencePair, preferences};

@@ -97,7 +97,7 @@ impl<'de> Visitor<'de> for Values {
 }
 
 /// Keys that lead to a value, from the outermost; lists between them do not count.
-pub(super) type KeyPath = Vec<String>;
+pub type KeyPath = Vec<String>;
 
 /// An object or a list that is open.
 struct Level {
@@ -125,7 +125,7 @@ impl Level {
 
 /// Returns a JSON text whose numbers at these paths, or below them, are texts as they are written, except those that a parser
 /// would write in the same way: a number of 64 bits may be another one.
-pub(super) fn with_numbers_as_written(text: &[u8], paths: &[KeyPath]) -> Vec<u8> {
+pub fn with_numbers_as_written(text: &[u8], paths: &[KeyPath]) -> Vec<u8> {
     let (mut written, mut levels, mut at) = (Vec::new(), Vec::<Level>::new(), 0);
     while let Some(byte) = text.get(at) {
         let end = match byte {

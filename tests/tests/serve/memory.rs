@@ -69,6 +69,23 @@ fn texts_that_cannot_fit_take_little_more_memory_than_their_bytes() {
 }
 
 #[test]
+fn questions_that_no_agent_can_read_take_little_more_memory_than_their_bytes() {
+    let lab = lab();
+    let server = Server::start(&lab, &["team", "run.toml"]);
+    let question = |text: &str| json!({"messages": [{"role": "user", "content": text}]});
+    assert_eq!(server.post("/v1/chat/completions", &question("1 + 1?")).0, 200);
+    let before = status(&server, "VmHWM");
+    let long = question(&"ab ".repeat(2_700_000));
+    for (status, answer) in all_at_once(&server, "/v1/chat/completions", &vec![long; 3]) {
+        let message = answer["error"]["message"].as_str().unwrap_or_default();
+        assert!(status >= 400 && message.contains("8100"), "{status}: {message}");
+    }
+    let (Some(before), Some(after)) = (before, status(&server, "VmHWM")) else { return };
+    println!("three questions of 8 MB at once: at most {before} KiB before, {after} KiB after");
+    assert!(after < before + LARGEST, "the largest memory grew from {before} KiB to {after} KiB");
+}
+
+#[test]
 fn the_largest_request_that_is_accepted_takes_bounded_memory() {
     let lab = lab();
     let server = Server::start(&lab, &["model", "--model", "builtin:tiny", "--kv-mib", "4"]);

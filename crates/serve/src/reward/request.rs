@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::Refusal;
 use maverl::agent::tag;
+use maverl::data::{KeyPath, with_numbers_as_written};
 use maverl::rollout::rewards::{Input, Item, ItemTask, protocol};
 use maverl::trajectory::{Message, Role};
 
@@ -87,6 +88,17 @@ impl Route {
             Self::GetReward => "/get_reward",
             Self::Rm => "/rm",
         }
+    }
+
+    /// Returns the place of references in a request. A number there is kept as it is written.
+    fn references(self) -> Option<KeyPath> {
+        let path: &[&str] = match self {
+            Self::Score => &["items", "data", "answers"],
+            Self::Predict => return None,
+            Self::GetReward => &["labels"],
+            Self::Rm => &["label"],
+        };
+        Some(path.iter().map(|key| (*key).to_owned()).collect())
     }
 
     /// Reads a request.
@@ -205,7 +217,9 @@ fn prompt_messages(prompt: Value) -> Result<Vec<Message>, Refusal> {
 }
 
 fn parsed<T: DeserializeOwned>(route: Route, bytes: &[u8]) -> Result<T, Refusal> {
-    serde_json::from_slice(bytes).map_err(|error| {
+    let references: Vec<KeyPath> = route.references().into_iter().collect();
+    let bytes = with_numbers_as_written(bytes, &references);
+    serde_json::from_slice(&bytes).map_err(|error| {
         Refusal::malformed(format!("the body is no request of `{}`: {error}", route.path()))
     })
 }

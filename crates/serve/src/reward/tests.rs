@@ -75,6 +75,24 @@ async fn special_tokens_at_the_end_are_no_part_of_an_answer() {
     assert_eq!(scores, json!({"rewards": [1.0, 0.0]}));
 }
 
+#[test]
+fn a_reference_that_is_a_number_is_the_text_that_was_written() {
+    for number in ["123456789012345678901234567890", "1.50", "1e400", "7", "-0"] {
+        let score = format!("{{\"answers\": [{number}]}}");
+        let item = format!("{{\"id\": \"a\", \"completion\": \"x\", \"data\": {score}}}");
+        for (route, body) in [
+            (Route::Score, format!("{{\"protocol\": 1, \"items\": [{item}]}}")),
+            (Route::GetReward, format!("{{\"query\": [\"x\"], \"labels\": [{number}]}}")),
+            (Route::Rm, format!("{{\"prompt\": \"?\", \"response\": \"x\", \"label\": {number}}}")),
+        ] {
+            let wanted = route.read(body.as_bytes()).ok().unwrap();
+            let reference = &wanted.items[0].data["answers"][0];
+            let text = reference.as_str().map_or_else(|| reference.to_string(), str::to_owned);
+            assert_eq!(text, number, "{}", route.path());
+        }
+    }
+}
+
 #[tokio::test]
 async fn the_routes_of_others_are_answered_as_their_clients_expect() {
     let server = served(Grader::exact_match()).await;
