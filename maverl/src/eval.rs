@@ -30,7 +30,7 @@ use crate::trajectory::{Episode, Outcome, Seat};
 const CAUSES: usize = 3;
 /// Quantile of the standard normal distribution for a two-sided 95 % interval.
 const Z: f64 = 1.959_963_984_540_054;
-/// Difference of two shares or rewards that is rounding, as a part of the larger one if that is above 1.
+/// Difference of two shares or rewards that is rounding, times the first of them if that is above 1.
 const ROUNDING: f64 = 1e-9;
 
 /// A mean, with its 95 % confidence interval.

@@ -219,6 +219,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_interval_of_seeds_with_equal_shares_is_unknown_and_others_are_within_0_to_1() {
+        let of = |shares: &[f64]| over_runs(shares).map(within_shares).unwrap_or_default();
+        assert_eq!(of(&[0.5, 0.5]), json!({ "mean": 0.5, "low": null, "high": null }));
+        let wide = of(&[0.9, 1.0]);
+        assert_eq!(
+            (&wide["high"], wide["low"].as_f64() > Some(0.3)),
+            (&json!(1.0), true),
+            "{wide}"
+        );
+    }
+
+    #[test]
     fn starting_weights_that_are_not_known_are_not_called_equal() {
         let (a, b) = (json!({ "tiny": "a" }), json!({ "tiny": "b" }));
         assert!(start_equal([&a, &a].into_iter()));
