@@ -30,6 +30,8 @@ use crate::trajectory::{Episode, Outcome, Seat};
 const CAUSES: usize = 3;
 /// Quantile of the standard normal distribution for a two-sided 95 % interval.
 const Z: f64 = 1.959_963_984_540_054;
+/// Difference of two shares or rewards that is rounding, times the first of them if that is above 1.
+const ROUNDING: f64 = 1e-9;
 
 /// A mean, with its 95 % confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -327,7 +329,7 @@ pub fn pass_at_k(n: u32, c: u32, k: u32) -> f64 {
 }
 
 /// Returns the mean of one value per run, with its 95 % interval by Student's t for a run from another seed. `None`
-/// without a run; for one run the interval is unknown and NaN.
+/// without a run. For one run, and for runs with equal values, the spread is unknown, and so is the interval.
 #[doc(hidden)]
 pub fn over_runs(values: &[f64]) -> Option<Interval> {
     if values.is_empty() {
@@ -335,9 +337,18 @@ pub fn over_runs(values: &[f64]) -> Option<Interval> {
     }
     let n = values.len() as f64;
     let mean = values.iter().sum::<f64>() / n;
+    if are_equal(values) {
+        return Some(Interval::unknown(mean));
+    }
     let squares = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>();
     let half = student(values.len() - 1) * (squares / (n - 1.0) / n).sqrt();
     Some(Interval { mean, low: mean - half, high: mean + half })
+}
+
+/// Returns true if no two values differ by more than rounding: 3/5 - 2/5 and 1/5 - 0/5 are not the same number.
+fn are_equal(values: &[f64]) -> bool {
+    let near = |pair: &[f64]| (pair[0] - pair[1]).abs() <= ROUNDING * pair[0].abs().max(1.0);
+    values.windows(2).all(near)
 }
 
 /// Returns the quantile of Student's t distribution for a two-sided 95 % interval; NaN without degrees of freedom.
@@ -462,6 +473,15 @@ mod tests {
             (high - mean - 0.248_413_8).abs() < 1e-6 && (mean - low - 0.248_413_8).abs() < 1e-6
         );
         assert!(over_runs(&[0.5]).unwrap().low.is_nan() && over_runs(&[]).is_none());
+        for equal in [&[0.5; 2][..], &[1.0; 5], &[0.6 - 0.4, 0.2], &[1e9, 1e9 + 0.1]] {
+            let interval = over_runs(equal).unwrap();
+            assert!(
+                !interval.is_known() && interval.mean == equal[0].midpoint(equal[1]),
+                "{interval}"
+            );
+        }
+        let falls = (1..200).all(|freedom| student(freedom) > student(freedom + 1));
+        assert!(falls && student(0).is_nan() && student(1_000_000) - Z < 1e-5);
         for (freedom, quantile) in [(31, 2.039_513), (40, 2.021_075), (120, 1.979_930)] {
             assert!((student(freedom) - quantile).abs() < 1e-5, "{freedom}: {}", student(freedom));
         }

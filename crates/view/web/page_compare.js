@@ -158,7 +158,7 @@ export async function page(root, at) {
     return h("div", { class: "card", "data-seeds": names.join("") },
       of.text.map((/** @type {string} */ text) => h("p", { class: "answer" }, h("b", {}, text))), of.note && h("p", {}, of.note),
       h("p", {}, h("b", {}, names.join(", ")), " differ in the seed only. ",
-        of.interval ? [`Held-out score after training ${fixed(low)} to ${fixed(high)}; mean `, h("b", {}, fixed(of.interval.mean)), muted(` (${fixed(of.interval.low)} to ${fixed(of.interval.high)}, 95 % for the mean over seeds)`)] : "Fewer than two have a result."),
+        of.interval ? [`Held-out score after training ${fixed(low)} to ${fixed(high)}; mean `, h("b", {}, fixed(of.interval.mean)), muted(` (${of.interval.low === null ? "unknown" : `${fixed(of.interval.low)} to ${fixed(of.interval.high)}`}, 95 % for the mean over seeds)`)] : "Fewer than two have a result."),
       h("ul", { class: "reasons" }, its.map((/** @type {any} */ one) => h("li", {}, `${name(one)}: score `, result(one), ...(one.gain ? ["; gain ", result({ difference: one.gain })] : [])))));
   };
   fill(root,

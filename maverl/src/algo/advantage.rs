@@ -152,8 +152,9 @@ impl Advantages {
     }
 }
 
-/// Returns true if all turns of a step have the same reward, part by part, so that there is nothing to compare. One episode
-/// alone is compared with what is known from other steps, and so are episodes with the greedy ones beside them.
+/// Returns true if all turns of a step have the same reward, so that there is nothing to compare; part by part, if the
+/// estimator compares parts. One episode alone is compared with what is known from other steps, and so are episodes with the
+/// greedy ones beside them.
 pub(crate) fn equal_rewards(
     episodes: &[Episode],
     samples: &[Sample],
@@ -161,12 +162,13 @@ pub(crate) fn equal_rewards(
 ) -> bool {
     let greedy = algorithm.advantage.baseline() == KnownBaseline::Greedy;
     let several = samples.iter().any(|sample| sample.episode != samples[0].episode);
-    several && !greedy && all_equal(&rewarded(episodes, samples, None, GroupBy::TaskSeat))
+    let by_parts = algorithm.advantage.compares_parts();
+    several && !greedy && all_equal(&rewarded(episodes, samples, None, GroupBy::TaskSeat), by_parts)
 }
 
-/// Returns true if all rows earned the same, part by part, up to rounding.
-fn all_equal(step: &RewardedStep<'_>) -> bool {
-    let parts = step.parts.iter().filter(|part| part.name != RewardPart::OTHER);
+/// Returns true if all rows earned the same up to rounding, with `by_parts` part by part.
+fn all_equal(step: &RewardedStep<'_>, by_parts: bool) -> bool {
+    let parts = step.parts.iter().filter(|part| by_parts && part.name != RewardPart::OTHER);
     let mut columns = parts.map(|part| &part.values).chain([&step.earned]);
     columns.all(|values| flat(values, true))
 }

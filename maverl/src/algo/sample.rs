@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use maverl_kernels::advantage::ROUNDING;
+
 use crate::algo::advantage::is_greedy;
 use crate::plan::Plan;
 use crate::trajectory::Episode;
@@ -38,7 +40,7 @@ pub struct Sample {
     pub tokens: usize,
 }
 
-/// Returns the tasks with scored episodes that all have the same score. They give no gradient.
+/// Returns the tasks with scored episodes that all have the same score, up to rounding. They give no gradient.
 ///
 /// Dynamic sampling of DAPO, [2503.14476](https://arxiv.org/abs/2503.14476) §3.2, replaces them by other tasks. Only
 /// the score of the episode is compared, before reward parts and penalties.
@@ -49,7 +51,8 @@ pub fn flat_tasks(episodes: &[Episode]) -> BTreeSet<TaskKey> {
         let (low, high) = rewards.entry(key(episode)).or_insert((f64::INFINITY, f64::NEG_INFINITY));
         (*low, *high) = (low.min(score.reward), high.max(score.reward));
     }
-    rewards.into_iter().filter(|(_, (low, high))| low == high).map(|(task, _)| task).collect()
+    let near = |low: f64, high: f64| high - low <= ROUNDING * low.abs().max(1.0);
+    rewards.into_iter().filter(|(_, (low, high))| near(*low, *high)).map(|(task, _)| task).collect()
 }
 
 fn key(episode: &Episode) -> TaskKey {
@@ -138,6 +141,22 @@ mod tests {
         played.rewards.push(RewardPart { name: "invalid_reply".to_owned(), value: -0.25, of });
         let rewards: Vec<_> = samples(&[played], &plan).iter().map(|s| s.reward).collect();
         assert_eq!(rewards, [1.0, 0.75]);
+    }
+
+    #[test]
+    fn tasks_whose_scores_differ_by_rounding_are_flat() {
+        let one = |index, reward| episode("p", index, reward, vec![turn("t/a", 0)]);
+        let flat = |rewards: &[f64]| {
+            let episodes = rewards.iter().zip(0..).map(|(&reward, index)| one(index, reward));
+            !flat_tasks(&episodes.collect::<Vec<_>>()).is_empty()
+        };
+        for rewards in [&[1.0; 3][..], &[0.3, 0.1 + 0.2], &[-0.0, 0.0], &[1e9, 1e9 + 1e-6], &[0.5]]
+        {
+            assert!(flat(rewards), "{rewards:?}");
+        }
+        for rewards in [&[1.0, 1.0, 0.0][..], &[0.3, 0.301], &[-1e9, 1e9], &[1e6, 1e6 + 0.01]] {
+            assert!(!flat(rewards), "{rewards:?}");
+        }
     }
 
     #[test]

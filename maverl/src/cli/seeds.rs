@@ -115,9 +115,7 @@ fn table(outcomes: &[Outcome]) -> Table {
     }
     let mean = |values: &[f64]| match over_runs(values) {
         None => "-".to_owned(),
-        Some(Interval { mean, low, high }) if values.len() > 1 => {
-            format!("{mean:.3} ({low:.3} to {high:.3})")
-        }
+        Some(interval) if values.len() > 1 => interval.to_string(),
         Some(Interval { mean, .. }) => format!("{mean:.3}"),
     };
     let all = [&befores, &afters, &gains].map(|values| mean(values));

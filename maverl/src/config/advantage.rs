@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::critic::{CriticPlan, MixerPlan};
+use super::critic::{Bootstrap, CriticPlan, MixerPlan};
 use super::instance::Instance;
 use crate::credit::{Advantage, GroupBy, KnownBaseline};
 use crate::settings::{Settings, Tagged};
@@ -64,6 +64,25 @@ impl AdvantagePlan {
     /// The baseline that is known before a step.
     pub fn baseline(&self) -> KnownBaseline {
         self.estimator().map_or(KnownBaseline::None, Advantage::baseline)
+    }
+
+    /// True if advantages have the unit of rewards, which no deviation of a group divides. That of a declared estimator is
+    /// unknown.
+    pub fn has_reward_unit(&self) -> bool {
+        match self {
+            Self::Group(plan) => !plan.normalize_std,
+            Self::Declared(_) => false,
+            _ => true,
+        }
+    }
+
+    /// True if the parts of a reward may count in other replies or with other weights than in the reward of the turn.
+    pub fn compares_parts(&self) -> bool {
+        match self {
+            Self::Critic(critic) => critic.bootstrap != Bootstrap::Turn,
+            Self::Declared(_) => true,
+            _ => false,
+        }
     }
 
     /// True if rewards are compared with those of a group of the step.

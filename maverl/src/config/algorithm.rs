@@ -94,13 +94,16 @@ pub struct AlgorithmPlan {
 
 impl AlgorithmPlan {
     /// Returns the optimizer steps of each critic in a step: its own, or those of the algorithm. A mixer is updated on whole
-    /// batches unless it has minibatches of its own.
+    /// batches unless it has minibatches of its own, and at least
+    /// [`least_epochs`](super::critic::Credit::least_epochs) times on a batch.
     pub fn critic_passes(&self) -> Passes {
         let critic = self.critic.as_ref();
-        let whole = matches!(self.advantage, AdvantagePlan::Mixer(_));
-        let minibatches = if whole { 1 } else { self.minibatches };
+        let (epochs, minibatches) = match &self.advantage {
+            AdvantagePlan::Mixer(mixer) => (self.epochs.max(mixer.credit.least_epochs()), 1),
+            _ => (self.epochs, self.minibatches),
+        };
         Passes {
-            epochs: critic.and_then(|critic| critic.epochs).map_or(self.epochs, NonZeroUsize::get),
+            epochs: critic.and_then(|critic| critic.epochs).map_or(epochs, NonZeroUsize::get),
             minibatches: critic
                 .and_then(|critic| critic.minibatches)
                 .map_or(minibatches, NonZeroUsize::get),

@@ -37,7 +37,7 @@ macro_rules! with_critics {
             pub huber: f64,
             /// Warm-up: number of steps at the start that update only critics (and the mixer).
             pub warmup_steps: u64,
-            /// Passes of critics (and of the mixer) over a batch; without it, those of the algorithm.
+            /// Passes of critics (and of the mixer) over a batch; without it, those of the algorithm, and at least 5 with the credits `difference` and `tokens`.
             #[serde(skip_serializing_if = "Option::is_none")]
             #[setting(range = 1..=MANY, example = "5")]
             pub epochs: Option<NonZeroUsize>,
@@ -263,6 +263,12 @@ impl Credit {
     /// The reward of the episode is a part of the advantage.
     pub const fn has_reward(self) -> bool {
         matches!(self, Self::Shared | Self::Weight | Self::Without)
+    }
+
+    /// Passes of critics over a batch, unless the configuration or the algorithm has more. Without a reward in the advantage,
+    /// policies follow the critics alone; 5 are `critic_epoch` of HARL.
+    pub const fn least_epochs(self) -> usize {
+        if self.has_reward() { 1 } else { 5 }
     }
 
     /// It needs values after replies too.

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Interval, over_runs, share};
+use super::{Interval, are_equal, over_runs, share};
 use crate::IntoMap;
 use crate::ballot::{Ballot, Ties};
 use crate::rng::SplitMix64;
@@ -32,15 +32,13 @@ const ENOUGH: usize = 20;
 /// n < 20    d̄ ± t · s / √n      t: quantile of Student's distribution, n - 1 degrees of freedom
 /// ```
 ///
-/// Among fewer than 20 tasks, the spread is unknown if there is one task alone or if all differences are equal; so is the
-/// interval then. Without a task, everything is NaN.
+/// The spread is unknown if there is one task alone or if all differences are equal; so is the interval then. Of 20 tasks, one
+/// in 20 of which differs in truth, all are equal in 36 of 100 cases. Without a task, everything is NaN.
 pub fn paired(differences: &[f64]) -> Interval {
     let n = differences.len();
     let mean = |sum: f64| sum / n as f64;
-    if n < ENOUGH {
-        let equal = differences.windows(2).all(|pair| pair[0] == pair[1]);
-        let unknown = Interval::unknown(mean(differences.iter().sum()));
-        return over_runs(differences).filter(|_| !equal).unwrap_or(unknown);
+    if n < ENOUGH || are_equal(differences) {
+        return over_runs(differences).unwrap_or(Interval::unknown(f64::NAN));
     }
     let mut draw = SplitMix64::new(SEED);
     let mut means: Vec<f64> =
@@ -66,6 +64,8 @@ pub struct System {
 /// Outcome of one task.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 struct TaskOutcome {
+    /// Number of results that `solved` is the mean of.
+    results: f64,
     solved: f64,
     reward: f64,
     sampled: f64,
@@ -132,6 +132,7 @@ impl TaskOutcome {
             .score()
             .map_or((0.0, 0.0), |score| (f64::from(u8::from(score.solved)), score.reward));
         Self {
+            results: self.results + 1.0,
             solved: self.solved + solved,
             reward: self.reward + reward,
             sampled: self.sampled + tokens().map(|t| t.completion.len() as f64).sum::<f64>(),
@@ -140,8 +141,9 @@ impl TaskOutcome {
     }
 
     fn over(self, n: f64) -> Self {
-        let Self { solved, reward, sampled, read } = self;
-        Self { solved: solved / n, reward: reward / n, sampled: sampled / n, read: read / n }
+        let Self { results, solved, reward, sampled, read } = self;
+        let [solved, reward, sampled, read] = [solved, reward, sampled, read].map(|sum| sum / n);
+        Self { results, solved, reward, sampled, read }
     }
 }
 
@@ -197,10 +199,11 @@ impl Comparison {
             let mean =
                 |of: fn(&TaskOutcome) -> f64| went.iter().map(of).sum::<f64>() / went.len() as f64;
             let solved: Vec<f64> = went.iter().map(|went| went.solved).collect();
+            let results: f64 = went.iter().map(|went| went.results).sum();
             Some(Side {
                 name: entrant.name.clone(),
                 samples: entrant.samples,
-                solved: share(&solved, (went.len() * entrant.samples as usize) as u64)?,
+                solved: share(&solved, results as u64)?,
                 score_mean: mean(|went| went.reward),
                 first_ahead: (place > 0).then(|| paired(&differences)),
                 sampled_tokens: mean(|went| went.sampled),
@@ -339,13 +342,18 @@ mod tests {
 
     #[test]
     fn an_interval_without_a_spread_is_unknown() {
-        for differences in [&[0.5][..], &[0.0; 2], &[1.0; 3], &[-0.25; 19]] {
+        for differences in [&[0.5][..], &[0.0; 2], &[1.0; 3], &[-0.25; 19], &[0.0; 20], &[1.0; 60]]
+        {
             let interval = paired(differences);
             assert_eq!(interval.mean, differences[0]);
             assert!(!interval.is_known(), "{differences:?}: {interval}");
             assert!(interval.to_string().ends_with(" (unknown)"), "{interval}");
         }
-        assert!(paired(&[0.0; 20]).is_known());
+        assert!(paired(&[&[0.0; 19][..], &[0.5]].concat()).is_known());
+        // Equal up to rounding: 3/5 - 2/5 is not 1/5.
+        let rounded = [0.6 - 0.4, 0.2 - 0.0, 0.8 - 0.6];
+        assert!(rounded[0] != rounded[1] && !paired(&rounded).is_known());
+        assert!(paired(&[0.2, 0.2 + 1e-6]).is_known());
         let one = System::mean("one", 1, &said("a", &[(Some("1"), true)]));
         let other = System::mean("other", 1, &said("a", &[(Some("2"), false)]));
         let comparison = Comparison::of("test", &[one, other]).unwrap();
@@ -354,6 +362,51 @@ mod tests {
         assert!(text.contains(r#""first_ahead":{"mean":1.0,"low":null,"high":null}"#), "{text}");
         let read: Comparison = serde_json::from_str(&text).unwrap();
         assert!(!read.sides[1].first_ahead.unwrap().is_known());
+    }
+
+    #[test]
+    fn an_interval_moves_and_turns_with_the_differences() {
+        let mut draw = SplitMix64::new(9);
+        for tasks in [2, 3, 7, 19, 20, 21, 60] {
+            let differences = [few(tasks - 1, &mut draw), vec![0.5]].concat();
+            let of = |change: fn(f64) -> f64| {
+                paired(&differences.iter().map(|&d| change(d)).collect::<Vec<_>>())
+            };
+            let near = |a: f64, b: f64| (a - b).abs() < 1e-9 || (a.is_nan() && b.is_nan());
+            let Interval { mean, low, high } = of(|d| d);
+            let turned = of(|d| -d);
+            assert!(near(turned.low, -high) && near(turned.high, -low), "{tasks}: {turned}");
+            let moved = of(|d| 0.25 + d);
+            assert!(near(moved.mean, mean + 0.25) && near(moved.low, low + 0.25), "{tasks}");
+            let scaled = of(|d| 0.5 * d);
+            assert!(near(scaled.high, 0.5 * high), "{tasks}: {scaled}");
+            assert!(low.is_nan() || (low <= mean && mean <= high), "{tasks}");
+        }
+    }
+
+    #[test]
+    fn the_interval_of_a_share_counts_the_results_that_it_is_the_mean_of() {
+        // Two scored episodes of each task: one is right, or in the first task both. Six more are unscored.
+        let unscored = |mut episode: Episode| {
+            episode.outcome = Outcome::Unscored(Fault::new(FaultKind::Worker, "gone"));
+            episode
+        };
+        let task = |i: usize, samples: usize| {
+            let mut scored = said(&format!("t{i:02}"), &vec![(Some("1"), i == 0); samples]);
+            scored[0] = said(&format!("t{i:02}"), &[(Some("1"), true)]).remove(0);
+            let rest = scored.split_off(2);
+            scored.into_iter().chain(rest.into_iter().map(unscored)).collect::<Vec<_>>()
+        };
+        let all = |samples| (0..10).flat_map(|i| task(i, samples)).collect::<Vec<_>>();
+        let solved = |system| Comparison::of("test", &[system]).unwrap().sides[0].solved;
+        let twice = solved(System::mean("twice", 2, &all(2)));
+        assert_eq!(solved(System::mean("mostly unscored", 8, &all(8))), twice);
+        // The result of a vote is one, whatever the number of votes.
+        let votes = |n: usize| {
+            let task = |i: usize| said(&format!("t{i:02}"), &vec![(Some("1"), i % 2 == 0); n]);
+            solved(System::vote("vote", n as u32, &(0..10).flat_map(task).collect::<Vec<_>>()))
+        };
+        assert_eq!(votes(8), votes(1));
     }
 
     #[test]

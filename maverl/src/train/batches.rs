@@ -231,9 +231,12 @@ fn whitened(plan: &Plan, mut advantages: Vec<Vec<f64>>, estimators: &Estimators)
     advantages
 }
 
-/// Reduces whitened advantages to those of the least divisor. Returns it if it is the divisor.
+/// Reduces whitened advantages to those of the least divisor, which is a share of the rewards' deviation, if they have the unit
+/// of rewards. Returns it if it is the divisor.
 fn limited(plan: &Plan, before: &[Vec<f64>], tokens: &mut [Vec<f64>], least: f64) -> Option<f64> {
-    if plan.algorithm.whiten { limit_whitened(before, tokens, least) } else { None }
+    let algorithm = &plan.algorithm;
+    let limits = algorithm.whiten && algorithm.advantage.has_reward_unit();
+    if limits { limit_whitened(before, tokens, least) } else { None }
 }
 
 /// Builds the batches of a step. Policies have none while their critics warm up, and if the step is flat. In a flat step, critics
@@ -277,9 +280,9 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::algo::testing::{episode, plan, turn};
+    use crate::algo::testing::{assert_close, episode, plan, turn};
     use crate::config::{
-        AdvantagePlan, Bootstrap, CriticPlan, GroupPlan, MixerNetwork, MixerPlan,
+        AdvantagePlan, Bootstrap, CriticPlan, Granularity, GroupPlan, MixerNetwork, MixerPlan,
         MovingAveragePlan, RewardPlan, Singleton,
     };
     use crate::credit::CPU;
@@ -369,19 +372,67 @@ mod tests {
     }
 
     #[test]
-    fn one_episode_and_parts_of_equal_sum_are_compared_by_values() {
+    fn one_episode_is_compared_by_values_and_so_are_parts_of_equal_sum_along_a_chain() {
         let one = |index, reward| episode("p", index, reward, vec![turn("t/a", 0), turn("t/b", 1)]);
         for kind in kinds().into_iter().filter(|kind| kind.critic().is_some()) {
             assert!(!is_flat(kind.clone(), true, &[one(0, 1.0)]), "{kind:?}");
+            // Every turn of both episodes earns 1. A chain earns the part of a seat or a turn earlier than the score.
             let mut paid = one(1, 0.0);
             let of = RewardOf::Episode;
             paid.rewards.push(RewardPart { name: "help".to_owned(), value: 1.0, of });
-            assert!(!is_flat(kind.clone(), true, &[one(0, 1.0), paid]), "{kind:?}");
+            let chained = kind.compares_parts();
+            assert_eq!(!is_flat(kind.clone(), true, &[one(0, 1.0), paid]), chained, "{kind:?}");
             // A penalty of one turn.
             let mut cut = one(1, 1.0);
             let of = RewardOf::Turn(1);
             cut.rewards.push(RewardPart { name: "invalid_reply".to_owned(), value: -0.1, of });
             assert!(!is_flat(kind, true, &[one(0, 1.0), cut]));
+        }
+    }
+
+    /// Returns the whitened advantages of two tasks, in one of which the rewards differ, with this unit of rewards.
+    fn in_unit(kind: AdvantagePlan, unit: f64) -> Vec<f64> {
+        let mut plan = plan(&[("t/a", true)]);
+        plan.algorithm.critic = kind.critic();
+        (plan.algorithm.advantage, plan.algorithm.whiten) = (kind, true);
+        let one = |(i, reward): (usize, f64)| {
+            episode(["p", "q"][i / 4], i as u32 % 4, unit * reward, vec![turn("t/a", 0)])
+        };
+        let rewards = [1.0, 0.0, 0.0, 0.0, 2.0, 2.0, 2.0, 2.0];
+        let episodes: Vec<Episode> = rewards.into_iter().enumerate().map(one).collect();
+        let at = StepPlan { plan: &plan, step: 0, rates: None };
+        let mut state = AlgorithmState::default();
+        let rows = samples(&at, &episodes, &mut state, &CPU).unwrap().rows;
+        let values = rows.iter().map(|row| vec![0.99 * row.reward; row.tokens]).collect();
+        let predicted = ValuePredictions { values, ..ValuePredictions::default() };
+        let on = (&CPU, state.rewards.least_divisor());
+        advantages(&plan, &episodes, &rows, &predicted, on).tokens.concat()
+    }
+
+    #[test]
+    fn the_unit_of_rewards_changes_no_whitened_advantage() {
+        let group = |normalize_std| {
+            AdvantagePlan::Group(GroupPlan { normalize_std, ..GroupPlan::default() })
+        };
+        let critic = CriticPlan { granularity: Granularity::Turn, ..CriticPlan::default() };
+        for kind in [
+            group(true),
+            group(false),
+            AdvantagePlan::Reward(RewardPlan::default()),
+            AdvantagePlan::Critic(critic),
+        ] {
+            let whole = in_unit(kind.clone(), 1.0);
+            for unit in [100.0, 1e6, 1e-2] {
+                assert_close(
+                    &format!("{kind:?}, {unit}"),
+                    &in_unit(kind.clone(), unit),
+                    &whole,
+                    1e-3,
+                );
+            }
+            // What a deviation has divided has its own size; what is left of a critic's rewards is error, and stays small.
+            let most = whole.iter().fold(0.0_f64, |most, a| most.max(a.abs()));
+            assert_eq!(most > 1.0, kind.critic().is_none(), "{kind:?}: {whole:?}");
         }
     }
 

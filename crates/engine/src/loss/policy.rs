@@ -19,7 +19,7 @@ pub struct RowTokens<'a> {
     pub reference: Option<&'a [f32]>,
     /// Weight of each token: [`token_weights`](super::token_weights).
     pub weights: &'a [f32],
-    /// Weight of a token in the means that are measured, whatever the aggregation of the loss: 1 / number of tokens.
+    /// Weight of a token in the means that are measured, whatever the aggregation of the loss: 1 / number of tokens of the batch.
     pub share: f64,
 }
 

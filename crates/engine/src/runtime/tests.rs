@@ -190,11 +190,17 @@ async fn entropy_and_kl_are_means_over_tokens_whatever_the_aggregation_and_the_w
         Aggregation::SequenceSum,
         Aggregation::Constant,
     ];
-    for (aggregation, weight) in aggregations.into_iter().flat_map(|a| [(a, 1.0), (a, 0.25)]) {
+    // The rows of a minibatch have other lengths than those of the next one, and the last rows have no KL.
+    let steps = [(1, 1), (2, 1), (3, 1), (6, 1), (1, 2), (4, 3)];
+    let steps =
+        steps.map(|(minibatches, epochs)| (Aggregation::TokenMean, 1.0, minibatches, epochs));
+    let weights = aggregations.into_iter().flat_map(|a| [(a, 1.0, 1, 1), (a, 0.25, 1, 1)]);
+    for (aggregation, weight, minibatches, epochs) in weights.chain(steps) {
         let mut rows = rows.clone();
         rows.iter_mut().for_each(|row| row.weights = vec![weight; row.completion.len()]);
         // A learning rate of 0 leaves the weights as they are.
         let batch = Batch { aggregation, longest: 64, lr: 0.0, record_tokens: true, ..batch(rows) };
+        let batch = Batch { minibatches, epochs, ..batch };
         let stats = policy.update(batch).await.unwrap();
         let columns = stats.columns.unwrap();
         let mean = |rows: &[Vec<f32>], of: &dyn Fn(f64) -> f64| {
@@ -204,11 +210,36 @@ async fn entropy_and_kl_are_means_over_tokens_whatever_the_aggregation_and_the_w
         let entropy = mean(&columns.entropy, &|value| value);
         let kl = mean(&columns.reference[..4], &|ratio| (-ratio).exp() + ratio - 1.0);
         let close = |a: f64, b: f64| (a - b).abs() < 1e-6 * b;
-        assert!(close(stats.entropy, entropy), "{aggregation:?}: {} {entropy}", stats.entropy);
-        assert!(kl > 0.0 && close(stats.kl, kl), "{aggregation:?}: {} is not {kl}", stats.kl);
-        found.push((stats.entropy, stats.kl));
+        let case = format!("{aggregation:?}, {minibatches} x {epochs}");
+        assert!(close(stats.entropy, entropy), "{case}: {} {entropy}", stats.entropy);
+        assert!(kl > 0.0 && close(stats.kl, kl), "{case}: {} is not {kl}", stats.kl);
+        found.extend((minibatches * epochs == 1).then_some((stats.entropy, stats.kl)));
     }
     assert!(found.iter().all(|of| *of == found[0]), "{found:?}");
+}
+
+#[tokio::test]
+async fn the_entropy_of_supervised_rows_is_that_of_the_tokens_with_a_weight_in_any_minibatches() {
+    let runtime = setup(&["p"]).start();
+    let policy = runtime.policies()[0].clone();
+    let mut rows = Vec::new();
+    for i in 0..5 {
+        let request = request(i);
+        let done = policy.generate(request.clone()).await.unwrap();
+        let mut row = row(&done, request.prompt, 1.0);
+        // One row without masks, and others with one token more each.
+        let masked = |t: usize| if t < i as usize { 0.0 } else { 1.0 };
+        row.weights = (0..row.completion.len()).map(masked).collect();
+        rows.push(row);
+    }
+    rows[0].weights.clear();
+    let mut found = Vec::new();
+    for (minibatches, epochs) in [(1, 1), (2, 1), (3, 2), (5, 1)] {
+        let batch = Batch { minibatches, epochs, lr: 0.0, ..batch(rows.clone()) };
+        let batch = Batch { objective: Objective::Supervised, ..batch };
+        found.push(policy.update(batch).await.unwrap().entropy);
+    }
+    assert!(found.iter().all(|of| (of - found[0]).abs() < 1e-6 * found[0]), "{found:?}");
 }
 
 #[tokio::test]

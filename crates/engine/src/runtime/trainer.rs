@@ -112,6 +112,7 @@ impl<O: Backend> Trainer<O> {
                 let joint = values.as_mut().map(|values| values.part(part, batch.minibatches));
                 self.optimizer_step(model, (batch, part), &rows, &mut totals, joint)?;
             }
+            totals.epochs += 1;
             let tokens = (totals.policy.tokens - before.tokens).max(1) as f64;
             let kl = (totals.policy.ppo_kl - before.ppo_kl) / tokens;
             if batch.early_stop_kl > 0.0 && kl > batch.early_stop_kl {
@@ -164,7 +165,7 @@ impl<O: Backend> Trainer<O> {
         let gradients = self.optimizer.gradients(model.trainable());
         let gradients = gradients.map_err(|error| self.failed(&error))?;
         let mut back = Back { gradients, joint };
-        let (shared, share) = (shares(model), token_share(batch, &weights));
+        let (shared, share) = (shares(model), token_share(batch));
         let own = self.peers.share(lengths(rows), batch.together());
         let (mut row_at, mut token_at) = (own.start, completion_tokens(&rows[..own.start]));
         let before = self.peers.channel().map(|_| totals.begin_step(&mut back));
@@ -309,13 +310,14 @@ fn weights(batch: &Batch, rows: &[&Row]) -> Vec<f32> {
     weights
 }
 
-/// Returns the weight of a token in the means of a minibatch, whatever `aggregation` is: that of a mean over all tokens, or
-/// in supervised training over those with a weight. It is rounded as the weights of the loss are.
-fn token_share(batch: &Batch, weights: &[f32]) -> f64 {
-    let tokens = match batch.objective {
-        Objective::Supervised => weights.iter().filter(|&&weight| weight != 0.0).count(),
-        Objective::PolicyGradient | Objective::Preference(_) => weights.len(),
+/// Returns the weight of a token in the means of a pass over a batch, whatever `aggregation` and `minibatches` are: that of a
+/// mean over all tokens, or in supervised training over those with a weight. It is rounded as the weights of the loss are.
+fn token_share(batch: &Batch) -> f64 {
+    let masked = |row: &Row| match batch.objective {
+        Objective::Supervised => row.weights.iter().filter(|&&weight| weight == 0.0).count(),
+        Objective::PolicyGradient | Objective::Preference(_) => 0,
     };
+    let tokens: usize = batch.rows.iter().map(|row| row.completion.len() - masked(row)).sum();
     f64::from((1.0 / tokens.max(1) as f64) as f32)
 }
 

@@ -1,6 +1,6 @@
 //! Pairs of an agent's replies to a task, ordered by their rewards.
 
-use maverl_kernels::advantage::{Grouping, Singleton};
+use maverl_kernels::advantage::{Grouping, ROUNDING, Singleton};
 
 use super::{GroupSummary, Terms, summary};
 use crate::algo::Sample;
@@ -48,7 +48,7 @@ impl Paired {
 /// pair    (argmax r, argmin r)                       none if all rewards of the group are equal, up to rounding
 /// ```
 ///
-/// - Of equal rewards, the reply of the first episode is taken.
+/// - Of rewards that are equal up to rounding, the reply of the first episode is taken.
 /// - With two replies these are the pairs of verl's SPIN recipe (`compute_onlinedpo_pref`), which also makes a pair of two
 ///   equal rewards; with more, verl compares neighbors (first and second, third and fourth).
 pub(crate) fn paired(samples: &[Sample], estimators: &Estimators) -> Paired {
@@ -59,10 +59,10 @@ pub(crate) fn paired(samples: &[Sample], estimators: &Estimators) -> Paired {
     let mut pairs = Vec::new();
     for (group, moments) in moments.iter().enumerate() {
         let rows = || (0..samples.len()).filter(|&row| groups[row] == group);
-        // Of equal values, `max_by` returns the last, and `min_by` the first.
-        let best = rows().rev().max_by(|&a, &b| values[a].total_cmp(&values[b]));
-        let worst = rows().min_by(|&a, &b| values[a].total_cmp(&values[b]));
-        if let (Some(best), Some(worst), true) = (best, worst, moments.has_spread()) {
+        let ends = rows().map(|row| values[row]);
+        let (low, high) = (ends.clone().fold(f64::MAX, f64::min), ends.fold(f64::MIN, f64::max));
+        let first = |end: f64| rows().find(|&row| (values[row] - end).abs() <= near(end));
+        if let (Some(best), Some(worst), true) = (first(high), first(low), moments.has_spread()) {
             let reply = |of: usize| rows().filter(|&row| units[row] == units[of]).collect();
             pairs.push(Pair { chosen: reply(best), rejected: reply(worst) });
         }
@@ -73,6 +73,11 @@ pub(crate) fn paired(samples: &[Sample], estimators: &Estimators) -> Paired {
     Paired { pairs, groups: summary, terms }
 }
 
+/// Distance from a reward that is rounding.
+fn near(reward: f64) -> f64 {
+    ROUNDING * reward.abs().max(1.0)
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -81,7 +86,7 @@ mod tests {
     use crate::algo::samples;
     use crate::algo::testing::{episode, plan, turn};
     use crate::credit::CPU;
-    use crate::trajectory::{Episode, RewardOf, RewardPart};
+    use crate::trajectory::{Episode, Fault, FaultKind, Outcome, RewardOf, RewardPart};
 
     /// Returns the pairs of one agent's single turns with these rewards on one task, as indices of episodes.
     fn of_rewards(rewards: &[f64]) -> Vec<(usize, usize)> {
@@ -106,7 +111,7 @@ mod tests {
     fn a_group_gives_its_best_and_its_worst_reply() {
         /// Rewards of a group, and its pairs.
         type Case = (&'static [f64], &'static [(usize, usize)]);
-        let cases: [Case; 12] = [
+        let cases: [Case; 20] = [
             (&[0.0, 1.0], &[(1, 0)]),
             (&[1.0, 0.0], &[(0, 1)]),
             (&[0.3, 0.9, -0.2, 0.5], &[(1, 2)]),
@@ -121,6 +126,16 @@ mod tests {
             (&[0.1 + 0.2, 0.3], &[]),
             (&[1.0], &[]),
             (&[-0.0, 0.0], &[]),
+            // Rounding is no difference, and neither is the sign of zero.
+            (&[0.3, 0.1 + 0.2, 0.0], &[(0, 2)]),
+            (&[0.1 + 0.2, 0.3, 0.0], &[(0, 2)]),
+            (&[1.0, 0.1 + 0.2, 0.3], &[(0, 1)]),
+            (&[1.0, 0.0, -0.0], &[(0, 1)]),
+            (&[1.0, -0.0, 0.0], &[(0, 1)]),
+            // The largest rewards, and differences as small as those of penalties beside them.
+            (&[1e9, -1e9, 0.0], &[(0, 1)]),
+            (&[1e6, 1e6 + 0.01], &[(1, 0)]),
+            (&[0.0, 1e-7], &[(1, 0)]),
         ];
         for (rewards, pairs) in cases {
             assert_eq!(of_rewards(rewards), pairs, "{rewards:?}");
@@ -137,6 +152,39 @@ mod tests {
             episode("q", 1, 0.7, turns()),
         ];
         assert_eq!(chosen(&episodes, &["t/a", "t/b"]), [(0, 2), (0, 2), (3, 1), (3, 1)]);
+    }
+
+    #[test]
+    fn unscored_episodes_and_seats_that_are_not_trained_make_no_pair() {
+        let turns = || vec![turn("t/a", 0), turn("t/b", 1)];
+        let mut lost = episode("p", 0, 1.0, turns());
+        lost.outcome = Outcome::Unscored(Fault::new(FaultKind::Timeout, "600 s"));
+        let episodes = [lost, episode("p", 1, 0.5, turns()), episode("p", 2, 0.0, turns())];
+        assert_eq!(chosen(&episodes, &["t/a", "t/b"]), [(1, 2), (1, 2)]);
+        assert_eq!(chosen(&episodes, &["t/b"]), [(1, 2)]);
+        assert_eq!(chosen(&episodes[..2], &["t/a", "t/b"]), []);
+    }
+
+    #[test]
+    fn an_agent_that_is_silent_in_the_best_episode_is_paired_among_the_others() {
+        let both = || vec![turn("t/a", 0), turn("t/b", 1)];
+        let episodes = [
+            episode("p", 0, 1.0, vec![turn("t/a", 0)]),
+            episode("p", 1, 0.5, both()),
+            episode("p", 2, 0.0, both()),
+        ];
+        assert_eq!(chosen(&episodes, &["t/a", "t/b"]), [(0, 2), (1, 2)]);
+    }
+
+    #[test]
+    fn the_order_of_episodes_changes_no_pair_of_different_rewards() {
+        let rewards = [0.4, -0.3, 0.9, 0.1, 0.7];
+        for turned in 0..5 {
+            let order: Vec<usize> = (0..5).map(|i| (i + turned) % 5).collect();
+            let found = of_rewards(&order.iter().map(|&i| rewards[i]).collect::<Vec<_>>());
+            let found: Vec<_> = found.iter().map(|&(a, b)| (order[a], order[b])).collect();
+            assert_eq!(found, [(2, 1)], "{turned}");
+        }
     }
 
     #[test]

@@ -356,6 +356,122 @@ mod tests {
         }
     }
 
+    /// Returns the correlation of two columns.
+    fn correlation(pairs: &[(f64, f64)]) -> f64 {
+        let n = pairs.len() as f64;
+        let (x, y) = pairs.iter().fold((0.0, 0.0), |(x, y), pair| (x + pair.0 / n, y + pair.1 / n));
+        let sum = |of: &dyn Fn(f64, f64) -> f64| -> f64 {
+            pairs.iter().map(|pair| of(pair.0 - x, pair.1 - y)).sum()
+        };
+        sum(&|x, y| x * y) / (sum(&|x, _| x * x) * sum(&|_, y| y * y)).sqrt()
+    }
+
+    #[test]
+    fn with_exact_values_the_shared_reward_tells_an_agents_success_from_its_team_mates_by_the_root_of_their_number()
+     {
+        for n in [2, 3, 4, 6, 9] {
+            let success = |e: usize, seat: usize| f64::from(u8::from((e >> seat) & 1 == 1));
+            let episode = |e: usize| {
+                let reward = (0..n).map(|seat| success(e, seat)).sum::<f64>() / n as f64;
+                let value = 0.5 / n as f64;
+                (0..n).map(move |seat| turn(e, seat, reward, [value, success(e, seat) / n as f64]))
+            };
+            let turns: Vec<SeatValues> = (0..1 << n).flat_map(episode).collect();
+            for (credit, other) in [
+                (Credit::Shared, n),
+                (Credit::Weight, n),
+                // The noise of agents that have spoken is known: only the later ones are left.
+                (Credit::Without, 0),
+                (Credit::Difference, 1),
+                (Credit::Tokens, 1),
+            ] {
+                // Without replies, the value after one is the value before it.
+                let turns = turns.iter().cloned().map(|turn| match credit.knows_replies() {
+                    true => turn,
+                    false => SeatValues { after: turn.before, ..turn },
+                });
+                let turns: Vec<SeatValues> = turns.collect();
+                let found = summed(&turns, n, credit);
+                for seat in 0..n {
+                    let its = turns.iter().zip(&found).filter(|(turn, _)| turn.seat == seat);
+                    let pairs: Vec<_> =
+                        its.map(|(turn, &a)| (a, success(turn.episode, seat))).collect();
+                    let noisy = if other == 0 { n - seat } else { other };
+                    let want = 1.0 / (noisy as f64).sqrt();
+                    let got = correlation(&pairs);
+                    assert!((got - want).abs() < 0.01, "{credit:?}, {seat} of {n}: {got}, {want}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_gain_has_the_sign_of_what_the_agents_own_value_gains_in_every_mixer() {
+        for seed in 1..20 {
+            let (mixing, states) = (wild(4, 1, seed), BTreeMap::from([(0, vec![0.7])]));
+            let turns = called(seed);
+            for (turn, mixed) in turns.iter().zip(mixed_turns(&turns, 4, &states)) {
+                let state = vec![0.7];
+                let mixed = MixedTurn { state, ..mixed };
+                let gain = mixed.advantage(&mixing, Credit::Difference);
+                let own = turn.after - turn.before;
+                assert!(gain * own >= -1e-12, "seed {seed}: {gain}, {own}");
+            }
+        }
+    }
+
+    #[test]
+    fn advantages_have_the_unit_of_rewards_and_no_value_may_move_between_seats_that_all_speak() {
+        let everybody = |seed: u64| -> Vec<SeatValues> {
+            let number = |i: usize| 2.0 * uniform(seed, i as u64) - 1.0;
+            let of = |i: usize| {
+                turn(i / 3, i % 3, number(9 * (i / 3)), [number(3 * i + 1), number(3 * i + 2)])
+            };
+            (0..24).map(of).collect()
+        };
+        for (seed, credit) in (0..5).flat_map(|seed| WITH_REWARD.map(|credit| (seed, credit))) {
+            let turns = everybody(seed);
+            let before = summed(&turns, 3, credit);
+            let scaled: Vec<_> = turns
+                .iter()
+                .map(|t| {
+                    turn(t.episode, t.seat, -40.0 * t.reward, [-40.0 * t.before, -40.0 * t.after])
+                })
+                .collect();
+            let want: Vec<f64> = before.iter().map(|a| -40.0 * a).collect();
+            assert_close("unit", &summed(&scaled, 3, credit), &want, 1e-9);
+            // The critic of seat 0 gives what that of seat 2 takes.
+            let moved: Vec<_> = turns
+                .iter()
+                .map(|t| {
+                    let by = [5.0, 0.0, -5.0][t.seat];
+                    turn(t.episode, t.seat, t.reward, [t.before + by, t.after + by])
+                })
+                .collect();
+            assert_close("moved", &summed(&moved, 3, credit), &before, 1e-9);
+        }
+    }
+
+    #[test]
+    fn the_last_of_a_chain_is_credited_and_the_first_is_not_if_only_the_last_counts() {
+        // The second agent is right or wrong, whatever the first one says.
+        let episode = |e: usize| {
+            let (reward, said) = ((e % 2) as f64, ((e / 2) % 2) as f64);
+            [turn(e, 0, reward, [0.2, 0.2 + 0.0 * said]), turn(e, 1, reward, [0.3, reward - 0.2])]
+        };
+        let turns: Vec<SeatValues> = (0..80).flat_map(episode).collect();
+        for credit in [Credit::Shared, Credit::Weight, Credit::Without, Credit::Difference] {
+            let found = summed(&turns, 2, credit);
+            for said in [0, 1] {
+                let first =
+                    mean(&found, |i| turns[i].seat == 0 && (turns[i].episode / 2) % 2 == said);
+                assert!(first.abs() < 0.02, "{credit:?}: {first}");
+            }
+            let last = mean(&found, |i| turns[i].seat == 1 && turns[i].reward == 1.0);
+            assert!((last - 0.5).abs() < 0.02, "{credit:?}: {last}");
+        }
+    }
+
     #[test]
     fn a_seat_that_speaks_again_has_the_mean_of_its_values() {
         let turns =

@@ -253,6 +253,19 @@ fn how_many_updates_a_critic_gets_is_told_and_follows_its_own_keys_before_those_
             "10 updates a step",
             [5, 2],
         ),
+        // Credits without a reward are as good as the critics.
+        ("name = \"vdn\"\nadvantage.credit = \"difference\"", "5 updates a step (5 x 1", [5, 1]),
+        (
+            "name = \"qmix\"\nepochs = 8\nadvantage.credit = \"tokens\"",
+            "8 updates a step (8 x 1",
+            [8, 1],
+        ),
+        (
+            "name = \"vdn\"\nadvantage = { credit = \"tokens\", epochs = 1 }",
+            "1 update a step (1 x 1",
+            [1, 1],
+        ),
+        ("name = \"qmix\"\nadvantage.credit = \"without\"", "1 update a step (1 x 1", [1, 1]),
     ];
     for (algorithm, told, [epochs, minibatches]) in cases {
         let mut plan = plan_of(&text(&format!("{TWO}[algorithm]\n{algorithm}\n")));

@@ -14,6 +14,8 @@ pub(super) struct Totals {
     pub(super) mismatch_max: f64,
     pub(super) mismatch_tokens: u64,
     pub(super) steps: u64,
+    /// Passes over the batch.
+    pub(super) epochs: u64,
     pub(super) pairs: PairSums,
     /// Mean weight of the tokens whose log-probs were corrected.
     pub(super) mean_weight: Option<f64>,
@@ -33,7 +35,7 @@ impl Totals {
 
     pub(super) fn stats(mut self, batch: &Batch, version: u64) -> UpdateStats {
         let columns = self.recorder.take().map(Recorder::finish);
-        let steps = self.steps.max(1) as f64;
+        let [steps, epochs] = [self.steps, self.epochs].map(|count| count.max(1) as f64);
         let sums = &self.policy;
         let tokens = sums.tokens.max(1) as f64;
         let [low, high, dual] = sums.clipped.map(|clipped| clipped as f64 / tokens);
@@ -41,8 +43,8 @@ impl Totals {
             loss: sums.loss / steps,
             pg_loss: sums.surrogate / steps,
             // The mean over the tokens that have a KL: agents of a policy may differ in it.
-            kl: sums.kl / steps * (tokens / sums.kl_tokens.max(1) as f64),
-            entropy: sums.entropy / steps,
+            kl: sums.kl / epochs * (tokens / sums.kl_tokens.max(1) as f64),
+            entropy: sums.entropy / epochs,
             clip_frac_low: low,
             clip_frac_high: high,
             clip_frac_dual: dual,

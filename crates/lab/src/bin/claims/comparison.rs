@@ -139,6 +139,17 @@ mod tests {
     }
 
     #[test]
+    fn differences_that_are_equal_up_to_rounding_show_nothing() {
+        for pairs in [[[0.5, 0.25]; 3], [[0.6, 0.4], [0.2, 0.0], [0.8, 0.6]], [[0.0, 0.25]; 3]] {
+            let comparison = paired(&pairs, Measure::Solved).unwrap();
+            assert!(!comparison.difference.is_known(), "{comparison:?}");
+            assert_eq!(comparison.verdict, Verdict::NotShown);
+            assert_eq!(comparison.needed, Some(4.0), "one more than there are");
+        }
+        assert_eq!(paired(&[[0.5, 0.5]; 3], Measure::Solved).unwrap().needed, None);
+    }
+
+    #[test]
     fn a_claim_is_shown_on_its_side_of_zero_only() {
         let interval = |low, high| Interval { mean: f64::midpoint(low, high), low, high };
         assert_eq!(Verdict::of(interval(0.1, 0.2), 1.0), Verdict::Shown);

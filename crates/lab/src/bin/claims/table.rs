@@ -88,9 +88,13 @@ fn row(test: &Test, comparison: &Comparison) -> String {
     let Comparison { means, difference, seeds, verdict, needed } = comparison;
     let Interval { mean, low, high } = *difference;
     let digits = digits(test.measure);
+    let ends = if difference.is_known() {
+        format!("{low:+.digits$} to {high:+.digits$}")
+    } else {
+        "unknown".to_owned()
+    };
     format!(
-        "| {} | {} | {} | {:.digits$}, {:.digits$} | {mean:+.digits$} ({low:+.digits$} to {high:+.digits$}) | {seeds} | \
-         {} | {} |\n",
+        "| {} | {} | {} | {:.digits$}, {:.digits$} | {mean:+.digits$} ({ends}) | {seeds} | {} | {} |\n",
         test.measure.name(),
         test.better,
         test.other,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use maverl::eval::{over_runs, paired};
+use maverl::eval::{Interval, over_runs, paired};
 use maverl::run_dir::HELD_OUT;
 use serde_json::{Value, json};
 
@@ -92,10 +92,7 @@ fn seeds(facts: &[Facts], keys: &BTreeMap<String, Vec<Value>>, pairs: &[Value]) 
         let after = |i: &usize| facts[*i].after["sampled"]["overall"]["avg"]["mean"].as_f64();
         let results: Vec<Option<f64>> = members.iter().map(after).collect();
         let known: Vec<f64> = results.iter().copied().flatten().collect();
-        let interval = over_runs(&known).filter(|_| known.len() > 1);
-        let interval = interval.map(
-            |of| object!({ "mean": of.mean, "low": of.low.max(0.0), "high": of.high.min(1.0) }),
-        );
+        let interval = over_runs(&known).filter(|_| known.len() > 1).map(within_shares);
         let differ = |what, key| differ(what, key, members, pairs);
         let gain = differ("Gain over training", "gain");
         let equal = start_equal(members.iter().map(|i| &facts[*i].provenance["weights"]));
@@ -114,6 +111,13 @@ fn seeds(facts: &[Facts], keys: &BTreeMap<String, Vec<Value>>, pairs: &[Value]) 
     let mut sets: Vec<&Vec<usize>> = sets.values().filter(|members| members.len() > 1).collect();
     sort_by(&mut sets, Ord::cmp);
     sets.into_iter().map(set).collect()
+}
+
+/// Returns an interval of shares as JSON; ends that are unknown are null.
+fn within_shares(interval: Interval) -> Value {
+    let Interval { mean, low, high } = interval;
+    let [low, high] = if interval.is_known() { [low.max(0.0), high.min(1.0)] } else { [low, high] };
+    object!({ "mean": mean, "low": low, "high": high })
 }
 
 /// Returns true if runs begin with the same known weights.
@@ -213,6 +217,18 @@ fn pair(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_interval_of_seeds_with_equal_shares_is_unknown_and_others_are_within_0_to_1() {
+        let of = |shares: &[f64]| over_runs(shares).map(within_shares).unwrap_or_default();
+        assert_eq!(of(&[0.5, 0.5]), json!({ "mean": 0.5, "low": null, "high": null }));
+        let wide = of(&[0.9, 1.0]);
+        assert_eq!(
+            (&wide["high"], wide["low"].as_f64() > Some(0.3)),
+            (&json!(1.0), true),
+            "{wide}"
+        );
+    }
 
     #[test]
     fn starting_weights_that_are_not_known_are_not_called_equal() {
