@@ -27,8 +27,7 @@ const COMMON: &[Stop] = &[
 /// Files of a rollout, after the common ones.
 #[rustfmt::skip]
 const ROLLOUT: &[Stop] = &[
-    ("maverl/src/train/collect.rs", "collect", "the tasks of the step; dynamic sampling"),
-    ("maverl/src/train/players.rs", "play", "seeds of the episodes; `EpisodeSink`s; order of the results"),
+    ("maverl/src/train/players.rs", "collect", "the tasks of the step; dynamic sampling; `play`: seeds of the episodes; `EpisodeSink`s; order of the results"),
     ("maverl/src/rollout/mod.rs", "play", "runs episodes concurrently"),
     ("maverl/src/rollout/runner.rs", "play", "one episode: time limit, faults, score, reward parts and penalties"),
     ("maverl/src/registry.rs", "run", "calls the orchestra, whose type is erased (`dyn`)"),
