@@ -12,13 +12,13 @@ use std::process::ExitCode;
 
 use cudarc::driver::{CudaSlice, sys};
 use maverl_kernels::advantage::{
-    Baseline, Cpu, Estimate, GaeParams, GaeSteps, Grouping, RaggedRows, Relative, Segments,
+    Arithmetic, Baseline, Cpu, GaeParams, GaeSteps, Grouping, RaggedRows, Relative, Segments,
     Singleton,
 };
 use maverl_kernels::cuda::{CudaError, Gpu};
 use maverl_kernels::sample::uniform;
 
-type Fallible<T> = Result<T, Box<dyn Error>>;
+type Fallible<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 const ROWS: usize = 1_000_000;
 const GROUPS: usize = 100_000;
@@ -74,6 +74,10 @@ fn random(seed: u64, n: usize) -> Vec<f32> {
     (0..n as u64).map(|i| (uniform(seed, i) * 2.0 - 1.0) as f32).collect()
 }
 
+fn wide(values: &[f32]) -> Vec<f64> {
+    values.iter().map(|&value| f64::from(value)).collect()
+}
+
 /// Sets of arrays of `bytes` that together do not fit into the cache.
 fn sets<T>(
     bytes: usize,
@@ -117,11 +121,11 @@ fn report(gpu: &Gpu, name: &str, seconds: f64, bytes: usize, parity: f64) -> Fal
 }
 
 /// The largest distance to the CPU's numbers, relative to the largest of them.
-fn parity(gpu: &Gpu, got: &CudaSlice<f32>, want: &[f32]) -> Result<f64, CudaError> {
+fn parity(gpu: &Gpu, got: &CudaSlice<f32>, want: &[f64]) -> Result<f64, CudaError> {
     let got = gpu.stream().clone_dtoh(got)?;
     gpu.stream().synchronize()?;
-    let size = want.iter().fold(1.0_f64, |size, x| size.max(f64::from(x.abs())));
-    let error = |(a, b): (&f32, &f32)| f64::from((a - b).abs()) / size;
+    let size = want.iter().fold(1.0_f64, |size, x| size.max(x.abs()));
+    let error = |(a, b): (&f32, &f64)| (f64::from(*a) - b).abs() / size;
     // What is no number is as far as can be.
     let far = |far: f64| if far.is_nan() { f64::INFINITY } else { far };
     Ok(got.iter().zip(want).map(error).map(far).fold(0.0, f64::max))
@@ -134,7 +138,7 @@ fn groups(gpu: &Gpu, name: &str, by: &Grouping, bytes_per_row: usize) -> Fallibl
     let set = || Ok((stream.clone_htod(&values)?, stream.alloc_zeros::<f32>(ROWS)?));
     let mut sets = sets(bytes, set)?;
     let seconds = time(gpu, &mut sets, |(values, out)| gpu.relative_into(values, &on, &GRPO, out))?;
-    let want = Cpu.relative(&values, by, &GRPO)?;
+    let (want, _) = Cpu.relative(&wide(&values), by, None, &GRPO)?;
     report(gpu, name, seconds, bytes, parity(gpu, &sets[0].1, &want)?)
 }
 
@@ -145,7 +149,7 @@ fn whiten(gpu: &Gpu) -> Fallible<bool> {
     let set = || Ok((stream.clone_htod(&values)?, stream.alloc_zeros::<f32>(ROWS)?));
     let mut sets = sets(20 * ROWS, set)?;
     let seconds = time(gpu, &mut sets, |(values, out)| gpu.whiten_into(values, &of, &on, out))?;
-    let want = Cpu.whiten(&values, &tokens, &by)?;
+    let want = Cpu.whiten(&wide(&values), &tokens, &by)?;
     report(gpu, "whiten, 10^6 rows of tokens", seconds, 20 * ROWS, parity(gpu, &sets[0].1, &want)?)
 }
 
@@ -164,7 +168,7 @@ fn gae(gpu: &Gpu, name: &str, places: &RaggedRows, bytes_per_place: usize) -> Fa
     let seconds = time(gpu, &mut sets, |([rewards, values], [advantages, returns])| {
         gpu.gae_into([rewards, values, &end], &on, hops, [advantages, returns])
     })?;
-    let want = Cpu.gae(&rewards, &values, &after, places, hops)?;
+    let want = Cpu.gae(&wide(&rewards), &wide(&values), &wide(&after), places, hops)?;
     let [advantages, returns] = &sets[0].1;
     let far = parity(gpu, advantages, &want.0)?.max(parity(gpu, returns, &want.1)?);
     report(gpu, name, seconds, n * bytes_per_place, far)

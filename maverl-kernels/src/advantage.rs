@@ -2,19 +2,19 @@
 //!
 //! There is one implementation of each estimator on the CPU: [`relative`], [`gae`], [`returns`], [`whiten`], [`ema`],
 //! [`moments`]. They take and give f64, over rows that were sorted into [`Segments`] once; sums are taken in the order of
-//! rows. Training on the CPU calls them.
+//! rows.
 //!
-//! [`Estimate`] is what a GPU computes too, over arrays of f32 with sums in f64: [`Cpu`] rounds the results of the
-//! functions above, and with the feature `cuda` there are kernels in CUDA C++, which are compared with it.
+//! [`Arithmetic`] has these functions for the CPU ([`Cpu`]) and, with the feature `cuda`, for a GPU. Its kernels in CUDA C++
+//! are compared with the CPU.
 
-mod estimate;
+mod arithmetic;
 mod moments;
 mod relative;
 mod scan;
 mod segments;
 mod step;
 
-pub use estimate::{Cpu, Estimate, Steps};
+pub use arithmetic::{Arithmetic, ArithmeticError, Cpu, Steps};
 pub use moments::{Moments, moments};
 pub use relative::{Baseline, Relative, relative, units};
 pub use scan::{GaeParams, GaeSteps, RaggedRows, gae, returns};
@@ -23,7 +23,7 @@ pub use step::{ema, whiten};
 
 #[cfg(feature = "cuda")]
 #[doc(hidden)]
-pub use estimate::tests::parity as checks;
+pub use arithmetic::tests::parity as checks;
 #[cfg(feature = "cuda")]
 pub(crate) use step::WHITEN_EPS;
 

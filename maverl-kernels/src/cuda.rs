@@ -2,14 +2,14 @@
 //! slices.
 //!
 //! ```no_run
-//! use maverl_kernels::advantage::{Estimate, GaeParams, GaeSteps, RaggedRows};
+//! use maverl_kernels::advantage::{Arithmetic, GaeParams, GaeSteps, RaggedRows};
 //! use maverl_kernels::cuda::Gpu;
 //!
 //! let gpu = Gpu::open(0)?;
 //! let places = RaggedRows::rows(&[3, 2]);
 //! let hops = GaeSteps::all(GaeParams { gamma: 1.0, lambda: 0.95 });
 //! let (advantages, returns) = gpu.gae(&[0.0; 5], &[0.0; 5], &[0.0; 2], &places, hops)?;
-//! # Ok::<(), maverl_kernels::cuda::CudaError>(())
+//! # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 //! ```
 //!
 //! Building needs no CUDA. Opening a device loads the driver, and the code of [`ADVANTAGES`] from a file of [`cubins`] or,
@@ -23,7 +23,7 @@
 //! |---|---|---|---|
 //! | `relative`, no group over 512 | `relative_groups` | 4 | 4 |
 //! | `relative`, any groups | `moments_f32`, `merge`, `relative_rows` | 12 | 4 |
-//! | `relative_apart` | `moments_f32` and `merge` twice, `relative_rows` | 20 | 4 |
+//! | `relative`, with another deviation | `moments_f32` and `merge` twice, `relative_rows` | 20 | 4 |
 //! | `gae` | `gae` | 8, chains 9 | 8 |
 //! | `returns` | `gae` | 4 | 4 |
 //! | `step_groups` | `gae`, then as `relative` | 12 | 8 |
@@ -39,6 +39,7 @@
 //! The logic above the driver is generic over [`Machine`], so that tests run it, and the kernels, without a GPU:
 //! [`Emulated`] is a machine of the CPU.
 
+mod arithmetic;
 mod array;
 mod code;
 mod copies;
@@ -47,7 +48,6 @@ pub mod cubins;
 mod cublaslt;
 mod driver;
 mod emulated;
-mod estimate;
 mod estimator;
 mod folders;
 mod found;

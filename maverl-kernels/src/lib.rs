@@ -20,7 +20,7 @@
 //! | `attention` | `attention/forward` and `attention/backward` are tasks, `attention/vector` and `attention/weighted` the inner loops, `attention/rows` and `attention/blocks` the memory of keys and values |
 //! | `norm`, `rope`, `mlp`, `embedding`, `bias`, `logprob` | the other operations of a model, each with its backward pass |
 //! | `sample`, `adamw` | a sampled token and its log-prob; a step of the optimizer |
-//! | `advantage` | estimators in f64, and the trait `Estimate` of those that a GPU computes too |
+//! | `advantage` | estimators, and the trait `Arithmetic` of the machines that compute them |
 //! | `cuda` (feature) | kernels in CUDA C++ (`cuda/*.cu`), their launches (`cuda/model`, `cuda/kernels`), and machines that run them: a GPU (`cuda/driver`), the CPU (`cuda/emulated`), one without memory (`cuda/counted`) |
 //! | `emulate` | CUDA C++ compiled by a C++ compiler; each thread of CUDA is a fiber |
 //! | `lanes`, `par`, `simd` | sums over sixteen lanes in one order; division of work among threads; the *path*, which is the set of vector instructions in use |

@@ -76,7 +76,7 @@ struct ModelReport {
 }
 
 /// Number of values in each part of a model.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Serialize)]
 struct Parts {
     total: u64,
     embedding: u64,
@@ -135,7 +135,7 @@ impl ModelReport {
         Ok(Self {
             model: files.describe(),
             architecture: named.unwrap_or("(none)").to_owned(),
-            layers: config.num_hidden_layers,
+            layers: config.layers.len(),
             parameters: Parts::of(&config),
             dtypes: dtypes(&headers),
             vocabulary: Vocabulary { tokens: tokenizer.len(), rows: config.vocab_size },
@@ -196,20 +196,22 @@ impl ModelReport {
 
 impl Parts {
     fn of(config: &HfConfig) -> Self {
-        let mut parts = Self::default();
-        for (name, shape) in config.tensors() {
-            let n = shape.iter().map(|&n| n as u64).product::<u64>();
-            parts.total += n;
-            *match name.as_str() {
-                name if name.contains("embed_tokens") => &mut parts.embedding,
-                name if name.contains(".self_attn.") => &mut parts.attention,
-                name if name.contains(".mlp.") => &mut parts.mlp,
-                name if name.starts_with("lm_head") => &mut parts.head,
-                _ => &mut parts.norms,
-            } += n;
+        let table = (config.vocab_size * config.hidden_size) as u64;
+        let head = if config.tie_word_embeddings { 0 } else { table };
+        let (mut attention, mut mlp) = (0, 0);
+        for layer in &config.layers {
+            attention += numbers(layer.attention.tensors());
+            mlp += numbers(layer.mlp.tensors());
         }
-        parts
+        let total = numbers(config.tensors());
+        let norms = total - table - head - attention - mlp;
+        Self { total, embedding: table, attention, mlp, norms, head }
     }
+}
+
+/// Returns the number of values of tensors.
+fn numbers(tensors: impl IntoIterator<Item = (String, Vec<usize>)>) -> u64 {
+    tensors.into_iter().map(|(_, dims)| dims.iter().map(|&n| n as u64).product::<u64>()).sum()
 }
 
 /// Report of an adapter.

@@ -131,7 +131,7 @@ impl Drop for Nodes {
 
 /// The estimators on a GPU.
 ///
-/// The methods of [`Estimate`](crate::advantage::Estimate) take host slices, which are copied there and back. The
+/// The methods of [`Arithmetic`](crate::advantage::Arithmetic) take host slices, which are copied there and back. The
 /// methods here take device slices, and groupings uploaded once. They return when the work is queued on the stream.
 pub type Gpu = Kernels<Driver>;
 

@@ -75,7 +75,7 @@ impl Gpu {
         &self.machine.stream
     }
 
-    /// Writes [`Estimate::relative`](crate::advantage::Estimate::relative) of `values` to `out`, both `[N]`.
+    /// Writes [`Arithmetic::relative`](crate::advantage::Arithmetic::relative) of `values` to `out`, both `[N]`.
     ///
     /// # Errors
     ///
@@ -98,7 +98,7 @@ impl Gpu {
         self.relative_at(values, by, options, Add::NOTHING, out)
     }
 
-    /// Writes [`Estimate::relative_apart`](crate::advantage::Estimate::relative_apart) of `values` to `out`, both
+    /// Writes [`Arithmetic::relative`](crate::advantage::Arithmetic::relative) of `values` to `out`, both
     /// `[N]`.
     ///
     /// # Errors
@@ -124,7 +124,7 @@ impl Gpu {
         self.relative_rows(values, mean, Some(deviation), options, Add::NOTHING, out)
     }
 
-    /// Computes the second half of [`Estimate::step_groups`](crate::advantage::Estimate::step_groups): writes
+    /// Computes the second half of [`Arithmetic::step_groups`](crate::advantage::Arithmetic::step_groups): writes
     /// `episodes + weight · A` to `out`, with `A` the advantage of `returns` within their anchor groups; all `[N]`.
     /// [`Self::returns_into`] is the first half.
     ///
@@ -153,7 +153,7 @@ impl Gpu {
         self.relative_segments(returns, anchors, options, Add { to, weight }, out)
     }
 
-    /// Writes [`Estimate::gae`](crate::advantage::Estimate::gae) of `rewards` and `values` to `advantages` and
+    /// Writes [`Arithmetic::gae`](crate::advantage::Arithmetic::gae) of `rewards` and `values` to `advantages` and
     /// `returns`, all `[N]`; `after` is `[rows]`.
     ///
     /// # Errors
@@ -183,7 +183,7 @@ impl Gpu {
         self.scan_at(&Scan { rewards, values, after, hops, advantages, returns }, places)
     }
 
-    /// Writes [`Estimate::returns`](crate::advantage::Estimate::returns) of `rewards` to `out`, both `[N]`.
+    /// Writes [`Arithmetic::returns`](crate::advantage::Arithmetic::returns) of `rewards` to `out`, both `[N]`.
     ///
     /// # Errors
     ///
@@ -206,7 +206,7 @@ impl Gpu {
         self.scan_at(&Scan::returns(rewards, gamma, out), places)
     }
 
-    /// Writes [`Estimate::whiten`](crate::advantage::Estimate::whiten) of `values` to `out`; all `[N]`.
+    /// Writes [`Arithmetic::whiten`](crate::advantage::Arithmetic::whiten) of `values` to `out`; all `[N]`.
     ///
     /// # Errors
     ///
@@ -231,7 +231,7 @@ impl Gpu {
         self.whiten_at(values, tokens, by, out)
     }
 
-    /// Writes [`Estimate::ema`](crate::advantage::Estimate::ema) of `rewards` to `out`, both `[N]`. The averages
+    /// Writes [`Arithmetic::ema`](crate::advantage::Arithmetic::ema) of `rewards` to `out`, both `[N]`. The averages
     /// `[seats]` stay in the device's memory from step to step.
     ///
     /// # Errors

@@ -16,7 +16,7 @@ const WARP: usize = 32;
 /// Null pointer: omits an argument.
 pub(super) const NONE: u64 = 0;
 
-/// The estimators of [`Estimate`](crate::advantage::Estimate), and the operations of a model, on a machine.
+/// The estimators of [`Arithmetic`](crate::advantage::Arithmetic), and the operations of a model, on a machine.
 #[derive(Debug, Clone)]
 pub struct Kernels<M> {
     pub(super) machine: M,

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use super::nvrtc::Resources;
 use super::*;
 use crate::advantage::checks::agrees_with_the_cpu;
-use crate::advantage::{Baseline, Estimate, Grouping, Relative, Singleton};
+use crate::advantage::{Arithmetic, Baseline, Grouping, Relative, Singleton};
 use crate::emulate::{EmulateError, Library, ORDERS, Settings};
 use crate::testing::{random, same_bits};
 
@@ -47,16 +47,17 @@ fn a_group_has_the_same_bits_by_every_way_to_compute_it() {
         eps: 1e-6,
         singleton: Singleton::Zero,
     };
-    let values = random(3, 900);
-    let of = |values: &[f32], group: &[usize]| {
-        kernels.relative(values, &Grouping::rows(group), &options).unwrap()
+    let values: Vec<f64> = random(3, 900).into_iter().map(f64::from).collect();
+    let of = |values: &[f64], group: &[usize]| -> Vec<f32> {
+        let (found, _) = kernels.relative(values, &Grouping::rows(group), None, &options).unwrap();
+        found.into_iter().map(|advantage| advantage as f32).collect()
     };
     // Alone the group is computed in one kernel, beside a group of several pieces in three.
     let alone = of(&values[..100], &[0; 100]);
     let group: Vec<usize> = (0..900).map(|row| usize::from(row >= 100)).collect();
     same_bits(&of(&values, &group)[..100], &alone);
     // In a batch, with the rows of the group not contiguous.
-    let apart: Vec<f32> = (0..900).map(|row| values[row / 9 + row % 9 * 100]).collect();
+    let apart: Vec<f64> = (0..900).map(|row| values[row / 9 + row % 9 * 100]).collect();
     let group: Vec<usize> = (0..900).map(|row| row % 9).collect();
     let together: Vec<f32> = of(&apart, &group).into_iter().step_by(9).collect();
     same_bits(&together, &alone);

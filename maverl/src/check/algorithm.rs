@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use super::diagnostic::{Problems, path};
 use crate::config::{
-    AdvantagePlan, Config, GroupBaseline, PairLoss, Preset, Ratio, SurrogatePlan, Trunk,
-    UpdateOrder,
+    AdvantagePlan, Config, GroupBaseline, PairLoss, Preset, Ratio, Trunk, UpdateOrder,
 };
 use crate::plan::{AlgorithmPlan, SeatPlan};
+use crate::settings::Tagged;
 
 /// Fills in the coefficients of the loss that the preset sets, so that agents inherit them.
 pub(super) fn preset(config: &mut Config) {
@@ -58,14 +58,16 @@ pub(super) fn check(
         }
     }
     for seat in seats.iter().filter(|seat| seat.trained) {
-        let cispo = matches!(seat.loss.surrogate, SurrogatePlan::Cispo(_));
-        if cispo && seat.loss.ratio != Ratio::Token {
+        let surrogate = &seat.loss.surrogate;
+        if surrogate.surrogate().needs_token_ratio() && seat.loss.ratio != Ratio::Token {
+            let kind = surrogate.kind();
             let message = format!(
-                "`{}` is trained with the surrogate \"cispo\" and a ratio of the reply",
+                "`{}` is trained with the surrogate {kind:?} and a ratio of the reply",
                 seat.seat
             );
-            let help = "CISPO weighs each token by its own ratio: set `ratio = \"token\"`";
-            problems.conflict(&path(["algorithm", "loss", "ratio"]), message, help.to_owned());
+            let help =
+                format!("`{kind}` weighs each token by its own ratio: set `ratio = \"token\"`");
+            problems.conflict(&path(["algorithm", "loss", "ratio"]), message, help);
             break;
         }
     }

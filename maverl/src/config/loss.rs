@@ -70,6 +70,19 @@ pub enum SurrogatePlan {
     Declared(Instance<dyn Surrogate>),
 }
 
+impl SurrogatePlan {
+    /// Returns the surrogate itself.
+    pub fn surrogate(&self) -> &dyn Surrogate {
+        match self {
+            Self::Clip(plan) => plan,
+            Self::Cispo(plan) => plan,
+            Self::Sapo(plan) => plan,
+            Self::Cpgd(plan) => plan,
+            Self::Declared(declared) => &*declared.value,
+        }
+    }
+}
+
 /// The clipped ratio (PPO). arXiv:1707.06347, eq. 7; arXiv:1912.09729, eq. 8
 #[maverl::surrogate(name = "clip")]
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]

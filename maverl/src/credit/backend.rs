@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
 use maverl_kernels::advantage::{
-    self as functions, GaeSteps, Grouping, Moments, RaggedRows, Relative, Segments,
+    Arithmetic, Cpu, GaeSteps, Grouping, Moments, RaggedRows, Relative, Segments, moments, units,
 };
 use maverl_kernels::emulate::StepArrays;
 
@@ -14,61 +14,16 @@ use super::{Advantage, RewardedStep, kernel};
 pub(crate) static CPU: Estimators =
     Estimators { device: None, kernel: None, failure: Mutex::new(None) };
 
-/// Place where the estimators of a run are computed.
+/// Place where the estimators of a run are computed: the [`Arithmetic`] of the CPU, or of a device.
 ///
-/// On the CPU these are the functions of [`maverl_kernels::advantage`], in f64. On a device they are kernels with inputs and
-/// results in f32 and sums in f64.
-///
-/// The methods of a device cannot fail, so that an estimator is written once for both: after an error of the device a
-/// result is NaN, or the CPU's for moments, and [`Estimators::failure`] returns the error, which ends the run.
+/// Its methods cannot fail, so that an estimator is written once for both: after an error of the device a result is NaN, or
+/// the CPU's for moments, and [`Estimators::failure`] returns the error, which ends the run.
 #[derive(Default)]
 pub(crate) struct Estimators {
-    device: Option<(String, Box<dyn Device>)>,
+    device: Option<(String, Box<dyn Arithmetic>)>,
     /// Kernel of the declared estimator of the run, with the name of its file.
     kernel: Option<(&'static str, Box<dyn EstimatorKernel>)>,
     failure: Mutex<Option<String>>,
-}
-
-/// Estimators on a device, over numbers that are rounded to f32.
-pub(crate) trait Device: Send + Sync {
-    /// See [`functions::relative()`].
-    fn relative(
-        &self,
-        values: &[f64],
-        by: &Grouping,
-        deviation: Option<&Grouping>,
-        options: &Relative,
-    ) -> Result<(Vec<f64>, Vec<Moments>), String>;
-
-    /// Values of units by row, and the moments of groups.
-    fn units(&self, values: &[f64], by: &Grouping) -> Result<(Vec<f64>, Vec<Moments>), String>;
-
-    /// See [`functions::moments()`].
-    fn moments(&self, values: &[f64], by: &Segments) -> Result<Vec<Moments>, String>;
-
-    /// See [`functions::gae()`].
-    fn gae(
-        &self,
-        numbers: [&[f64]; 3],
-        places: &RaggedRows,
-        steps: GaeSteps,
-    ) -> Result<(Vec<f64>, Vec<f64>), String>;
-
-    /// See [`functions::returns()`].
-    fn returns(&self, rewards: &[f64], places: &RaggedRows, gamma: f64)
-    -> Result<Vec<f64>, String>;
-
-    /// See [`functions::whiten()`].
-    fn whiten(&self, values: &[f64], tokens: &[u32], by: &Segments) -> Result<Vec<f64>, String>;
-
-    /// See [`functions::ema()`].
-    fn ema(
-        &self,
-        rewards: &[f64],
-        seats: &Segments,
-        momentum: f64,
-        averages: &mut [f64],
-    ) -> Result<Vec<f64>, String>;
 }
 
 /// Kernel of a declared estimator on a device.
@@ -89,7 +44,7 @@ impl fmt::Debug for Estimators {
 impl Estimators {
     /// Estimators on a device of a name.
     #[cfg(feature = "cuda")]
-    pub(crate) fn on(name: String, device: Box<dyn Device>) -> Self {
+    pub(crate) fn on(name: String, device: Box<dyn Arithmetic>) -> Self {
         Self { device: Some((name, device)), ..Self::default() }
     }
 
@@ -115,13 +70,20 @@ impl Estimators {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Returns the result of the device, or NaN after an error.
-    fn or_nan<T>(&self, result: Result<T, String>, nan: impl FnOnce() -> T) -> T {
+    /// Returns a result, or NaN after an error.
+    fn or_nan<T, E: ToString>(&self, result: Result<T, E>, nan: impl FnOnce() -> T) -> T {
         result.unwrap_or_else(|error| {
             let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-            failure.get_or_insert(error);
+            failure.get_or_insert(error.to_string());
             nan()
         })
+    }
+
+    fn arithmetic(&self) -> &dyn Arithmetic {
+        match &self.device {
+            Some((_, device)) => &**device,
+            None => &Cpu,
+        }
     }
 
     /// Rounds numbers to those of a device; on the CPU they stay as they are.
@@ -131,7 +93,7 @@ impl Estimators {
         }
     }
 
-    /// See [`functions::relative()`].
+    /// See [`Arithmetic::relative`].
     pub(crate) fn relative(
         &self,
         values: &[f64],
@@ -139,28 +101,21 @@ impl Estimators {
         deviation: Option<&Grouping>,
         options: &Relative,
     ) -> (Vec<f64>, Vec<Moments>) {
-        let Some((_, device)) = &self.device else {
-            return functions::relative(values, by, deviation, options);
-        };
-        let nan = || (vec![f64::NAN; values.len()], functions::units(values, by).1);
-        self.or_nan(device.relative(values, by, deviation, options), nan)
+        let nan = || (not_a_number(values), units(values, by).1);
+        self.or_nan(self.arithmetic().relative(values, by, deviation, options), nan)
     }
 
-    /// Returns the value of each row's unit `[N]`, and the moments of each group over its units.
+    /// See [`Arithmetic::units`].
     pub(crate) fn units(&self, values: &[f64], by: &Grouping) -> (Vec<f64>, Vec<Moments>) {
-        let cpu = || functions::units(values, by);
-        let Some((_, device)) = &self.device else { return cpu() };
-        self.or_nan(device.units(values, by), cpu)
+        self.or_nan(self.arithmetic().units(values, by), || units(values, by))
     }
 
-    /// See [`functions::moments()`].
+    /// See [`Arithmetic::moments`].
     pub(crate) fn moments(&self, values: &[f64], by: &Segments) -> Vec<Moments> {
-        let cpu = || functions::moments(values, by);
-        let Some((_, device)) = &self.device else { return cpu() };
-        self.or_nan(device.moments(values, by), cpu)
+        self.or_nan(self.arithmetic().moments(values, by), || moments(values, by))
     }
 
-    /// See [`functions::gae()`].
+    /// See [`Arithmetic::gae`].
     pub(crate) fn gae(
         &self,
         rewards: &[f64],
@@ -169,28 +124,23 @@ impl Estimators {
         places: &RaggedRows,
         steps: GaeSteps,
     ) -> (Vec<f64>, Vec<f64>) {
-        let Some((_, device)) = &self.device else {
-            return functions::gae(rewards, values, after, places, steps);
-        };
-        let nan = || (vec![f64::NAN; rewards.len()], vec![f64::NAN; rewards.len()]);
-        self.or_nan(device.gae([rewards, values, after], places, steps), nan)
+        let found = self.arithmetic().gae(rewards, values, after, places, steps);
+        self.or_nan(found, || (not_a_number(rewards), not_a_number(rewards)))
     }
 
-    /// See [`functions::returns()`].
+    /// See [`Arithmetic::returns`].
     pub(crate) fn returns(&self, rewards: &[f64], places: &RaggedRows, gamma: f64) -> Vec<f64> {
-        let Some((_, device)) = &self.device else {
-            return functions::returns(rewards, places, gamma);
-        };
-        self.or_nan(device.returns(rewards, places, gamma), || vec![f64::NAN; rewards.len()])
+        let found = self.arithmetic().returns(rewards, places, gamma);
+        self.or_nan(found, || not_a_number(rewards))
     }
 
-    /// See [`functions::whiten()`].
+    /// See [`Arithmetic::whiten`].
     pub(crate) fn whiten(&self, values: &[f64], tokens: &[u32], by: &Segments) -> Vec<f64> {
-        let Some((_, device)) = &self.device else { return functions::whiten(values, tokens, by) };
-        self.or_nan(device.whiten(values, tokens, by), || vec![f64::NAN; values.len()])
+        let found = self.arithmetic().whiten(values, tokens, by);
+        self.or_nan(found, || not_a_number(values))
     }
 
-    /// See [`functions::ema()`].
+    /// See [`Arithmetic::ema`].
     pub(crate) fn ema(
         &self,
         rewards: &[f64],
@@ -198,11 +148,8 @@ impl Estimators {
         momentum: f64,
         averages: &mut [f64],
     ) -> Vec<f64> {
-        let Some((_, device)) = &self.device else {
-            return functions::ema(rewards, seats, momentum, averages);
-        };
-        let nan = || vec![f64::NAN; rewards.len()];
-        self.or_nan(device.ema(rewards, seats, momentum, averages), nan)
+        let found = self.arithmetic().ema(rewards, seats, momentum, averages);
+        self.or_nan(found, || not_a_number(rewards))
     }
 
     /// Computes the advantages of a step by the declared estimator of the run: by its kernel if there is one here, or else
@@ -220,4 +167,9 @@ impl Estimators {
         let wide = found.map(|out| out.into_iter().map(f64::from).collect());
         self.or_nan(wide, || vec![f64::NAN; places])
     }
+}
+
+/// Returns NaN in place of each number.
+fn not_a_number(values: &[f64]) -> Vec<f64> {
+    vec![f64::NAN; values.len()]
 }

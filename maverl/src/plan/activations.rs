@@ -4,14 +4,15 @@ use maverl_kernels::matmul::{PackedWeight, Precision};
 
 use super::summary::NUMBER;
 use crate::model::HfConfig;
+use crate::model::parts::LayerShape;
 
 /// Bytes that one micro-batch of `tokens` tokens takes, `targets` of them learned, at its worst moment. The low-rank
 /// products of an adapter are small and left out.
 ///
 /// N tokens, M targets, L layers; widths D (hidden), Q (queries), K (keys), F (MLP); V vocabulary:
 ///
-/// - kept by a layer for its way back: N (2 D + 2 Q + 2 K + 2 F), and N (Q + K) more where heads are normalized; only one
-///   layer's at a time with checkpointing, which keeps N D of the others;
+/// - kept by a layer for its way back: N times what its parts save ([`LayerShape::saved`](crate::model::parts::LayerShape));
+///   only one layer's at a time with checkpointing, which keeps N D of the others;
 /// - used by every layer on its way: N (3 D + F), and on its way back N (D + 2 Q + 2 K + 2 F) more, less the buffers
 ///   that can be used again;
 /// - under the head: M D twice, and N D, or the logits of some rows and the head as products read it.
@@ -22,15 +23,20 @@ pub fn activation_bytes(
     checkpointing: bool,
     precision: Precision,
 ) -> u64 {
-    let [n, m, layers] = [tokens, targets, shape.num_hidden_layers].map(|count| count as u128);
-    let [d, f, v] =
-        [shape.hidden_size, shape.intermediate_size, shape.vocab_size].map(|width| width as u128);
-    let [q, k] = [shape.num_attention_heads, shape.num_key_value_heads]
-        .map(|heads| (heads * shape.head_dim) as u128);
+    let [n, m, layers] = [tokens, targets, shape.layers.len()].map(|count| count as u128);
+    let [d, v] = [shape.hidden_size, shape.vocab_size].map(|width| width as u128);
+    let widest = |width: fn(&LayerShape) -> usize| {
+        shape.layers.iter().map(|layer| width(layer) as u128).max().unwrap_or(0)
+    };
+    let q = widest(|layer| layer.attention.q.output);
+    let k = widest(|layer| layer.attention.k.output);
+    let f = widest(|layer| layer.mlp.gate.output);
 
-    let normalized = if shape.qk_norm { q + k } else { 0 };
-    let layer = n * (2 * d + 2 * q + 2 * k + 2 * f + normalized);
-    let kept = if checkpointing { (layers - 1) * n * d + layer } else { layers * layer };
+    let kept = if checkpointing {
+        (layers - 1) * n * d + n * widest(LayerShape::saved)
+    } else {
+        n * shape.layers.iter().map(|layer| layer.saved() as u128).sum::<u128>()
+    };
     let there = kept + n * (3 * d + f);
     let queries = if (q..=q + q / 2).contains(&d) { 0 } else { 2 * q };
     let back = n * (d + 2 * f + 2 * k + queries);
@@ -46,9 +52,8 @@ pub fn activation_bytes(
 
 /// Bytes of the linear maps of a model as products of few rows read them, which are kept while agents speak.
 pub fn packed_bytes(shape: &HfConfig, precision: Precision) -> u64 {
-    let head = ("lm_head.weight".to_owned(), vec![shape.vocab_size, shape.hidden_size]);
-    let maps = shape.tensors().into_iter().filter(|(name, _)| name.ends_with("_proj.weight"));
-    let bytes =
-        |(_, dims): (String, Vec<usize>)| PackedWeight::bytes(precision, dims[0], dims[1]) as u64;
-    maps.chain([head]).map(bytes).sum()
+    let maps = shape.layers.iter().flat_map(|layer| layer.linears());
+    let dims = maps.map(|map| [map.output, map.input]);
+    let bytes = |[output, input]: [usize; 2]| PackedWeight::bytes(precision, output, input) as u64;
+    dims.chain([[shape.vocab_size, shape.hidden_size]]).map(bytes).sum()
 }

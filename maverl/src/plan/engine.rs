@@ -228,18 +228,32 @@ impl From<&SurrogatePlan> for BuiltinSurrogate {
     }
 }
 
-/// Loss of built-in surrogates, from their settings.
+/// Loss of built-in surrogates, from their settings, and what else they say of themselves.
 macro_rules! built_in {
-    ($($plan:ident),*) => {$(
+    ($($plan:ident { $($method:item)* })*) => {$(
         impl Surrogate for $plan {
             fn loss(&self, token: &PolicyToken) -> Clipped {
                 BuiltinSurrogate::from(*self).loss(token)
             }
+            $($method)*
         }
     )*};
 }
 
-built_in!(ClipPlan, CispoPlan, SapoPlan, CpgdPlan);
+built_in! {
+    ClipPlan {
+        fn ratio_bounds(&self) -> Option<[f64; 2]> {
+            Some([1.0 - self.clip_low, 1.0 + self.clip_high])
+        }
+    }
+    CispoPlan {
+        fn needs_token_ratio(&self) -> bool {
+            true
+        }
+    }
+    SapoPlan {}
+    CpgdPlan {}
+}
 
 impl From<ClipPlan> for BuiltinSurrogate {
     fn from(ClipPlan { clip_low, clip_high, clip_dual }: ClipPlan) -> Self {

@@ -16,13 +16,12 @@
 //! - what a step and a run are made of: `commands`, `progress`, `spans`, `live`, `state`, `record`, `samples`,
 //!   `alternatives`, `error`, `measure`, `summary`, `display`, `interrupt`, `rows`, `trainable`, `sink`, `unscored`;
 //! - a step of reinforcement learning: `estimator`, `ranks`, `servers`, `kl_penalty`, `critic`, `batches`, `mixer`,
-//!   `players`, `collect`, `learner`, `step`;
+//!   `players`, `learner`, `step`;
 //! - steps of other kinds: `fitting`, `supervised`, `verifier`;
 //! - a run: `dataset`, `training`, `evaluations`, `run`, `follow`, `replay`.
 
 mod alternatives;
 mod batches;
-mod collect;
 mod commands;
 mod critic;
 mod dataset;

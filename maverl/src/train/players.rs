@@ -1,4 +1,4 @@
-//! The players of a team: they run the episodes of training and of evaluations, and know no algorithm.
+//! The players of a team: they run the episodes of training and of evaluations, and know no advantages.
 //!
 //! With several ranks, tasks are assigned to ranks in rotation, and all episodes of a task run on one rank. All ranks
 //! then receive all episodes.
@@ -10,12 +10,14 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::algo::flat_tasks;
+use crate::config::KnownBaseline;
 use crate::data::Sampler;
 use crate::eval::EvalSpec;
 use crate::plan::Plan;
 use crate::registry::Registry;
 use crate::rollout::{EpisodeRequest, RequestTimes, Rollout, RolloutError, Usage, episode_seed};
-use crate::run_dir::{TurnTime, WorkerSample};
+use crate::run_dir::{RolloutWriter, TurnTime, WorkerSample};
 use crate::runtime::Policy;
 use crate::task::Task;
 use crate::train::error::TrainError;
@@ -233,6 +235,45 @@ impl Players {
             places.zip(indices.clone()).map(move |(place, index)| (place, request(task, index)))
         };
         dealt.flat_map(of).collect()
+    }
+
+    /// Runs the tasks of a training step, and writes the episodes as they end. Flat tasks are replaced by others, as often
+    /// as the algorithm allows; greedy episodes come last.
+    pub(super) async fn collect(
+        &self,
+        plan: &Plan,
+        step: u64,
+        tasks: &[Task],
+        rollouts: &mut RolloutWriter,
+    ) -> Result<Vec<Episode>, TrainError> {
+        let (algorithm, group) = (&plan.algorithm, 0..plan.task.group_size.get());
+        let (rollout, stage) = (self.rollout(plan), Stage { name: "train", step });
+        let mut write = |episode: &Episode| Ok(rollouts.append(episode)?);
+        let first = self.sampler.step(step).into_iter().map(|task| &tasks[task]);
+        let mut episodes = self.play(&rollout, stage, first, group.clone(), &mut write).await?;
+        let others = match algorithm.resample {
+            0 => Vec::new(),
+            _ => self.sampler.others(step),
+        };
+        let (mut others, mut seen) = (others.into_iter(), 0);
+        for _ in 0..algorithm.resample {
+            let flat = flat_tasks(&episodes[seen..]).len();
+            let fresh: Vec<&Task> = others.by_ref().take(flat).map(|task| &tasks[task]).collect();
+            if fresh.is_empty() {
+                break;
+            }
+            seen = episodes.len();
+            let again = self.play(&rollout, stage, fresh, group.clone(), &mut write).await?;
+            episodes.extend(again);
+        }
+        if algorithm.advantage.baseline() == KnownBaseline::Greedy {
+            let greedy = self.at_temperature(plan, 0.0);
+            let first = episodes.iter().filter(|episode| episode.index == group.start);
+            let asked: Vec<Task> = first.map(|episode| episode.task.clone()).collect();
+            let index = group.end..group.end + 1;
+            episodes.extend(self.play(&greedy, stage, &asked, index, &mut write).await?);
+        }
+        Ok(episodes)
     }
 
     /// Runs held-out tasks. Seeds do not depend on the step, so that evaluations of one run compare weights on equal

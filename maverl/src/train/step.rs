@@ -3,7 +3,6 @@
 use crate::run_dir::RolloutWriter;
 use crate::task::Task;
 use crate::train::batches::{StepPlan, batches};
-use crate::train::collect::collect;
 use crate::train::error::TrainError;
 use crate::train::estimator;
 use crate::train::learner::Learner;
@@ -24,7 +23,7 @@ pub(super) async fn step(
 ) -> Result<Stepped, TrainError> {
     learner.begin(at).await?;
     let mut meter = Meter::start(players.policies(), players.usage());
-    let mut episodes = collect(at, players, tasks, rollouts).await?;
+    let mut episodes = players.collect(at.plan, at.step, tasks, rollouts).await?;
     let rollout = meter.collected();
     let (clock, workers) = (players.turn_times(&episodes, &rollout), players.worker_samples());
     players.progress().work(&format!("step {}: learning", at.step + 1));

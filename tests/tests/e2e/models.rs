@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use maverl::model::{ModelFiles, ModelSource, Tokenizer};
+use maverl::model::{HfConfig, ModelFiles, ModelSource, Tokenizer};
 use maverl_tests::lab::{Lab, Run};
 use serde_json::{Value, json};
 
@@ -524,14 +524,11 @@ fn tensors(path: &Path) -> BTreeMap<String, (Vec<usize>, Vec<f64>)> {
         .collect()
 }
 
-/// Families of the reference models.
-const FAMILIES: [&str; 3] = ["qwen2", "qwen3", "llama"];
-
 #[test]
 fn scores_are_those_of_the_reference() {
     let fixtures = fixtures();
     let lab = lab();
-    for family in FAMILIES {
+    for family in HfConfig::FAMILIES {
         let dir = fixtures.join(family);
         let reference = tensors(&dir.join("reference.safetensors"));
         let (shape, input) = &reference["right.input_ids"];
@@ -566,7 +563,7 @@ fn scores_are_those_of_the_reference() {
 fn conversations_have_the_ids_of_the_reference() {
     let fixtures = fixtures();
     let lab = lab();
-    for family in FAMILIES {
+    for family in HfConfig::FAMILIES {
         let dir = fixtures.join(family);
         let reference: Value =
             serde_json::from_slice(&fs::read(dir.join("reference.json")).unwrap()).unwrap();

@@ -27,8 +27,7 @@ const COMMON: &[Stop] = &[
 /// Files of a rollout, after the common ones.
 #[rustfmt::skip]
 const ROLLOUT: &[Stop] = &[
-    ("maverl/src/train/collect.rs", "collect", "the tasks of the step; dynamic sampling"),
-    ("maverl/src/train/players.rs", "play", "seeds of the episodes; `EpisodeSink`s; order of the results"),
+    ("maverl/src/train/players.rs", "collect", "the tasks of the step; dynamic sampling; `play`: seeds of the episodes; `EpisodeSink`s; order of the results"),
     ("maverl/src/rollout/mod.rs", "play", "runs episodes concurrently"),
     ("maverl/src/rollout/runner.rs", "play", "one episode: time limit, faults, score, reward parts and penalties"),
     ("maverl/src/registry.rs", "run", "calls the orchestra, whose type is erased (`dyn`)"),
@@ -42,6 +41,7 @@ const ROLLOUT: &[Stop] = &[
     ("crates/engine/src/runtime/engine/mod.rs", "step", "continuous batching: schedules the requests; one forward pass for each policy that has some"),
     ("crates/engine/src/model/decoder.rs", "forward", "the decoder: embedding, layers, last norm"),
     ("crates/engine/src/model/decoder/cached.rs", "cached", "the layers for new tokens, with the KV cache of the earlier ones"),
+    ("crates/engine/src/model/decoder/mlp.rs", "mlp", "a layer's MLP, after its attention in `attention.rs`"),
     ("crates/engine/src/model/ops/cpu.rs", "linear", "operations of the CPU"),
     ("crates/engine/src/model/ops/cpu/linear.rs", "forward", "a linear layer: weight, bias, adapter"),
     ("maverl-kernels/src/matmul.rs", "nt_packed", "a matrix product with a packed weight"),
@@ -82,6 +82,7 @@ const UPDATE: &[Stop] = &[
     ("crates/engine/src/runtime/packed.rs", "row_batches", "division of a minibatch into micro-batches of packed rows"),
     ("crates/engine/src/model/tape.rs", "record", "forward pass that keeps the activations"),
     ("crates/engine/src/model/decoder.rs", "layer", "forward pass of a layer"),
+    ("crates/engine/src/model/decoder/mlp.rs", "mlp", "a layer's MLP, after its attention in `attention.rs`"),
     ("crates/engine/src/model/ops/cpu.rs", "linear", "operations of the CPU (in the backward pass: `linear_back`)"),
     ("crates/engine/src/model/ops/cpu/linear.rs", "forward", "a linear layer: weight, bias, adapter (in the backward pass: `backward`)"),
     ("maverl-kernels/src/matmul.rs", "nt", "a matrix product (in the backward pass: `nn`, `tn`)"),
@@ -92,7 +93,7 @@ const UPDATE: &[Stop] = &[
     ("crates/engine/src/loss/policy.rs", "policy_gradient", "loss of a row: ratio, surrogate, KL, drift, entropy"),
     ("crates/engine/src/loss/options.rs", "loss", "choice of the built-in surrogate"),
     ("crates/engine/src/loss/surrogate.rs", "clipped_surrogate", "the arithmetic of a surrogate"),
-    ("crates/engine/src/model/decoder/backward.rs", "layer_backward", "backward pass of a layer"),
+    ("crates/engine/src/model/decoder.rs", "layer_backward", "backward pass of a layer"),
     ("crates/engine/src/model/gradients.rs", "norm", "norm of the gradient"),
     ("crates/engine/src/runtime/optimizer.rs", "apply", "applies the factor of gradient clipping (`runtime/spec.rs`: `OptimOptions::step`); a step of AdamW"),
     ("crates/engine/src/model/ops/cpu/memory.rs", "adamw", "AdamW on parameters and moments in host memory"),

@@ -9,6 +9,17 @@ pub trait Surrogate: Send + Sync + 'static {
     ///
     /// `log_ratio = logp − logp_old` moves with `logp`, one to one; everything else is constant.
     fn loss(&self, token: &PolicyToken) -> Clipped;
+
+    /// Returns the bounds of the ratio beyond which a token has no gradient, the lower one for negative advantages and the
+    /// upper one for positive ones. The viewer shows them. `None` if the surrogate does not clip the ratio.
+    fn ratio_bounds(&self) -> Option<[f64; 2]> {
+        None
+    }
+
+    /// Returns true if the loss makes sense for the ratio of a token only, not for that of a row.
+    fn needs_token_ratio(&self) -> bool {
+        false
+    }
 }
 
 /// A token, or with a ratio of the whole reply a reply, whose loss a [`Surrogate`] computes.

@@ -62,11 +62,10 @@ pub(super) fn decoder_on<O: Ops>(
     weights: &Weights<O>,
 ) -> Result<Decoder<O>, ModelError> {
     let params = weights.by_name();
-    let mut get = |name: &str| {
+    Decoder::on(ops.clone(), config, &|name| {
         params
             .get(name)
             .cloned()
             .ok_or_else(|| ModelError::new(ModelErrorKind::Mismatch, format!("no weight `{name}`")))
-    };
-    Decoder::on(ops.clone(), config, &mut get)
+    })
 }

@@ -1,30 +1,34 @@
 //! Decoder of every model family on packed rows (reference: transformers `modeling_llama.py`, `modeling_qwen2.py`,
-//! `modeling_qwen3.py`). The families differ in biases, norms of queries and keys, and rope: see [`HfConfig`].
+//! `modeling_qwen3.py`). It computes what the parts of its layers say ([`Layer`]), and knows no family.
 //!
 //! Activations are `[N, D]`: the tokens of all rows one after the other, without padding. One function serves training
 //! and rollout; the cache is an argument. Training packs whole rows (see [`Tape`](crate::model::Tape) for the backward
 //! pass). Rollout computes new tokens on top of key-value caches.
 
-mod backward;
+mod attention;
 mod cached;
 mod head;
-mod saved;
+mod mlp;
 
 use std::sync::Arc;
 
-use maverl_kernels::attention::{Heads, Packing, Segment};
+use maverl_kernels::attention::{Packing, Segment};
 use maverl_kernels::matmul::Precision;
 
-use crate::model::hf_config::HfConfig;
+use crate::model::gradients::Gradients;
+use crate::model::hf_config::{EMBEDDING, HEAD, HfConfig, in_layer};
 use crate::model::linear::{Linear, Lora};
-use crate::model::ops::{Cpu, DrawnIds, NewTokens, Ops, Turn};
+use crate::model::norm::Norm;
+use crate::model::ops::{Cpu, DrawnIds, NewTokens, Ops};
+use crate::model::parts::{Layer, LayerShape, LinearShape, NormShape};
 use crate::model::pool::Pool;
 use crate::model::tape::Rows;
 use crate::model::values::Param;
 use crate::model::{ModelError, ModelErrorKind};
 
-pub use saved::Projected;
-pub(super) use saved::Saved;
+pub use attention::Projected;
+use attention::SavedAttention;
+use mlp::SavedMlp;
 
 /// Tokens that a forward pass may attend to.
 pub enum Context<'a, O: Ops = Cpu> {
@@ -42,8 +46,8 @@ pub struct Decoder<O: Ops = Cpu> {
     ops: O,
     config: Arc<HfConfig>,
     embed: Param<O>,
-    layers: Vec<Layer<O>>,
-    norm: Param<O>,
+    layers: Vec<Layer<Linear<O>, Norm<O>>>,
+    norm: Norm<O>,
     head: Linear<O>,
     rope: Angles<O>,
     passes: Passes<O>,
@@ -73,88 +77,29 @@ impl<O: Ops> Clone for Angles<O> {
     }
 }
 
-#[derive(Clone)]
-struct Layer<O: Ops> {
-    input_norm: Param<O>,
-    q: Linear<O>,
-    k: Linear<O>,
-    v: Linear<O>,
-    o: Linear<O>,
-    /// Norm weight of queries, `[head_dim]`.
-    q_norm: Option<Param<O>>,
-    /// Norm weight of keys, `[head_dim]`.
-    k_norm: Option<Param<O>>,
-    post_norm: Param<O>,
-    gate: Linear<O>,
-    up: Linear<O>,
-    down: Linear<O>,
+/// Results of a layer that its backward pass needs.
+#[derive(Debug)]
+pub(super) struct Saved<O: Ops> {
+    attention: SavedAttention<O>,
+    mlp: SavedMlp<O>,
 }
 
-impl<O: Ops> Layer<O> {
-    fn new(
-        config: &HfConfig,
-        index: usize,
-        get: &mut dyn FnMut(&str) -> Result<Param<O>, ModelError>,
-    ) -> Result<Self, ModelError> {
-        let mut at = |name: &str| get(&format!("model.layers.{index}.{name}"));
-        let mut norm = |name: &str| at(&format!("{name}.weight"));
-        let (input_norm, post_norm) = (norm("input_layernorm")?, norm("post_attention_layernorm")?);
-        let mut head_norm = |name: &str| config.qk_norm.then(|| norm(name)).transpose();
-        let (q_norm, k_norm) = (head_norm("self_attn.q_norm")?, head_norm("self_attn.k_norm")?);
-        let mut linear = |name: &str, bias: bool| -> Result<Linear<O>, ModelError> {
-            let weight = at(&format!("{name}.weight"))?;
-            let bias = bias.then(|| at(&format!("{name}.bias"))).transpose()?;
-            Ok(Linear::new(weight, bias))
-        };
-        Ok(Self {
-            input_norm,
-            q: linear("self_attn.q_proj", config.qkv_bias)?,
-            k: linear("self_attn.k_proj", config.qkv_bias)?,
-            v: linear("self_attn.v_proj", config.qkv_bias)?,
-            o: linear("self_attn.o_proj", config.o_bias)?,
-            q_norm,
-            k_norm,
-            post_norm,
-            gate: linear("mlp.gate_proj", config.mlp_bias)?,
-            up: linear("mlp.up_proj", config.mlp_bias)?,
-            down: linear("mlp.down_proj", config.mlp_bias)?,
-        })
+impl<O: Ops> Saved<O> {
+    /// Returns all buffers but the layer's input to the pool.
+    pub(super) fn keep_input(self, pool: &mut Pool<O>) -> O::Stream {
+        self.mlp.give(pool);
+        self.attention.keep_input(pool)
     }
+}
 
-    /// Iterates over the linear maps, with their names within the layer.
-    fn linears(&mut self) -> [(&'static str, &mut Linear<O>); 7] {
-        [
-            ("self_attn.q_proj", &mut self.q),
-            ("self_attn.k_proj", &mut self.k),
-            ("self_attn.v_proj", &mut self.v),
-            ("self_attn.o_proj", &mut self.o),
-            ("mlp.gate_proj", &mut self.gate),
-            ("mlp.up_proj", &mut self.up),
-            ("mlp.down_proj", &mut self.down),
-        ]
-    }
-
-    fn freeze(&mut self) {
-        self.input_norm.freeze();
-        self.post_norm.freeze();
-        self.q_norm.iter_mut().chain(&mut self.k_norm).for_each(Param::freeze);
-        self.linears().into_iter().flat_map(|(_, linear)| linear.params()).for_each(Param::freeze);
+impl LayerShape {
+    /// Returns the numbers of a token that a layer keeps for its backward pass.
+    pub fn saved(&self) -> usize {
+        self.attention_saved() + self.mlp_saved()
     }
 }
 
 impl Decoder {
-    /// Builds a decoder on the CPU. `get` returns a checkpoint's weight by name.
-    ///
-    /// # Errors
-    ///
-    /// The error of `get`.
-    pub fn new(
-        config: &Arc<HfConfig>,
-        get: &mut dyn FnMut(&str) -> Result<Param, ModelError>,
-    ) -> Result<Self, ModelError> {
-        Self::on(Cpu::default(), config, get)
-    }
-
     /// Returns the decoder with products of another precision.
     #[must_use]
     pub(super) fn with_precision(self, precision: Precision) -> Self {
@@ -175,15 +120,15 @@ impl<O: Ops> Decoder<O> {
     pub fn on(
         ops: O,
         config: &Arc<HfConfig>,
-        get: &mut dyn FnMut(&str) -> Result<Param<O>, ModelError>,
+        get: &dyn Fn(&str) -> Result<Param<O>, ModelError>,
     ) -> Result<Self, ModelError> {
-        let embed = get("model.embed_tokens.weight")?;
-        let layers = (0..config.num_hidden_layers).map(|i| Layer::new(config, i, get));
+        let embed = get(EMBEDDING)?;
+        let shapes = config.layers.iter().enumerate();
+        let layers = shapes.map(|(index, shape)| load_layer(index, shape, get));
         let layers = layers.collect::<Result<_, _>>()?;
-        let norm = get("model.norm.weight")?;
-        let head = if config.tie_word_embeddings { embed.clone() } else { get("lm_head.weight")? };
-        let inv_freq = config.rope.inv_freq(config.head_dim);
-        let rope = ops.rope(&inv_freq, config.max_position_embeddings)?;
+        let norm = load_norm(&config.norm, get)?;
+        let head = if config.tie_word_embeddings { embed.clone() } else { get(HEAD)? };
+        let rope = ops.rope(&config.inv_freq(), config.max_position_embeddings)?;
         let (config, head) = (Arc::clone(config), Linear::new(head, None));
         let (rope, passes) = (Angles(Arc::new(rope)), Passes::default());
         Ok(Self { ops, config, embed, layers, norm, head, rope, passes })
@@ -204,9 +149,12 @@ impl<O: Ops> Decoder<O> {
     #[must_use]
     pub(super) fn frozen(mut self) -> Self {
         self.embed.freeze();
-        self.norm.freeze();
+        self.norm.weight.freeze();
         self.head.params().for_each(Param::freeze);
-        self.layers.iter_mut().for_each(Layer::freeze);
+        for layer in &mut self.layers {
+            layer.linears_mut().flat_map(Linear::params).for_each(Param::freeze);
+            layer.norms_mut().for_each(|norm| norm.weight.freeze());
+        }
         self
     }
 
@@ -214,19 +162,12 @@ impl<O: Ops> Decoder<O> {
     /// fixed order.
     pub(super) fn loras(&mut self) -> impl Iterator<Item = (String, &mut Option<Lora<O>>)> {
         self.passes = Passes::default();
-        self.layers.iter_mut().enumerate().flat_map(|(index, layer)| {
-            let named = layer.linears().into_iter();
-            named.map(move |(name, linear)| {
-                (format!("model.layers.{index}.{name}"), &mut linear.lora)
-            })
-        })
+        let maps = self.layers.iter_mut().flat_map(Layer::linears_mut);
+        self.config.linears().zip(maps).map(|((name, _), map)| (name, &mut map.lora))
     }
 
     fn linears(&self) -> impl Iterator<Item = &Linear<O>> {
-        let layers = self.layers.iter().flat_map(|layer| {
-            [&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down]
-        });
-        layers.chain([&self.head])
+        self.layers.iter().flat_map(Layer::linears).chain([&self.head])
     }
 
     /// Packs the weight of every linear map for products of few rows, until [`Decoder::unpack`]. Decoders over the same
@@ -302,17 +243,22 @@ impl<O: Ops> Decoder<O> {
         self.ops.gather(&self.embed, at, pool)
     }
 
+    /// Adds the gradient of the embeddings.
+    pub(super) fn embed_backward(
+        &self,
+        at: &O::Placed<'_>,
+        dx: &O::Stream,
+        gradients: &mut Gradients<'_, O>,
+    ) -> Result<(), ModelError> {
+        self.ops.gather_back(&self.embed, dx, at, gradients)
+    }
+
     /// Returns the number of layers.
     pub(super) fn layers(&self) -> usize {
         self.layers.len()
     }
 
     /// Computes the output of layer `index` from its input `x [N, D]` of packed rows, and the intermediate results.
-    ///
-    /// ```text
-    /// mid = x + o(attention(q(h), k(h), v(h))),   h = norm(x)
-    /// out = mid + down(silu(gate(h)) * up(h)),    h = norm(mid)
-    /// ```
     pub(super) fn layer(
         &self,
         index: usize,
@@ -320,46 +266,23 @@ impl<O: Ops> Decoder<O> {
         at: &O::Placed<'_>,
         pool: &mut Pool<O>,
     ) -> Result<(O::Stream, Saved<O>), ModelError> {
-        let projected = self.project(index, &x, at, pool)?;
-        let Projected { q, k, v, .. } = &projected;
-        let attended = self.ops.attend([q, k, v], at, self.heads(), pool)?;
-        self.after_attention(index, x, projected, attended, pool)
+        let (m, attention) = self.attend(index, x, at, pool)?;
+        let (y, mlp) = self.mlp(index, m, pool)?;
+        Ok((y, Saved { attention, mlp }))
     }
 
-    /// Computes queries, keys and values of layer `index` from its input `x [N, D]`.
-    fn project(
+    /// Adds the gradients of layer `index`. Returns the gradient `[N, D]` of its input, from that of its output.
+    pub(super) fn layer_backward(
         &self,
         index: usize,
-        x: &O::Stream,
+        saved: Saved<O>,
         at: &O::Placed<'_>,
+        dy: O::Stream,
+        gradients: &mut Gradients<'_, O>,
         pool: &mut Pool<O>,
-    ) -> Result<Projected<O>, ModelError> {
-        let (ops, layer) = (&self.ops, &self.layers[index]);
-        let h = ops.norm(x, (&layer.input_norm, self.eps()), pool)?;
-        let [q, k, v] = ops.linears(&h, [&layer.q, &layer.k, &layer.v], pool)?;
-        pool.give([h]);
-        let (q, raw_q) = ops.turn(q, &self.turn_q(layer), at, pool)?;
-        let (k, raw_k) = ops.turn(k, &self.turn_k(layer), at, pool)?;
-        Ok(Projected { raw_q, raw_k, q, k, v })
-    }
-
-    /// Computes the rest of layer `index` from its input and the output of attention.
-    fn after_attention(
-        &self,
-        index: usize,
-        x: O::Stream,
-        projected: Projected<O>,
-        (attended, lse): (O::Act, O::Lse),
-        pool: &mut Pool<O>,
-    ) -> Result<(O::Stream, Saved<O>), ModelError> {
-        let (ops, layer) = (&self.ops, &self.layers[index]);
-        let mid = ops.linear_onto(&x, &attended, &layer.o, pool)?;
-        let h = ops.norm(&mid, (&layer.post_norm, self.eps()), pool)?;
-        let [gate, up] = ops.linears(&h, [&layer.gate, &layer.up], pool)?;
-        let act = ops.swiglu(&gate, &up, pool)?;
-        let out = ops.linear_onto(&mid, &act, &layer.down, pool)?;
-        pool.give([h, act]);
-        Ok((out, Saved { x, projected, attended, lse, mid, gate, up }))
+    ) -> Result<O::Stream, ModelError> {
+        let dm = self.mlp_backward(index, saved.mlp, dy, gradients, pool)?;
+        self.attend_backward(index, saved.attention, at, dm, gradients, pool)
     }
 
     /// Applies the norm after the layers, the last part of [`Decoder::forward`].
@@ -368,27 +291,45 @@ impl<O: Ops> Decoder<O> {
         x: &O::Stream,
         pool: &mut Pool<O>,
     ) -> Result<O::Act, ModelError> {
-        self.ops.norm(x, (&self.norm, self.eps()), pool)
+        self.ops.norm(x, &self.norm, pool)
     }
 
-    /// Returns norm and rope of a layer's queries.
-    fn turn_q<'a>(&'a self, layer: &'a Layer<O>) -> Turn<'a, O> {
-        let norm = layer.q_norm.as_ref();
-        Turn { heads: self.heads().q, norm, eps: self.eps(), rope: &self.rope.0 }
+    /// Computes the gradient `[N, D]` of the last norm's input.
+    pub(super) fn last_norm_backward(
+        &self,
+        x: &O::Stream,
+        dhidden: &O::Act,
+        gradients: &mut Gradients<'_, O>,
+        pool: &mut Pool<O>,
+    ) -> Result<O::Stream, ModelError> {
+        self.ops.norm_back(x, &self.norm, dhidden, None, gradients, pool)
     }
+}
 
-    /// Returns norm and rope of a layer's keys.
-    fn turn_k<'a>(&'a self, layer: &'a Layer<O>) -> Turn<'a, O> {
-        let norm = layer.k_norm.as_ref();
-        Turn { heads: self.heads().kv, norm, eps: self.eps(), rope: &self.rope.0 }
-    }
+/// Loads the weights of layer `index`.
+fn load_layer<O: Ops>(
+    index: usize,
+    shape: &LayerShape,
+    get: &dyn Fn(&str) -> Result<Param<O>, ModelError>,
+) -> Result<Layer<Linear<O>, Norm<O>>, ModelError> {
+    let get = |name: &str| get(&in_layer(index, name));
+    shape.try_map(&|shape| load_linear(shape, &get), &|shape| load_norm(shape, &get))
+}
 
-    fn heads(&self) -> Heads {
-        let HfConfig { num_attention_heads, num_key_value_heads, head_dim, .. } = *self.config;
-        Heads { q: num_attention_heads, kv: num_key_value_heads, dim: head_dim }
-    }
+/// Loads the weights of a linear map.
+fn load_linear<O: Ops>(
+    shape: &LinearShape,
+    get: &dyn Fn(&str) -> Result<Param<O>, ModelError>,
+) -> Result<Linear<O>, ModelError> {
+    let weight = get(&format!("{}.weight", shape.name))?;
+    let bias = shape.bias.then(|| get(&format!("{}.bias", shape.name))).transpose()?;
+    Ok(Linear::new(weight, bias))
+}
 
-    fn eps(&self) -> f32 {
-        self.config.rms_norm_eps
-    }
+/// Loads the weight of a norm.
+fn load_norm<O: Ops>(
+    shape: &NormShape,
+    get: &dyn Fn(&str) -> Result<Param<O>, ModelError>,
+) -> Result<Norm<O>, ModelError> {
+    Ok(Norm { weight: get(&format!("{}.weight", shape.name))?, eps: shape.eps })
 }

@@ -1,45 +1,40 @@
 //! `config.json` of a Hugging Face model directory.
 //!
-//! A difference between families is a field of [`HfConfig`]. `families.rs` reads it, `foreign.rs` has the keys that no
-//! family reads and that would change the numbers, `HfConfig::tensors` the names and shapes that follow, and
-//! `decoder.rs` what is computed.
+//! The parts of the layers are all that differs between families. `families.rs` has a row for each family, `foreign.rs` the
+//! keys that a family does not read and that would change the numbers.
 
 mod families;
 mod foreign;
 mod reader;
 mod rope;
 
+use std::sync::Arc;
+
+use maverl_kernels::attention::Heads;
 use serde_json::Value;
 
-use families::Family;
+use crate::model::parts::{LayerShape, LinearShape, NormShape};
+use families::{Family, Sizes};
 use reader::Reader;
 pub use rope::{Llama3, Rope};
 
 /// The shape of a decoder, as `config.json` gives it (transformers 4 and 5 spellings).
 ///
-/// One decoder serves every family; what sets them apart are the fields below. See [`HfConfig::FAMILIES`].
+/// One decoder serves every family ([`HfConfig::FAMILIES`]); what sets them apart are the parts of the layers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HfConfig {
     /// The family, one of [`HfConfig::FAMILIES`].
     pub model_type: &'static str,
     /// Width of the residual stream, D.
     pub hidden_size: usize,
-    /// Decoder layers.
-    pub num_hidden_layers: usize,
-    /// Query heads.
-    pub num_attention_heads: usize,
-    /// Key and value heads.
-    pub num_key_value_heads: usize,
-    /// Width of a head; need not be `hidden_size / num_attention_heads`.
-    pub head_dim: usize,
-    /// Width of the MLP.
-    pub intermediate_size: usize,
+    /// Parts of each layer. Equal layers share memory.
+    pub layers: Vec<Arc<LayerShape>>,
+    /// Norm after the layers.
+    pub norm: NormShape,
     /// Rows of the embedding, V; may exceed the tokenizer's tokens.
     pub vocab_size: usize,
     /// Longest sequence.
     pub max_position_embeddings: usize,
-    /// Added to the mean square.
-    pub rms_norm_eps: f32,
     /// Rotary position embedding of queries and keys.
     pub rope: Rope,
     /// The output head is the embedding.
@@ -49,14 +44,6 @@ pub struct HfConfig {
     /// The checkpoint has the head of a model that classifies sequences, which a language model has not: a warning
     /// ([`HfConfig::warning`]).
     pub classifies: bool,
-    /// Queries, keys and values have a bias.
-    pub qkv_bias: bool,
-    /// The projection after attention has a bias.
-    pub o_bias: bool,
-    /// The projections of the MLP have a bias.
-    pub mlp_bias: bool,
-    /// Each head's query and key are normalized before they are turned.
-    pub qk_norm: bool,
     /// Keys of other families that would change the numbers, with their values: a warning ([`HfConfig::warning`]).
     pub unread: Vec<String>,
 }
@@ -74,6 +61,11 @@ pub(super) const EMBEDDING: &str = "model.embed_tokens.weight";
 /// The output head's name in checkpoints.
 pub(super) const HEAD: &str = "lm_head.weight";
 
+/// Returns the name in checkpoints of what has a name within a layer.
+pub(super) fn in_layer(layer: usize, name: &str) -> String {
+    format!("model.layers.{layer}.{name}")
+}
+
 /// Most decoder layers; each is some tensors, and their list is made before a weight is read.
 const MOST_LAYERS: usize = 1024;
 /// Largest width of the residual stream, of all heads together, and of the MLP.
@@ -85,11 +77,7 @@ const LONGEST: usize = 1 << 30;
 
 impl HfConfig {
     /// The families that are supported, as `model_type` has them.
-    ///
-    /// - `llama`: Llama 3 and its kin (Grattafiori et al., 2024, arXiv:2407.21783);
-    /// - `qwen2`: Qwen2 and Qwen2.5 (Yang et al., 2024, arXiv:2407.10671);
-    /// - `qwen3`: the dense Qwen3 (Yang et al., 2025, arXiv:2505.09388).
-    pub const FAMILIES: &[&str] = families::NAMES;
+    pub const FAMILIES: &[&str] = &families::NAMES;
 
     /// Reads a `config.json`. A key that is missing means what it means to transformers.
     ///
@@ -109,99 +97,82 @@ impl HfConfig {
     }
 
     fn read(keys: &mut Reader<'_>) -> Self {
-        let num_hidden_layers = keys.size("num_hidden_layers", 32, MOST_LAYERS);
-        let family = families::read(keys, num_hidden_layers);
-        let hidden_size = keys.size("hidden_size", 4096, WIDEST);
-        let num_attention_heads = keys.size("num_attention_heads", 32, WIDEST);
+        let layers = keys.size("num_hidden_layers", 32, MOST_LAYERS);
+        let (family, biases) = families::read(keys, layers);
+        let hidden = keys.size("hidden_size", 4096, WIDEST);
+        let q = keys.size("num_attention_heads", 32, WIDEST);
         let max_position_embeddings =
             keys.size("max_position_embeddings", family.max_position_embeddings, LONGEST);
+        let kv = key_value_heads(keys, &family, q);
+        let heads = Heads { q, kv, dim: head_dim(keys, &family, hidden, q) };
+        let intermediate = keys.size("intermediate_size", family.intermediate_size, WIDEST);
+        let vocab_size = keys.size("vocab_size", family.vocab_size, MOST_TOKENS);
+        let eps = keys.number("rms_norm_eps").unwrap_or(1e-6) as f32;
+        let sizes = Sizes { hidden, heads, intermediate, eps };
         let mut config = Self {
             model_type: family.name,
-            hidden_size,
-            num_hidden_layers,
-            num_attention_heads,
-            num_key_value_heads: key_value_heads(keys, &family, num_attention_heads),
-            head_dim: head_dim(keys, &family, hidden_size, num_attention_heads),
-            intermediate_size: keys.size("intermediate_size", family.intermediate_size, WIDEST),
-            vocab_size: keys.size("vocab_size", family.vocab_size, MOST_TOKENS),
+            hidden_size: hidden,
+            layers: family.layers(layers, sizes, biases),
+            norm: NormShape { name: "model.norm", width: hidden, eps },
+            vocab_size,
             max_position_embeddings,
-            rms_norm_eps: keys.number("rms_norm_eps").unwrap_or(1e-6) as f32,
             rope: Rope::read(keys, max_position_embeddings),
             tie_word_embeddings: keys.flag("tie_word_embeddings"),
             head_untied: false,
             classifies: false,
-            qkv_bias: family.qkv_bias,
-            o_bias: family.o_bias,
-            mlp_bias: family.mlp_bias,
-            qk_norm: family.qk_norm,
             unread: Vec::new(),
         };
-        config.unread = foreign::unread(keys, &config);
+        config.unread = foreign::unread(keys, &family, &config);
         // Sizes that are missing or wrong make no sense together either.
         if keys.problems.is_empty() {
-            keys.problems.extend(config.mismatches());
+            keys.problems.extend(mismatches(heads));
         }
         config
     }
 
-    /// Returns the problems of values that do not fit together.
-    fn mismatches(&self) -> impl Iterator<Item = String> {
-        let Self { num_attention_heads: heads, num_key_value_heads: kv, head_dim, .. } = *self;
-        let groups = (!heads.is_multiple_of(kv)).then(|| {
-            format!(
-                "`num_attention_heads` ({heads}) is not a multiple of `num_key_value_heads` ({kv})"
-            )
-        });
-        let odd = (!head_dim.is_multiple_of(2))
-            .then(|| format!("`head_dim` is {head_dim}; rotary heads have an even width"));
-        let wide = (heads * head_dim > WIDEST).then(|| {
-            format!(
-                "`num_attention_heads` ({heads}) of `head_dim` ({head_dim}) are wider than {WIDEST}"
-            )
-        });
-        [groups, odd, wide].into_iter().flatten()
+    /// Returns the heads of attention, which are equal in all layers.
+    pub fn heads(&self) -> Heads {
+        self.layers[0].attention.heads
+    }
+
+    /// Returns the frequencies of rotary positions, `[head_dim / 2]`.
+    pub fn inv_freq(&self) -> Vec<f32> {
+        self.rope.inv_freq(self.heads().dim)
     }
 
     /// The name and shape of every tensor of a checkpoint, in a fixed order.
     pub fn tensors(&self) -> Vec<(String, Vec<usize>)> {
-        let mut tensors = vec![(EMBEDDING.to_owned(), vec![self.vocab_size, self.hidden_size])];
-        for layer in 0..self.num_hidden_layers {
-            self.layer_tensors(&mut |name, shape| {
-                tensors.push((format!("model.layers.{layer}.{name}"), shape.to_vec()));
-            });
+        let table = vec![self.vocab_size, self.hidden_size];
+        let mut tensors = vec![(EMBEDDING.to_owned(), table.clone())];
+        for (index, layer) in self.layers.iter().enumerate() {
+            tensors.extend(layer.tensors().map(|(name, dims)| (in_layer(index, &name), dims)));
         }
-        tensors.push(("model.norm.weight".to_owned(), vec![self.hidden_size]));
+        tensors.push(self.norm.tensor());
         if !self.tie_word_embeddings {
-            tensors.push((HEAD.to_owned(), vec![self.vocab_size, self.hidden_size]));
+            tensors.push((HEAD.to_owned(), table));
         }
         tensors
     }
 
-    /// Calls `add` with the name and shape of each tensor of a layer.
-    fn layer_tensors(&self, add: &mut dyn FnMut(&str, &[usize])) {
-        let (d, ff) = (self.hidden_size, self.intermediate_size);
-        let (q, kv) =
-            (self.num_attention_heads * self.head_dim, self.num_key_value_heads * self.head_dim);
-        let linear = |add: &mut dyn FnMut(&str, &[usize]), name: &str, shape: [usize; 2], bias| {
-            add(&format!("{name}.weight"), &shape);
-            if bias {
-                add(&format!("{name}.bias"), &shape[..1]);
-            }
-        };
-        add("input_layernorm.weight", &[d]);
-        linear(add, "self_attn.q_proj", [q, d], self.qkv_bias);
-        linear(add, "self_attn.k_proj", [kv, d], self.qkv_bias);
-        linear(add, "self_attn.v_proj", [kv, d], self.qkv_bias);
-        linear(add, "self_attn.o_proj", [d, q], self.o_bias);
-        if self.qk_norm {
-            add("self_attn.q_norm.weight", &[self.head_dim]);
-            add("self_attn.k_norm.weight", &[self.head_dim]);
-        }
-        add("post_attention_layernorm.weight", &[d]);
-        linear(add, "mlp.gate_proj", [ff, d], self.mlp_bias);
-        linear(add, "mlp.up_proj", [ff, d], self.mlp_bias);
-        linear(add, "mlp.down_proj", [d, ff], self.mlp_bias);
+    /// Iterates over the linear maps of the layers with their names in checkpoints, without `.weight`.
+    pub fn linears(&self) -> impl Iterator<Item = (String, &LinearShape)> {
+        self.layers.iter().enumerate().flat_map(|(index, layer)| {
+            layer.linears().map(move |map| (in_layer(index, map.name), map))
+        })
     }
+}
+
+/// Returns the problems of heads that do not fit together.
+fn mismatches(Heads { q, kv, dim }: Heads) -> impl Iterator<Item = String> {
+    let groups = (!q.is_multiple_of(kv)).then(|| {
+        format!("`num_attention_heads` ({q}) is not a multiple of `num_key_value_heads` ({kv})")
+    });
+    let odd = (!dim.is_multiple_of(2))
+        .then(|| format!("`head_dim` is {dim}; rotary heads have an even width"));
+    let wide = (q * dim > WIDEST).then(|| {
+        format!("`num_attention_heads` ({q}) of `head_dim` ({dim}) are wider than {WIDEST}")
+    });
+    [groups, odd, wide].into_iter().flatten()
 }
 
 /// Key and value heads: as many as query heads where the key is null; where it is missing, the family's default.

@@ -23,8 +23,8 @@ impl KvStore {
 
     /// Creates an empty store for sequences of one model.
     pub fn new(config: &HfConfig) -> Self {
-        let width = config.num_key_value_heads * config.head_dim;
-        Self { blocks: Vec::new(), layers: config.num_hidden_layers, width }
+        let heads = config.heads();
+        Self { blocks: Vec::new(), layers: config.layers.len(), width: heads.kv * heads.dim }
     }
 
     /// Returns the bytes of a block.

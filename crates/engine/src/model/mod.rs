@@ -23,8 +23,11 @@ pub mod hub;
 pub mod kv;
 mod linear;
 pub mod lora;
+mod norm;
 #[doc(hidden)]
 pub mod ops;
+#[doc(hidden)]
+pub mod parts;
 pub(crate) mod perturb;
 #[doc(hidden)]
 pub mod pool;

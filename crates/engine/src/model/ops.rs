@@ -26,6 +26,7 @@ pub use memory::Transfer;
 use crate::model::ModelError;
 use crate::model::gradients::Gradients;
 use crate::model::linear::Linear;
+use crate::model::norm::Norm;
 use crate::model::pool::{Pool, Share};
 use crate::model::tape::Rows;
 use crate::model::values::Param;
@@ -162,17 +163,12 @@ pub trait Ops: Memory {
         sums: &mut Gradients<'_, Self>,
     ) -> Done<()>;
 
-    /// Computes the RMS norm of each row. The norm is a weight `[D]` and the constant added to the mean square.
+    /// Computes the RMS norm of each row.
     ///
     /// # Errors
     ///
     /// If the device fails.
-    fn norm(
-        &self,
-        x: &Self::Stream,
-        norm: (&Param<Self>, f32),
-        pool: &mut Pool<Self>,
-    ) -> Done<Self::Act>;
+    fn norm(&self, x: &Self::Stream, norm: &Norm<Self>, pool: &mut Pool<Self>) -> Done<Self::Act>;
 
     /// Computes the gradient of [`Ops::norm`] by its input, added to `onto` if there is one.
     ///
@@ -182,7 +178,7 @@ pub trait Ops: Memory {
     fn norm_back(
         &self,
         x: &Self::Stream,
-        norm: (&Param<Self>, f32),
+        norm: &Norm<Self>,
         dy: &Self::Act,
         onto: Option<Self::Stream>,
         sums: &mut Gradients<'_, Self>,

@@ -113,9 +113,8 @@ pub(super) fn pack(rows: &[Vec<u32>]) -> PackedRows {
 
 /// Returns the reference fixtures in each of their layouts: a name, the path of the reference, and the model.
 fn layouts() -> Vec<(String, PathBuf, Model)> {
-    let families = ["qwen2", "qwen3", "llama"];
-    let layouts =
-        families.into_iter().flat_map(|family| [family.to_owned(), format!("{family}/legacy_4x")]);
+    let families = HfConfig::FAMILIES.iter();
+    let layouts = families.flat_map(|family| [(*family).to_owned(), format!("{family}/legacy_4x")]);
     let mut found: Vec<_> =
         layouts.clone().map(|name| layout(&name, &fixture(&name), &name)).collect();
     for name in layouts.chain(["qwen3/sharded".to_owned()]) {

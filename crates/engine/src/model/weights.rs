@@ -302,7 +302,7 @@ impl Shards {
 
     /// Holds the tensors against those that a configuration asks for.
     fn check(&self, config: &HfConfig) -> Result<(), String> {
-        let (layers, found) = (config.num_hidden_layers, self.tensors.len());
+        let (layers, found) = (config.layers.len(), self.tensors.len());
         if layers > found {
             return Err(format!("config.json asks for {layers} layers; there are {found} tensors"));
         }

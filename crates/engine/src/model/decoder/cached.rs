@@ -12,7 +12,7 @@ use maverl_kernels::alone;
 use maverl_kernels::attention::Segment;
 use rayon::prelude::*;
 
-use super::Decoder;
+use super::{Decoder, Saved};
 use crate::model::ModelError;
 use crate::model::ops::{NewTokens, Ops};
 use crate::model::pool::{Pool, Share};
@@ -117,11 +117,13 @@ impl<O: Ops> Decoder<O> {
         kv: &O::Kv,
     ) -> Result<(), ModelError> {
         let Share { pool, x, projected, hidden, .. } = share;
-        let attended = self.ops.attend_cached(&projected.q, (kv, index), at, self.heads(), pool)?;
+        let heads = self.layers[index].attention.heads;
+        let attended = self.ops.attend_cached(&projected.q, (kv, index), at, heads, pool)?;
         let (input, given) = (mem::take(x), mem::take(projected));
         let attended = (attended, O::Lse::default());
-        let (out, saved) = self.after_attention(index, input, given, attended, pool)?;
-        let input = saved.keep_input(pool);
+        let (m, attention) = self.add_attended(index, input, given, attended, pool)?;
+        let (out, mlp) = self.mlp(index, m, pool)?;
+        let input = Saved { attention, mlp }.keep_input(pool);
         pool.give_streams([input]);
         if index + 1 < self.layers.len() {
             *projected = self.project(index + 1, &out, at, pool)?;

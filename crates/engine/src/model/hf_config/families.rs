@@ -1,14 +1,28 @@
-//! Differences of the model families, and what is not supported in any of them.
+//! Families of models, a row each, and what is not supported in any of them.
+
+use std::sync::Arc;
+
+use maverl_kernels::attention::Heads;
 
 use super::reader::{Reader, shown};
+use crate::model::parts::{Attention, Layer, LayerShape, LinearShape, Mlp, NormShape};
 
-/// Properties of a family's decoder beside the sizes.
+/// Decoder of a family, beside the sizes that `config.json` gives.
 pub(super) struct Family {
+    /// `model_type`.
     pub(super) name: &'static str,
-    pub(super) qkv_bias: bool,
-    pub(super) o_bias: bool,
-    pub(super) mlp_bias: bool,
-    pub(super) qk_norm: bool,
+    /// Name of the norm before attention.
+    before_attention: &'static str,
+    /// Name of the norm before the MLP.
+    before_mlp: &'static str,
+    /// Linear maps of attention that have a bias.
+    attention_bias: Bias,
+    /// True if each head of queries and keys is normalized.
+    qk_norm: bool,
+    /// Linear maps of the MLP that have a bias.
+    mlp_bias: Bias,
+    /// Keys that this family reads, and that others warn of.
+    pub(super) reads: &'static [&'static str],
     /// The width of a head where no key gives it; the residual stream's over the number of heads, if this does not.
     pub(super) head_dim: Option<usize>,
     /// True if `head_dim` may be null, which means what its absence does.
@@ -23,31 +37,58 @@ pub(super) struct Family {
     pub(super) max_position_embeddings: usize,
 }
 
-/// The families, sorted.
-pub(super) const NAMES: &[&str] = &["llama", "qwen2", "qwen3"];
-
-/// Reads what the family of a configuration says.
-pub(super) fn read(keys: &mut Reader<'_>, layers: usize) -> Family {
-    refuse_unsupported(keys);
-    layer_types(keys, layers);
-    match keys.value("model_type").and_then(|name| name.as_str()) {
-        Some("llama") => llama(keys),
-        Some("qwen2") => qwen2(keys, layers),
-        Some("qwen3") => qwen3(keys, layers),
-        _ => {
-            keys.wrong("model_type", &format!("supported: \"{}\"", NAMES.join("\", \"")));
-            PLAIN
-        }
-    }
+/// Linear maps with a bias.
+#[derive(Clone, Copy)]
+enum Bias {
+    /// No map.
+    None,
+    /// The maps of the input.
+    Inputs,
+    /// All maps, if the value of a key is true.
+    Key(&'static str),
 }
+
+/// The families, sorted by name.
+const FAMILIES: [Family; 3] = [
+    // Llama 3 and its kin (arXiv:2407.21783), transformers `LlamaConfig`.
+    Family {
+        name: "llama",
+        attention_bias: Bias::Key("attention_bias"),
+        mlp_bias: Bias::Key("mlp_bias"),
+        ..PLAIN
+    },
+    // Qwen2 and Qwen2.5 (arXiv:2407.10671), transformers `Qwen2Config`.
+    Family { name: "qwen2", attention_bias: Bias::Inputs, ..QWEN },
+    // The dense Qwen3 (arXiv:2505.09388), transformers `Qwen3Config`.
+    Family {
+        name: "qwen3",
+        attention_bias: Bias::Key("attention_bias"),
+        qk_norm: true,
+        head_dim: Some(128),
+        ..QWEN
+    },
+];
+
+/// The names of the families.
+pub(super) const NAMES: [&str; FAMILIES.len()] = {
+    let mut names = [""; FAMILIES.len()];
+    let mut index = 0;
+    while index < names.len() {
+        names[index] = FAMILIES[index].name;
+        index += 1;
+    }
+    names
+};
 
 /// No bias, no norm of queries and keys; the sizes of Llama.
 const PLAIN: Family = Family {
-    name: "llama",
-    qkv_bias: false,
-    o_bias: false,
-    mlp_bias: false,
+    name: "",
+    before_attention: "input_layernorm",
+    before_mlp: "post_attention_layernorm",
+    attention_bias: Bias::None,
     qk_norm: false,
+    mlp_bias: Bias::None,
+    reads: &[],
     head_dim: None,
     null_head_dim: true,
     num_key_value_heads: None,
@@ -56,8 +97,12 @@ const PLAIN: Family = Family {
     max_position_embeddings: 2048,
 };
 
-/// The sizes of Qwen2 and Qwen3.
+/// Key of the window of each layer.
+const WINDOW: &str = "sliding_window";
+
+/// The sizes of Qwen2 and Qwen3. Both read the keys of windows, which no layer may use.
 const QWEN: Family = Family {
+    reads: &[WINDOW, "layer_types"],
     null_head_dim: false,
     num_key_value_heads: Some(32),
     intermediate_size: 22_016,
@@ -66,24 +111,88 @@ const QWEN: Family = Family {
     ..PLAIN
 };
 
-/// transformers `LlamaConfig`.
-fn llama(keys: &mut Reader<'_>) -> Family {
-    let bias = keys.flag("attention_bias");
-    Family { qkv_bias: bias, o_bias: bias, mlp_bias: keys.flag("mlp_bias"), ..PLAIN }
+/// Reads the family of a configuration, with biases.
+pub(super) fn read(keys: &mut Reader<'_>, layers: usize) -> (Family, Biases) {
+    refuse_unsupported(keys);
+    layer_types(keys, layers);
+    let name = keys.value("model_type").and_then(|name| name.as_str());
+    let found = FAMILIES.into_iter().find(|family| Some(family.name) == name);
+    let family = found.unwrap_or_else(|| {
+        keys.wrong("model_type", &format!("supported: \"{}\"", NAMES.join("\", \"")));
+        PLAIN
+    });
+    if family.reads.contains(&WINDOW) {
+        full_attention(keys, layers);
+    }
+    let [(qkv, o), (mlp, _)] = [family.attention_bias, family.mlp_bias].map(|bias| match bias {
+        Bias::None => (false, false),
+        Bias::Inputs => (true, false),
+        Bias::Key(key) => {
+            let all = keys.flag(key);
+            (all, all)
+        }
+    });
+    (family, Biases { qkv, o, mlp })
 }
 
-/// transformers `Qwen2Config`: queries, keys and values always have a bias.
-fn qwen2(keys: &mut Reader<'_>, layers: usize) -> Family {
-    full_attention(keys, layers);
-    Family { name: "qwen2", qkv_bias: true, ..QWEN }
+/// Linear maps of a model's layers that have a bias.
+#[derive(Clone, Copy)]
+pub(super) struct Biases {
+    /// Maps to queries, keys and values.
+    qkv: bool,
+    /// Map of the attended values.
+    o: bool,
+    /// Maps of the MLP.
+    mlp: bool,
 }
 
-/// transformers `Qwen3Config`: no bias by default, a norm over each head, and heads of 128.
-fn qwen3(keys: &mut Reader<'_>, layers: usize) -> Family {
-    full_attention(keys, layers);
-    let bias = keys.flag("attention_bias");
-    let head_dim = Some(128);
-    Family { name: "qwen3", qkv_bias: bias, o_bias: bias, qk_norm: true, head_dim, ..QWEN }
+/// Sizes of a model's layers.
+#[derive(Clone, Copy)]
+pub(super) struct Sizes {
+    /// Width of the residual stream.
+    pub(super) hidden: usize,
+    pub(super) heads: Heads,
+    /// Width of the MLP.
+    pub(super) intermediate: usize,
+    /// Constant of norms, added to the mean square.
+    pub(super) eps: f32,
+}
+
+impl Family {
+    /// Returns the layers of a model: so many of the same kind, which share memory.
+    pub(super) fn layers(
+        &self,
+        layers: usize,
+        sizes: Sizes,
+        biases: Biases,
+    ) -> Vec<Arc<LayerShape>> {
+        vec![Arc::new(self.layer(sizes, biases)); layers]
+    }
+
+    fn layer(&self, sizes: Sizes, biases: Biases) -> LayerShape {
+        let Sizes { hidden, heads, intermediate, eps } = sizes;
+        let (queries, keys) = (heads.q * heads.dim, heads.kv * heads.dim);
+        let norm = |name, width| NormShape { name, width, eps };
+        let linear = |name, output, input, bias| LinearShape { name, output, input, bias };
+        Layer {
+            before_attention: norm(self.before_attention, hidden),
+            attention: Attention {
+                heads,
+                q: linear("self_attn.q_proj", queries, hidden, biases.qkv),
+                k: linear("self_attn.k_proj", keys, hidden, biases.qkv),
+                v: linear("self_attn.v_proj", keys, hidden, biases.qkv),
+                o: linear("self_attn.o_proj", hidden, queries, biases.o),
+                q_norm: self.qk_norm.then(|| norm("self_attn.q_norm", heads.dim)),
+                k_norm: self.qk_norm.then(|| norm("self_attn.k_norm", heads.dim)),
+            },
+            before_mlp: norm(self.before_mlp, hidden),
+            mlp: Mlp {
+                gate: linear("mlp.gate_proj", intermediate, hidden, biases.mlp),
+                up: linear("mlp.up_proj", intermediate, hidden, biases.mlp),
+                down: linear("mlp.down_proj", hidden, intermediate, biases.mlp),
+            },
+        }
+    }
 }
 
 /// Refuses a sliding window that some layer uses. `layer_types` decides; without it, layers from `max_window_layers` on

@@ -4,6 +4,7 @@
 use serde_json::Value;
 
 use super::HfConfig;
+use super::families::Family;
 use super::reader::{Reader, shown};
 
 /// Value of a key that changes nothing; null and a missing key never do.
@@ -86,15 +87,11 @@ const ROPE_KEYS: [(&str, Neutral); 5] = [
     ("short_factor", Neutral::Never),
 ];
 
-/// Keys that the readers of Qwen2 and Qwen3 hold against what is supported.
-const READ_BY_QWEN: [&str; 2] = ["sliding_window", "layer_types"];
-
 /// Returns the keys of other families that would change the numbers, each with its value.
-pub(super) fn unread(keys: &Reader<'_>, config: &HfConfig) -> Vec<String> {
-    let own = |key: &str| config.model_type.starts_with("qwen") && READ_BY_QWEN.contains(&key);
+pub(super) fn unread(keys: &Reader<'_>, family: &Family, config: &HfConfig) -> Vec<String> {
     let changes = |value: &Value, neutral| !value.is_null() && !is_neutral(value, neutral, config);
     let mut found = Vec::new();
-    for (key, neutral) in KEYS.into_iter().filter(|(key, _)| !own(key)) {
+    for (key, neutral) in KEYS.into_iter().filter(|(key, _)| !family.reads.contains(key)) {
         let value = keys.value(key).filter(|value| changes(value, neutral));
         // A list of layers decides where there is one.
         let decided = key == "no_rope_layer_interval" && keys.value("no_rope_layers").is_some();
@@ -122,9 +119,9 @@ fn is_neutral(value: &Value, neutral: Neutral, config: &HfConfig) -> bool {
         Neutral::Longest => {
             number.is_some_and(|n| n == 0.0 || n >= config.max_position_embeddings as f64)
         }
-        Neutral::HeadDim => number == Some(config.head_dim as f64),
+        Neutral::HeadDim => number == Some(config.heads().dim as f64),
         Neutral::HeadScale => {
-            let scale = (config.head_dim as f64).sqrt().recip();
+            let scale = (config.heads().dim as f64).sqrt().recip();
             number.is_some_and(|n| (n - scale).abs() <= 1e-6 * scale)
         }
         Neutral::Silu => value == "silu",

@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::model::parts::Layer;
 use crate::model::tests::mutation::fuzz;
 
 /// A configuration with keys changed; null takes one away.
@@ -85,11 +86,15 @@ fn published_models_have_as_many_parameters_as_they_say() {
 #[test]
 fn the_families_differ_in_these_fields() {
     let [qwen2, qwen3, llama] = [qwen2(), qwen3(), llama()].map(|config| parse(&config).unwrap());
-    let variations = |c: &HfConfig| (c.model_type, c.qkv_bias, c.o_bias, c.mlp_bias, c.qk_norm);
+    let variations = |c: &HfConfig| {
+        let Layer { attention, mlp, .. } = &*c.layers[0];
+        let norm = attention.q_norm.is_some() && attention.k_norm.is_some();
+        (c.model_type, attention.q.bias, attention.o.bias, mlp.down.bias, norm)
+    };
     assert_eq!(variations(&qwen2), ("qwen2", true, false, false, false));
     assert_eq!(variations(&qwen3), ("qwen3", false, false, false, true));
     assert_eq!(variations(&llama), ("llama", false, false, false, false));
-    let heads = [&qwen2, &qwen3, &llama].map(|c| c.head_dim);
+    let heads = [&qwen2, &qwen3, &llama].map(|c| c.heads().dim);
     assert_eq!(heads, [64, 128, 64]);
     let biased = json!({"attention_bias": true, "mlp_bias": true});
     let biased = parse(&with(&self::llama(), &biased)).unwrap();
@@ -110,17 +115,18 @@ fn missing_keys_mean_what_they_mean_to_transformers() {
         (llama(), 64, [11_008, 32_000, 2048]),
     ] {
         let config = parse(&with(&base, &gone)).unwrap();
-        assert_eq!(config.head_dim, head_dim);
-        let found = [config.intermediate_size, config.vocab_size, config.max_position_embeddings];
+        assert_eq!(config.heads().dim, head_dim);
+        let intermediate = config.layers[0].mlp.gate.output;
+        let found = [intermediate, config.vocab_size, config.max_position_embeddings];
         assert_eq!(found, sizes);
         assert_eq!(config.rope, Rope { theta: 10_000.0, llama3: None });
-        assert_eq!((config.tie_word_embeddings, config.rms_norm_eps), (false, 1e-6));
+        assert_eq!((config.tie_word_embeddings, config.norm.eps), (false, 1e-6));
     }
     for name in HfConfig::FAMILIES {
         let config = parse(&json!({"model_type": name})).unwrap();
-        let HfConfig { hidden_size, num_hidden_layers, num_attention_heads, .. } = config;
-        assert_eq!([hidden_size, num_hidden_layers, num_attention_heads], [4096, 32, 32]);
-        assert_eq!(config.num_key_value_heads, 32);
+        let heads = config.heads();
+        assert_eq!([config.hidden_size, config.layers.len()], [4096, 32]);
+        assert_eq!([heads.q, heads.kv], [32, 32]);
     }
 }
 
@@ -138,17 +144,17 @@ fn missing_key_value_heads_are_thirty_two_for_qwen_and_all_heads_for_llama() {
         assert!(message.ends_with(&expected), "{message}");
         let mut many = with(&base, &gone);
         many["num_attention_heads"] = 64.into();
-        assert_eq!(parse(&many).unwrap().num_key_value_heads, 32);
+        assert_eq!(parse(&many).unwrap().heads().kv, 32);
     }
-    assert_eq!(parse(&with(&llama(), &gone)).unwrap().num_key_value_heads, 32);
+    assert_eq!(parse(&with(&llama(), &gone)).unwrap().heads().kv, 32);
     let mut few = with(&llama(), &gone);
     few["num_attention_heads"] = 16.into();
-    assert_eq!(parse(&few).unwrap().num_key_value_heads, 16);
+    assert_eq!(parse(&few).unwrap().heads().kv, 16);
     // Null is as many as there are heads, in every family.
     for mut config in [qwen2(), qwen3(), llama()] {
         config["num_key_value_heads"] = Value::Null;
-        let config = parse(&config).unwrap();
-        assert_eq!(config.num_key_value_heads, config.num_attention_heads);
+        let heads = parse(&config).unwrap().heads();
+        assert_eq!(heads.kv, heads.q);
     }
 }
 
@@ -393,10 +399,10 @@ fn damaged_configurations_are_errors_or_work_and_cost_what_their_file_costs() {
     fuzz("config.json", &files, 64, |file| match HfConfig::parse(file) {
         Ok(config) => {
             let Rope { theta, .. } = config.rope;
-            assert!(theta > 0.0 && config.head_dim >= 2);
+            let dim = config.heads().dim;
+            assert!(theta > 0.0 && dim >= 2);
             // A head may be as wide as the limit: its frequencies are computed for a model that exists.
-            config.head_dim > 4096
-                || config.rope.inv_freq(config.head_dim).len() == config.head_dim / 2
+            dim > 4096 || config.inv_freq().len() == dim / 2
         }
         Err(error) => {
             assert!(error.to_string().len() < 4096, "{} bytes of message", error.to_string().len());

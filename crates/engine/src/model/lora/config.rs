@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::patterns::{Choice, Modules, Patterns, modules, names, number};
 use crate::model::files::read_file;
+use crate::model::parts::LinearShape;
 use crate::model::{HfConfig, ModelError, ModelErrorKind};
 
 /// The file that makes a directory an adapter.
@@ -50,33 +51,15 @@ pub struct Target {
     pub scale: f32,
 }
 
-/// A linear map by its name without `.weight`, and its widths.
-struct LinearMap {
-    name: String,
-    input: usize,
-    output: usize,
-}
-
 /// True if a directory holds an adapter.
 pub fn is_adapter(dir: &Path) -> bool {
     dir.join(CONFIG_FILE).is_file()
 }
 
-/// The linear maps of a decoder's layers: every matrix in them.
-fn linears(base: &HfConfig) -> impl Iterator<Item = LinearMap> {
-    base.tensors().into_iter().filter_map(|(name, shape)| match (&shape[..], &name) {
-        (&[output, input], name) if name.starts_with("model.layers.") => {
-            let name = name.strip_suffix(".weight")?.to_owned();
-            Some(LinearMap { name, input, output })
-        }
-        _ => None,
-    })
-}
-
 /// Names of the linear maps of a layer, sorted: the values of `target_modules`, all of which `"all-linear"` selects.
 pub fn linear_names(base: &HfConfig) -> Vec<String> {
-    let last = |map: LinearMap| map.name.rsplit('.').next().unwrap_or_default().to_owned();
-    let mut names: Vec<String> = linears(base).map(last).collect();
+    let last = |(name, _): (String, _)| name.rsplit('.').next().unwrap_or_default().to_owned();
+    let mut names: Vec<String> = base.linears().map(last).collect();
     names.sort();
     names.dedup();
     names
@@ -99,8 +82,8 @@ impl LoraConfig {
     ///
     /// If an entry of `target_modules` names none, or nothing is corrected.
     pub fn targets(&self, base: &HfConfig) -> Result<Vec<Target>, ModelError> {
-        let all: Vec<LinearMap> = linears(base).collect();
-        let named = |entry: &str| all.iter().any(|map| names(entry, &map.name));
+        let all: Vec<(String, &LinearShape)> = base.linears().collect();
+        let named = |entry: &str| all.iter().any(|(name, _)| names(entry, name));
         if let Some(unknown) = self.target_modules.iter().find(|entry| !named(entry)) {
             let known = linear_names(base).join("`, `");
             return Err(ModelError::new(
@@ -110,16 +93,16 @@ impl LoraConfig {
                 ),
             ));
         }
-        let modules: Vec<&str> = all.iter().map(|map| map.name.as_str()).collect();
+        let modules: Vec<&str> = all.iter().map(|(name, _)| name.as_str()).collect();
         let choices = self.patterns.choose(&self.target_modules, &modules);
         let choices = choices.map_err(|(key, why)| {
             ModelError::new(ModelErrorKind::Invalid, format!("{CONFIG_FILE}: `{key}` wants {why}"))
         })?;
         let chosen = all.into_iter().zip(choices).filter(|(_, choice)| choice.corrected);
-        let target = |(LinearMap { name, input, output }, choice): (LinearMap, Choice)| {
+        let target = |((name, map), choice): ((String, &LinearShape), Choice)| {
             let rank = choice.rank.unwrap_or(self.rank);
             let scale = self.scale_of(rank, choice.alpha.unwrap_or(self.alpha));
-            Target { name, input, output, rank, scale }
+            Target { name, input: map.input, output: map.output, rank, scale }
         };
         let targets: Vec<Target> = chosen.map(target).collect();
         if targets.is_empty() {
@@ -129,7 +112,7 @@ impl LoraConfig {
                     "`target_modules`, `exclude_modules` and `layers_to_transform` leave no linear map of the model; there are \
                  `{}` in {} layers",
                     linear_names(base).join("`, `"),
-                    base.num_hidden_layers
+                    base.layers.len()
                 ),
             ));
         }

@@ -285,7 +285,7 @@ fn what_is_not_supported_is_refused_by_name() {
 #[test]
 fn modules_ranks_and_scales_are_chosen_as_peft_chooses_them() {
     let base = tiny();
-    let layers = base.config.num_hidden_layers;
+    let layers = base.config.layers.len();
     let targets = |keys: Value| {
         let mut json = json!({"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "v_proj"]});
         json.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());

@@ -3,7 +3,7 @@
 use maverl_kernels::attention::Segment;
 
 use super::Ops;
-use crate::model::values::Param;
+use crate::model::norm::Norm;
 
 /// Row of a new token whose id the host gives.
 pub const FROM_HOST: u32 = u32::MAX;
@@ -62,10 +62,8 @@ pub struct Targets<'a> {
 pub struct Turn<'a, O: Ops> {
     /// Number of heads.
     pub heads: usize,
-    /// Weight of the norm of each head, if there is one.
-    pub norm: Option<&'a Param<O>>,
-    /// Constant added to the mean square.
-    pub eps: f32,
+    /// Norm of each head, if there is one.
+    pub norm: Option<&'a Norm<O>>,
     /// Angles of the positions.
     pub rope: &'a O::Rope,
 }

@@ -13,9 +13,10 @@ use maverl_kernels::attention::{
 };
 use maverl_kernels::logprob::LmHead;
 use maverl_kernels::matmul::{PackedWeight, Precision};
+use maverl_kernels::norm::{rms_norm, rms_norm_bwd, rms_norm_bwd_add};
 use maverl_kernels::rope::{RopeTable, rope, rope_bwd};
 use maverl_kernels::sample::{BadLogits, Sampled};
-use maverl_kernels::{embedding, mlp, norm};
+use maverl_kernels::{embedding, mlp};
 
 pub use buffers::Buffers;
 pub(in crate::model) use linear::project;
@@ -24,6 +25,7 @@ use super::{Done, NewTokens, Ops, Targets, Turn};
 use crate::model::gradients::Gradients;
 use crate::model::kv::KvStore;
 use crate::model::linear::Linear;
+use crate::model::norm::Norm;
 use crate::model::pool::{Pool, Share};
 use crate::model::tape::Rows;
 use crate::model::values::Param;
@@ -154,28 +156,28 @@ impl Ops for Cpu {
         Ok(())
     }
 
-    fn norm(&self, x: &Vec<f32>, (w, eps): (&Param, f32), pool: &mut Pool) -> Done<Vec<f32>> {
+    fn norm(&self, x: &Vec<f32>, norm: &Norm, pool: &mut Pool) -> Done<Vec<f32>> {
         let mut y = pool.take(x.len());
-        norm::rms_norm(x, &w.values(), eps, &mut y);
+        rms_norm(x, &norm.weight.values(), norm.eps, &mut y);
         Ok(y)
     }
 
     fn norm_back(
         &self,
         x: &Vec<f32>,
-        (w, eps): (&Param, f32),
+        Norm { weight, eps }: &Norm,
         dy: &Vec<f32>,
         onto: Option<Vec<f32>>,
         sums: &mut Gradients<'_>,
         pool: &mut Pool,
     ) -> Done<Vec<f32>> {
-        let dw = sums.of(w.slot());
+        let dw = sums.of(weight.slot());
         let Some(mut dx) = onto else {
             let mut dx = pool.take(x.len());
-            norm::rms_norm_bwd(x, &w.values(), eps, dy, &mut dx, dw);
+            rms_norm_bwd(x, &weight.values(), *eps, dy, &mut dx, dw);
             return Ok(dx);
         };
-        norm::rms_norm_bwd_add(x, &w.values(), eps, dy, &mut dx, dw);
+        rms_norm_bwd_add(x, &weight.values(), *eps, dy, &mut dx, dw);
         Ok(dx)
     }
 
@@ -230,7 +232,7 @@ impl Ops for Cpu {
     ) -> Done<(Vec<f32>, Option<Vec<f32>>)> {
         let (mut x, raw) = match turn.norm {
             None => (x, None),
-            Some(w) => (self.norm(&x, (w, turn.eps), pool)?, Some(x)),
+            Some(norm) => (self.norm(&x, norm, pool)?, Some(x)),
         };
         rope(&mut x, at.positions, turn.heads, turn.rope);
         Ok((x, raw))
@@ -246,8 +248,8 @@ impl Ops for Cpu {
         pool: &mut Pool,
     ) -> Done<Vec<f32>> {
         rope_bwd(&mut dx, at.positions, turn.heads, turn.rope);
-        let (Some(raw), Some(w)) = (raw, turn.norm) else { return Ok(dx) };
-        let through = self.norm_back(&raw, (w, turn.eps), &dx, None, sums, pool)?;
+        let (Some(raw), Some(norm)) = (raw, turn.norm) else { return Ok(dx) };
+        let through = self.norm_back(&raw, norm, &dx, None, sums, pool)?;
         pool.give([raw, dx]);
         Ok(through)
     }

@@ -17,6 +17,7 @@ use std::error::Error;
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 
+use maverl_kernels::attention::Heads;
 use maverl_kernels::cuda::{
     self, AttentionLayout, BackwardLayout, BlockTables, DeviceArray, Element, EmbeddingLayout,
     Kernels, Machine, Positions, Slice, SliceMut,
@@ -131,16 +132,17 @@ const GROUP: usize = 16;
 
 /// Returns the reasons why no device runs models of this shape.
 pub fn unsupported(config: &HfConfig) -> Vec<String> {
-    let HfConfig { head_dim, num_attention_heads: q, num_key_value_heads: kv, .. } = *config;
+    let Heads { q, kv, dim } = config.heads();
     let mut reasons = Vec::new();
-    if !HEAD_DIMS.contains(&head_dim) {
-        reasons.push(format!("heads of {head_dim} numbers, where {HEAD_DIMS:?} are supported"));
+    if !HEAD_DIMS.contains(&dim) {
+        reasons.push(format!("heads of {dim} numbers, where {HEAD_DIMS:?} are supported"));
     }
     if q / kv.max(1) > GROUP {
         reasons.push(format!("{} query heads of a key head, where {GROUP} are supported", q / kv));
     }
+    let intermediate = config.layers[0].mlp.gate.output;
     for (what, width) in
-        [("a hidden size", config.hidden_size), ("an intermediate size", config.intermediate_size)]
+        [("a hidden size", config.hidden_size), ("an intermediate size", intermediate)]
     {
         if !width.is_multiple_of(8) {
             reasons.push(format!("{what} of {width}, where a multiple of 8 is needed"));

@@ -111,8 +111,8 @@ impl<O: Ops> OnDevice<O> {
     pub(super) fn new(ops: &O, model: &Model) -> Self {
         let params = model.weights.params().on(ops, true).unwrap();
         let index = |name: &str| params.vars().iter().position(|(found, _)| found == name);
-        let mut get = |name: &str| Ok(params.param(index(name).unwrap()));
-        let decoder = Decoder::on(ops.clone(), &model.config, &mut get).unwrap();
+        let get = |name: &str| Ok(params.param(index(name).unwrap()));
+        let decoder = Decoder::on(ops.clone(), &model.config, &get).unwrap();
         Self { decoder, params }
     }
 }

@@ -51,7 +51,7 @@ impl<'m> Slow<'m> {
     fn norm(&self, x: &Matrix, name: &str) -> Matrix {
         let Some(weight) = self.get(&format!("{name}.weight")) else { return x.clone() };
         let mean = x.mul(x).sum_rows().affine((x.columns() as f64).recip(), 0.0);
-        let inverse = mean.affine(1.0, f64::from(self.config.rms_norm_eps)).sqrt().recip();
+        let inverse = mean.affine(1.0, f64::from(self.config.norm.eps)).sqrt().recip();
         x.mul(&inverse).mul(weight)
     }
 
@@ -80,7 +80,7 @@ impl<'m> Slow<'m> {
 
     /// Splits a projection `[T, H * d]` into heads: `H` times `[T, d]`.
     fn heads(&self, x: &Matrix) -> Vec<Matrix> {
-        let dim = self.config.head_dim;
+        let dim = self.config.heads().dim;
         (0..x.columns() / dim).map(|head| x.narrow(head * dim..(head + 1) * dim)).collect()
     }
 
@@ -95,7 +95,7 @@ impl<'m> Slow<'m> {
         let hidden = (0..tokens * tokens)
             .map(|at| if at % tokens > at / tokens { f64::NEG_INFINITY } else { 0.0 });
         let mask = Matrix::new(hidden.collect(), [tokens, tokens]);
-        let scale = (self.config.head_dim as f64).sqrt().recip();
+        let scale = (self.config.heads().dim as f64).sqrt().recip();
         let attend = |(head, q): (usize, &Matrix)| {
             let scores = q.matmul(&k[head / group].transpose()).affine(scale, 0.0);
             scores.add(&mask).log_softmax().exp().matmul(&v[head / group])
@@ -108,7 +108,7 @@ impl<'m> Slow<'m> {
     fn forward(&self, ids: &[u32]) -> Matrix {
         let embed = self.get("model.embed_tokens.weight").unwrap();
         let mut x = embed.select(ids);
-        for layer in 0..self.config.num_hidden_layers {
+        for layer in 0..self.config.layers.len() {
             let name = |part: &str| format!("model.layers.{layer}.{part}");
             let h = self.norm(&x, &name("input_layernorm"));
             x = x.add(&self.attention(&h, &name("self_attn")));

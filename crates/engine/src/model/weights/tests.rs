@@ -100,7 +100,8 @@ fn a_tied_head_may_be_stored_all_the_same() {
 #[test]
 fn a_configuration_of_more_layers_than_tensors_is_one_line() {
     let shards = Shards { files: Vec::new(), tensors: BTreeMap::new() };
-    let error = shards.check(&HfConfig { num_hidden_layers: 1024, ..config() }).unwrap_err();
+    let layers = vec![config().layers[0].clone(); 1024];
+    let error = shards.check(&HfConfig { layers, ..config() }).unwrap_err();
     assert_eq!(error, "config.json asks for 1024 layers; there are 0 tensors");
 }
 

@@ -8,6 +8,7 @@ use maverl::model::{Piece, Tokenizer};
 use maverl::run_dir::{
     SampleRecord, TRAIN, TopTurn, read_tokenizer, read_tokens, read_top, tokenizer,
 };
+use maverl::settings::Tagged;
 use maverl::trajectory::{Episode, Seat, Tokens, Turn};
 use serde_json::{Value, json};
 
@@ -192,16 +193,12 @@ fn clip(resolved: &Value, seat: &Seat) -> Option<[f64; 2]> {
     let own = seat.index.and_then(|index| agent.seats.get(&index));
     let own = own.map_or_else(|| agent.clone(), |own| own.over(&agent));
     let loss = own.loss.unwrap_or_default().over(&config.algorithm.loss);
-    // The surrogate of another crate has bounds of its own, if any.
+    // The viewer may lack the crate of a declared surrogate.
     let kind = loss.surrogate.kind.as_deref();
-    let builtin = kind.is_none_or(|kind| kind == "clip");
+    let is_built_in = kind.is_none_or(|kind| SurrogatePlan::KINDS.iter().any(|of| of.name == kind));
     let LossPlan { surrogate, ratio, .. } = LossPlan::from(&loss);
-    match surrogate {
-        SurrogatePlan::Clip(clip) if builtin && ratio == Ratio::Token => {
-            Some([1.0 - clip.clip_low, 1.0 + clip.clip_high])
-        }
-        _ => None,
-    }
+    let bounds = surrogate.surrogate().ratio_bounds();
+    bounds.filter(|_| is_built_in && ratio == Ratio::Token)
 }
 
 /// Returns the tokenizer of a policy; `None` if the run has none.

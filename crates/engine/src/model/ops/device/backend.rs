@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use maverl_kernels::attention::BLOCK_TOKENS;
+use maverl_kernels::attention::{BLOCK_TOKENS, Heads};
 use maverl_kernels::cuda::{Destination, DeviceArray, KvShape, SampledTokens, from_bf16, to_bf16};
 use maverl_kernels::sample::{BadLogits, Draw, Sampled};
 
@@ -54,8 +54,8 @@ impl<M: Runner> KvCache for DeviceKv<M> {
 }
 
 fn shape(config: &HfConfig) -> KvShape {
-    let HfConfig { num_hidden_layers, num_key_value_heads, head_dim, .. } = *config;
-    KvShape { layers: num_hidden_layers, heads: num_key_value_heads, dim: head_dim }
+    let Heads { kv: heads, dim, .. } = config.heads();
+    KvShape { layers: config.layers.len(), heads, dim }
 }
 
 impl<M: Runner> Backend for Device<M> {

@@ -11,6 +11,7 @@ use super::{
 };
 use crate::model::gradients::Gradients;
 use crate::model::linear::Linear;
+use crate::model::norm::Norm;
 use crate::model::ops::{Buffer, Done, DrawnIds, NewTokens, Ops, Targets, Turn};
 use crate::model::pool::{Pool, Share};
 use crate::model::tape::Rows;
@@ -118,19 +119,19 @@ impl<M: Runner> Ops for Device<M> {
     fn norm(
         &self,
         x: &Self::Stream,
-        (w, eps): (&Param<Self>, f32),
+        Norm { weight, eps }: &Norm<Self>,
         _: &mut Pool<Self>,
     ) -> Done<Self::Act> {
         let mut y = self.take(x.len())?;
         let (x, to) = (x.read()?, y.write()?);
-        with(w, |w| self.kernels.rms_norm(x, w, eps, to).map_err(failed))?;
+        with(weight, |w| self.kernels.rms_norm(x, w, *eps, to).map_err(failed))?;
         Ok(y)
     }
 
     fn norm_back(
         &self,
         x: &Self::Stream,
-        (w, eps): (&Param<Self>, f32),
+        Norm { weight, eps }: &Norm<Self>,
         dy: &Self::Act,
         onto: Option<Self::Stream>,
         sums: &mut Gradients<'_, Self>,
@@ -138,8 +139,10 @@ impl<M: Runner> Ops for Device<M> {
     ) -> Done<Self::Stream> {
         let add = onto.is_some();
         let mut dx = onto.map_or_else(|| self.take(x.len()), Ok)?;
-        let (x, dy, to, dw) = (x.read()?, dy.read()?, dx.write()?, sum(sums, w)?);
-        with(w, |w| self.kernels.rms_norm_back(x, w, eps, dy, add, to, None, dw).map_err(failed))?;
+        let (x, dy, to, dw) = (x.read()?, dy.read()?, dx.write()?, sum(sums, weight)?);
+        with(weight, |w| {
+            self.kernels.rms_norm_back(x, w, *eps, dy, add, to, None, dw).map_err(failed)
+        })?;
         Ok(dx)
     }
 
@@ -213,17 +216,17 @@ impl<M: Runner> Ops for Device<M> {
         at: &Placed<'_, M>,
         _: &mut Pool<Self>,
     ) -> Done<(Self::Act, Option<Self::Act>)> {
-        let Turn { heads, norm, eps, rope } = *turn;
+        let Turn { heads, norm, rope } = *turn;
         let positions = &at.tokens().positions;
-        let Some(w) = norm else {
+        let Some(Norm { weight, eps }) = norm else {
             let to = x.write()?;
             self.kernels.rope(to, heads, positions, rope, None, None).map_err(failed)?;
             return Ok((x, None));
         };
         let mut raw = self.take(x.len())?;
         let (to, copy) = (x.write()?, Some(raw.write()?));
-        with(w, |w| {
-            let norm = Some(HeadNorm { w, eps });
+        with(weight, |w| {
+            let norm = Some(HeadNorm { w, eps: *eps });
             self.kernels.rope(to, heads, positions, rope, norm, copy).map_err(failed)
         })?;
         Ok((x, Some(raw)))
@@ -238,14 +241,14 @@ impl<M: Runner> Ops for Device<M> {
         sums: &mut Gradients<'_, Self>,
         _: &mut Pool<Self>,
     ) -> Done<Self::Act> {
-        let Turn { heads, norm, eps, rope } = *turn;
+        let Turn { heads, norm, rope } = *turn;
         let positions = &at.tokens().positions;
         let to = dx.write()?;
         match (norm, &raw) {
-            (Some(w), Some(raw)) => {
-                let (raw, dw) = (raw.read()?, sum(sums, w)?);
-                with(w, |w| {
-                    let norm = Some((HeadNorm { w, eps }, raw));
+            (Some(Norm { weight, eps }), Some(raw)) => {
+                let (raw, dw) = (raw.read()?, sum(sums, weight)?);
+                with(weight, |w| {
+                    let norm = Some((HeadNorm { w, eps: *eps }, raw));
                     self.kernels.rope_back(to, heads, positions, rope, norm, dw).map_err(failed)
                 })?;
             }

@@ -1,22 +1,19 @@
 //! Batches of every form, by another implementation and by the CPU.
 
-use std::fmt::Debug;
-
 use super::*;
 
 #[track_caller]
-fn agree(name: &str, got: &[f32], want: &[f32]) {
-    let size = want.iter().fold(1.0_f64, |size, x| size.max(f64::from(x.abs())));
-    let want: Vec<f64> = want.iter().map(|&x| f64::from(x)).collect();
+fn agree(name: &str, got: &[f64], want: &[f64]) {
+    let size = want.iter().fold(1.0_f64, |size, x| size.max(x.abs()));
     assert_eq!(got.len(), want.len(), "{name}");
-    for (i, (&got, want)) in got.iter().zip(&want).enumerate() {
-        let error = (f64::from(got) - want).abs() / size;
+    for (i, (got, want)) in got.iter().zip(want).enumerate() {
+        let error = (got - want).abs() / size;
         assert!(error <= 1e-6, "{name}, row {i}: {got}, not {want}");
     }
 }
 
 /// Batches of every form, against the reference.
-pub fn agrees_with_the_cpu<E: Estimate<Error: Debug>>(of: &E) {
+pub fn agrees_with_the_cpu(of: &dyn Arithmetic) {
     // One row; many small groups in order and not; groups of one piece and of several, with gaps between ids.
     for (seed, n, most) in [(1, 1, 1), (2, 300, 60), (3, 300, 1), (4, 1800, 3), (5, 1537, 1)] {
         for sorted in [true, false] {
@@ -27,12 +24,12 @@ pub fn agrees_with_the_cpu<E: Estimate<Error: Debug>>(of: &E) {
     edges(of);
     // More pieces than a block has threads.
     let n = 300_000;
-    moments(of, "600 pieces", &random(6, n), &Segments::one(n));
+    moments(of, "600 pieces", &numbers(6, n), &Segments::one(n));
 }
 
-fn groups<E: Estimate<Error: Debug>>(of: &E, seed: u64, n: usize, most: usize, sorted: bool) {
+fn groups(of: &dyn Arithmetic, seed: u64, n: usize, most: usize, sorted: bool) {
     let name = format!("{n} rows, {most} groups, sorted {sorted}");
-    let (values, mut group) = (random(seed, n), ids(seed + 10, n, most));
+    let (values, mut group) = (numbers(seed, n), ids(seed + 10, n, most));
     if sorted {
         group.sort_unstable();
     }
@@ -49,19 +46,16 @@ fn groups<E: Estimate<Error: Debug>>(of: &E, seed: u64, n: usize, most: usize, s
         ] {
             let name = format!("{name}, {options:?}");
             for by in [&by, &by_units] {
-                let got = of.relative(&values, by, &options).unwrap();
-                agree(&name, &got, &Cpu.relative(&values, by, &options).unwrap());
+                relative(of, &name, (&values, by, None), &options);
             }
             for (mean, deviation) in [(&by, &all), (&by_units, &by), (&all, &by_units)] {
-                let got = of.relative_apart(&values, mean, deviation, &options).unwrap();
-                let want = Cpu.relative_apart(&values, mean, deviation, &options).unwrap();
-                agree(&name, &got, &want);
+                relative(of, &name, (&values, mean, Some(deviation)), &options);
             }
         }
     }
     for by in [&by, &by_units, &all] {
         let (got, want) = (of.units(&values, by).unwrap(), Cpu.units(&values, by).unwrap());
-        agree(&name, &narrow(&got.0), &narrow(&want.0));
+        agree(&name, &got.0, &want.0);
         same_moments(&name, &got.1, &want.1);
     }
     let by = Segments::of(&group);
@@ -71,11 +65,24 @@ fn groups<E: Estimate<Error: Debug>>(of: &E, seed: u64, n: usize, most: usize, s
     let [mut a, mut b] = [vec![0.5; most + 1], vec![0.5; most + 1]];
     let got = of.ema(&values, &by, 0.9, &mut a).unwrap();
     agree(&name, &got, &Cpu.ema(&values, &by, 0.9, &mut b).unwrap());
-    agree(&name, &narrow(&a), &narrow(&b));
+    agree(&name, &a, &b);
     moments(of, &name, &values, &by);
 }
 
-fn moments<E: Estimate<Error: Debug>>(of: &E, name: &str, values: &[f32], by: &Segments) {
+/// Compares advantages, and the moments of the groups.
+fn relative(
+    of: &dyn Arithmetic,
+    name: &str,
+    (values, by, deviation): (&[f64], &Grouping, Option<&Grouping>),
+    options: &Relative,
+) {
+    let got = of.relative(values, by, deviation, options).unwrap();
+    let want = Cpu.relative(values, by, deviation, options).unwrap();
+    agree(name, &got.0, &want.0);
+    same_moments(name, &got.1, &want.1);
+}
+
+fn moments(of: &dyn Arithmetic, name: &str, values: &[f64], by: &Segments) {
     same_moments(name, &of.moments(values, by).unwrap(), &Cpu.moments(values, by).unwrap());
 }
 
@@ -88,11 +95,11 @@ fn same_moments(name: &str, got: &[Moments], want: &[Moments]) {
     }
 }
 
-fn scans<E: Estimate<Error: Debug>>(of: &E) {
+fn scans(of: &dyn Arithmetic) {
     // Rows of every length around a tile of 128, none included.
     let lengths = [0, 1, 3, 4, 127, 128, 129, 0, 300, 513, 31, 256];
     let n = lengths.iter().sum();
-    let (rewards, values, after) = (random(31, n), random(32, n), random(33, lengths.len()));
+    let (rewards, values, after) = (numbers(31, n), numbers(32, n), numbers(33, lengths.len()));
     let chains = lengths.map(|n| vec![n / 3, 0, n - n / 3]);
     let hops =
         [(1.0, 1.0), (0.99, 0.95), (0.9, 0.0)].map(|(gamma, lambda)| GaeParams { gamma, lambda });
@@ -115,27 +122,23 @@ fn scans<E: Estimate<Error: Debug>>(of: &E) {
 }
 
 /// Groups without spread, of one row and of none; weights of 0; seats without a row.
-fn edges<E: Estimate<Error: Debug>>(of: &E) {
+fn edges(of: &dyn Arithmetic) {
     let [seven, one, none] = [7, 1, 0].map(|n| Grouping::rows(&vec![0; n]));
     for options in [DR_MAS, TRL, Relative { baseline: Baseline::SecondBest, ..TRL }] {
-        assert_eq!(of.relative(&[0.1; 7], &seven, &options).unwrap(), [0.0; 7], "{options:?}");
-        let apart = of.relative_apart(&[0.1; 7], &seven, &seven, &options).unwrap();
-        assert_eq!(apart, [0.0; 7], "{options:?}");
-        let alone = of.relative(&[1.0], &one, &options).unwrap();
-        agree("one", &alone, &Cpu.relative(&[1.0], &one, &options).unwrap());
-        assert_eq!(of.relative(&[], &none, &options).unwrap(), [0.0; 0]);
+        for deviation in [None, Some(&seven)] {
+            let (equal, _) = of.relative(&[0.1; 7], &seven, deviation, &options).unwrap();
+            assert_eq!(equal, [0.0; 7], "{options:?}");
+        }
+        relative(of, "one", (&[1.0], &one, None), &options);
+        assert_eq!(of.relative(&[], &none, None, &options).unwrap().0, [0.0; 0]);
     }
     let by = Segments::one(5);
-    let (values, tokens) = ([0.5, f32::NAN, -1.0, 2.0, f32::NAN], [2, 0, 1, 3, 0]);
-    let kept = |all: Vec<f32>| [all[0], all[2], all[3]];
+    let (values, tokens) = ([0.5, f64::NAN, -1.0, 2.0, f64::NAN], [2, 0, 1, 3, 0]);
+    let kept = |all: Vec<f64>| [all[0], all[2], all[3]];
     let got = kept(of.whiten(&values, &tokens, &by).unwrap());
     agree("masked", &got, &kept(Cpu.whiten(&values, &tokens, &by).unwrap()));
     let mut averages = [0.0, 0.0, 7.0];
     let got = of.ema(&[1.0, 0.0, 2.0], &Segments::of(&[0, 0, 1]), 0.9, &mut averages).unwrap();
     agree("average", &got, &[1.0, 0.0, 2.0]);
-    agree("average", &narrow(&averages), &[0.05, 0.2, 7.0]);
-}
-
-fn narrow(values: &[f64]) -> Vec<f32> {
-    values.iter().map(|&x| x as f32).collect()
+    agree("average", &averages, &[0.05, 0.2, 7.0]);
 }

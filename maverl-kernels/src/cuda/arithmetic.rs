@@ -1,31 +1,37 @@
-//! The estimators on a machine, for host slices.
+//! The arithmetic of estimators on a machine, for host slices. Numbers are rounded to f32.
 
-use std::convert::Infallible;
+use std::error::Error;
 
 use super::kernels::{Add, Measured, NONE, Scan};
 use super::{Kernels, Machine};
 use crate::advantage::{
-    Baseline, Cpu, Estimate, GaeSteps, Grouping, Moments, RaggedRows, Relative, Segments, Steps,
-    same,
+    Arithmetic, ArithmeticError, Baseline, Cpu, GaeSteps, Grouping, Moments, RaggedRows, Relative,
+    Segments, Steps, same,
 };
 
-impl<M: Machine> Estimate for Kernels<M> {
-    type Error = M::Error;
-
-    fn moments(&self, values: &[f32], by: &Segments) -> Result<Vec<Moments>, M::Error> {
+impl<M> Arithmetic for Kernels<M>
+where
+    M: Machine<Error: Error + Send + Sync + 'static> + Send + Sync,
+{
+    fn moments(&self, values: &[f64], by: &Segments) -> Result<Vec<Moments>, ArithmeticError> {
         same("moments", values.len(), by.len());
-        let (values, by) = (self.machine.upload(values)?, self.segments(by)?);
+        let (values, by) = (self.upload(values)?, self.segments(by)?);
         let groups = self.measure("moments_f32", self.at(&values), NONE, &by)?;
-        self.download_moments(&groups, by.groups)
+        Ok(self.download_moments(&groups, by.groups)?)
     }
 
-    fn units(&self, values: &[f32], by: &Grouping) -> Result<(Vec<f64>, Vec<Moments>), M::Error> {
+    fn units(
+        &self,
+        values: &[f64],
+        by: &Grouping,
+    ) -> Result<(Vec<f64>, Vec<Moments>), ArithmeticError> {
         same("units", values.len(), by.len());
-        let (on, of) = (self.machine.upload(values)?, self.grouping(by)?);
+        let values = narrow(values);
+        let (on, of) = (self.machine.upload(&values)?, self.grouping(by)?);
         let Measured { units, groups } = self.measure_units(self.at(&on), &of)?;
         let groups = self.download_moments(&groups, of.groups.groups)?;
         let (Some(units), Some(segments)) = (units, &of.units) else {
-            return Ok((values.iter().copied().map(f64::from).collect(), groups));
+            return Ok((wide(values), groups));
         };
         let units = self.download_moments(&units, segments.groups)?;
         Ok(((0..values.len()).map(|row| units[by.unit(row)].mean).collect(), groups))
@@ -33,103 +39,106 @@ impl<M: Machine> Estimate for Kernels<M> {
 
     fn relative(
         &self,
-        values: &[f32],
+        values: &[f64],
         by: &Grouping,
+        deviation: Option<&Grouping>,
         options: &Relative,
-    ) -> Result<Vec<f32>, M::Error> {
+    ) -> Result<(Vec<f64>, Vec<Moments>), ArithmeticError> {
         same("relative", values.len(), by.len());
+        let (_, moments) = self.units(values, by)?;
         if options.baseline == Baseline::SecondBest {
-            return Ok(on_cpu(Cpu.relative(values, by, options)));
+            // It has no kernel.
+            let (advantages, _) = Cpu.relative(&wide(narrow(values)), by, deviation, options)?;
+            return Ok((wide(narrow(&advantages)), moments));
         }
-        let by = self.grouping(by)?;
-        self.map(values, |values, out| self.relative_at(values, &by, options, Add::NOTHING, out))
-    }
-
-    fn relative_apart(
-        &self,
-        values: &[f32],
-        mean: &Grouping,
-        deviation: &Grouping,
-        options: &Relative,
-    ) -> Result<Vec<f32>, M::Error> {
-        same("relative_apart", values.len(), mean.len());
-        same("relative_apart", values.len(), deviation.len());
-        if options.baseline == Baseline::SecondBest {
-            return Ok(on_cpu(Cpu.relative_apart(values, mean, deviation, options)));
-        }
-        let (mean, deviation) = (self.grouping(mean)?, self.grouping(deviation)?);
-        self.map(values, |values, out| {
+        let mean = self.grouping(by)?;
+        let Some(deviation) = deviation else {
+            let advantages = self.map(values, |values, out| {
+                self.relative_at(values, &mean, options, Add::NOTHING, out)
+            });
+            return Ok((advantages?, moments));
+        };
+        same("relative", values.len(), deviation.len());
+        let deviation = self.grouping(deviation)?;
+        let advantages = self.map(values, |values, out| {
             self.relative_rows(values, &mean, Some(&deviation), options, Add::NOTHING, out)
-        })
+        });
+        Ok((advantages?, moments))
     }
 
     fn step_groups(
         &self,
-        episodes: &[f32],
-        rewards: &[f32],
+        episodes: &[f64],
+        rewards: &[f64],
         steps: &Steps<'_>,
         options: &Relative,
-    ) -> Result<Vec<f32>, M::Error> {
+    ) -> Result<Vec<f64>, ArithmeticError> {
         same("step_groups", episodes.len(), rewards.len());
         same("step_groups", episodes.len(), steps.anchors.len());
         same("step_groups", episodes.len(), steps.episodes.len());
         let (places, anchors) = (self.places(steps.episodes)?, self.segments(steps.anchors)?);
         let returns = self.machine.space::<f32>(rewards.len().max(1))?;
-        let rewards = self.machine.upload(rewards)?;
+        let rewards = self.upload(rewards)?;
         let scan = Scan::returns(self.at(&rewards), steps.gamma, self.at(&returns));
         self.scan_at(&scan, &places)?;
-        self.map(episodes, |episodes, out| {
+        Ok(self.map(episodes, |episodes, out| {
             let add = Add { to: episodes, weight: steps.weight };
             self.relative_segments(self.at(&returns), &anchors, options, add, out)
-        })
+        })?)
     }
 
     fn gae(
         &self,
-        rewards: &[f32],
-        values: &[f32],
-        after: &[f32],
+        rewards: &[f64],
+        values: &[f64],
+        after: &[f64],
         places: &RaggedRows,
         hops: GaeSteps,
-    ) -> Result<(Vec<f32>, Vec<f32>), M::Error> {
+    ) -> Result<(Vec<f64>, Vec<f64>), ArithmeticError> {
         same("gae", rewards.len(), places.len());
         same("gae", values.len(), places.len());
         same("gae", after.len(), places.count());
         let places = self.places(places)?;
-        let (values, after) = (self.machine.upload(values)?, self.machine.upload(after)?);
+        let (values, after) = (self.upload(values)?, self.upload(after)?);
         let returns = self.machine.space::<f32>(places.len.max(1))?;
         let advantages = self.map(rewards, |rewards, advantages| {
             let (values, after, returns) = (self.at(&values), self.at(&after), self.at(&returns));
             self.scan_at(&Scan { rewards, values, after, hops, advantages, returns }, &places)
         })?;
-        Ok((advantages, self.machine.download(&returns, places.len)?))
+        Ok((advantages, wide(self.machine.download(&returns, places.len)?)))
     }
 
     fn returns(
         &self,
-        rewards: &[f32],
+        rewards: &[f64],
         places: &RaggedRows,
         gamma: f64,
-    ) -> Result<Vec<f32>, M::Error> {
+    ) -> Result<Vec<f64>, ArithmeticError> {
         same("returns", rewards.len(), places.len());
         let places = self.places(places)?;
-        self.map(rewards, |rewards, out| self.scan_at(&Scan::returns(rewards, gamma, out), &places))
+        let scan = |rewards, out| self.scan_at(&Scan::returns(rewards, gamma, out), &places);
+        Ok(self.map(rewards, scan)?)
     }
 
-    fn whiten(&self, values: &[f32], tokens: &[u32], by: &Segments) -> Result<Vec<f32>, M::Error> {
+    fn whiten(
+        &self,
+        values: &[f64],
+        tokens: &[u32],
+        by: &Segments,
+    ) -> Result<Vec<f64>, ArithmeticError> {
         same("whiten", values.len(), by.len());
         same("whiten", tokens.len(), by.len());
         let (tokens, by) = (self.machine.upload(tokens)?, self.segments(by)?);
-        self.map(values, |values, out| self.whiten_at(values, self.at(&tokens), &by, out))
+        Ok(self.map(values, |values, out| self.whiten_at(values, self.at(&tokens), &by, out))?)
     }
 
     fn ema(
         &self,
-        rewards: &[f32],
+        rewards: &[f64],
         seats: &Segments,
         momentum: f64,
         averages: &mut [f64],
-    ) -> Result<Vec<f32>, M::Error> {
+    ) -> Result<Vec<f64>, ArithmeticError> {
         same("ema", rewards.len(), seats.len());
         assert!(seats.groups() <= averages.len(), "ema: one average per seat");
         let (seats, moved) = (self.segments(seats)?, self.machine.upload(averages)?);
@@ -142,6 +151,10 @@ impl<M: Machine> Estimate for Kernels<M> {
 }
 
 impl<M: Machine> Kernels<M> {
+    fn upload(&self, values: &[f64]) -> Result<M::Array<f32>, M::Error> {
+        self.machine.upload(&narrow(values))
+    }
+
     fn download_moments(
         &self,
         of: &M::Array<f64>,
@@ -155,18 +168,20 @@ impl<M: Machine> Kernels<M> {
     /// Runs `f` on the addresses of `values` and of an output of the same length. Returns the output.
     fn map(
         &self,
-        values: &[f32],
+        values: &[f64],
         f: impl FnOnce(u64, u64) -> Result<(), M::Error>,
-    ) -> Result<Vec<f32>, M::Error> {
-        let (values, n) = (self.machine.upload(values)?, values.len());
+    ) -> Result<Vec<f64>, M::Error> {
+        let (values, n) = (self.upload(values)?, values.len());
         let out = self.machine.space::<f32>(n.max(1))?;
         f(self.at(&values), self.at(&out))?;
-        self.machine.download(&out, n)
+        Ok(wide(self.machine.download(&out, n)?))
     }
 }
 
-/// The second best has no kernel: its advantages are computed on the CPU.
-fn on_cpu(advantages: Result<Vec<f32>, Infallible>) -> Vec<f32> {
-    let Ok(advantages) = advantages;
-    advantages
+fn narrow(values: &[f64]) -> Vec<f32> {
+    values.iter().map(|&value| value as f32).collect()
+}
+
+fn wide(values: Vec<f32>) -> Vec<f64> {
+    values.into_iter().map(f64::from).collect()
 }
