@@ -16,12 +16,23 @@ const CRATE_MAY_USE: &[(&str, &[&str])] = &[
     ("crates/models", &[]),
     ("maverl-kernels", &[]),
     ("crates/jinja", &[]),
-    ("crates/engine", &["crates/jinja", "crates/models", "maverl-kernels"]),
     ("maverl-macros", &[]),
+    ("crates/settings", &["maverl-macros"]),
+    (
+        "crates/engine",
+        &["crates/jinja", "crates/models", "crates/settings", "maverl-kernels"],
+    ),
     ("crates/sandbox", &[]),
     (
         "maverl",
-        &["crates/answers", "crates/engine", "maverl-kernels", "maverl-macros", "crates/sandbox"],
+        &[
+            "crates/answers",
+            "crates/engine",
+            "crates/settings",
+            "maverl-kernels",
+            "maverl-macros",
+            "crates/sandbox",
+        ],
     ),
     ("crates/view", &["maverl"]),
     (
@@ -55,8 +66,6 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("output", &[]),
     ("table", &["output"]),
     ("map", &[]),
-    // Declared settings: keys, ranges, levels.
-    ("settings", &[]),
     // The resolved algorithm holds the declared estimator and surrogate; the device is the engine's type.
     ("config", &["credit", "runtime", "settings"]),
     // Servers of others.
@@ -246,6 +255,7 @@ const CRATES: &[&str] = &[
     "crates/answers",
     "crates/lab",
     "crates/models",
+    "crates/settings",
     "crates/view",
     "maverl",
     "crates/cli",
@@ -725,6 +735,7 @@ fn one_module_prints() {
     for name in [
         "crates/answers",
         "crates/jinja",
+        "crates/settings",
         "crates/view",
         "maverl",
         "crates/cli",
@@ -813,7 +824,6 @@ const MAVERL_API: &[(&str, &str)] = &[
         "EstimatorRecord GroupRecord Missing RunDirError RunLocation SampleRecord StepSamples TokenRecord read_ended_rollouts \
          read_rollouts read_samples read_tokens",
     ),
-    ("settings.rs", "NoKeys OpenKind Settings TableKind Tagged TaggedConfig"),
     ("task.rs", "Action Observation Score Task"),
     ("testing.rs", "generated_steps right_derivative same_advantages"),
     (
@@ -831,6 +841,10 @@ const MAVERL_API: &[(&str, &str)] = &[
         "Act Episode Fault FaultKind Finish Message Outcome RewardOf RewardPart Role Seat Tokens Turn TurnPath",
     ),
 ];
+
+/// Public items of `maverl-settings`; see [`ENGINE_API`].
+const SETTINGS_API: &[(&str, &str)] =
+    &[("lib.rs", "NoKeys OpenKind Settings TableKind Tagged TaggedConfig")];
 
 /// Words between `pub` and the name of an item.
 const ITEMS: [&str; 10] =
@@ -857,8 +871,13 @@ fn exported(path: &Path) -> BTreeSet<String> {
 }
 
 #[test]
-fn the_engine_and_maverl_export_what_their_lists_name() {
-    for (name, api) in [("crates/engine", ENGINE_API), ("maverl", MAVERL_API)] {
+fn crates_export_what_their_lists_name() {
+    let apis = [
+        ("crates/engine", ENGINE_API),
+        ("crates/settings", SETTINGS_API),
+        ("maverl", MAVERL_API),
+    ];
+    for (name, api) in apis {
         for (file, names) in api {
             let listed: BTreeSet<String> = names.split_whitespace().map(str::to_owned).collect();
             let found = exported(&root().join(name).join("src").join(file));
@@ -1158,9 +1177,12 @@ fn no_crate_names_one_above_it() {
     let above = ["agents::", "orchestras::", "maverl_tests", "maverl::"];
     let mut problems = Vec::new();
     // Macros of `maverl` and its generated code name it by `maverl::`.
-    for (name, above) in
-        [("crates/answers", &above[..]), ("crates/engine", &above[..]), ("maverl", &above[..3])]
-    {
+    for (name, above) in [
+        ("crates/answers", &above[..]),
+        ("crates/engine", &above[..]),
+        ("crates/settings", &above[..]),
+        ("maverl", &above[..3]),
+    ] {
         for path in &sources(name) {
             for (i, line) in code(path).iter().enumerate() {
                 let line = uncommented(line);
