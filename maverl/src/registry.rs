@@ -1,8 +1,10 @@
 //! Declarations of the linked crates: agents, orchestras, environments, rewards, tools, estimators, surrogates.
 
 mod actions;
+mod built_in;
 mod credit;
 mod function;
+mod options;
 
 #[doc(hidden)]
 pub use actions::{ANY, includes};
@@ -10,6 +12,8 @@ pub use actions::{ANY, includes};
 pub use credit::{AdvantageEntry, SurrogateEntry};
 #[doc(hidden)]
 pub use function::{RewardEntry, ToolEntry};
+#[doc(hidden)]
+pub use options::{default_options, from_options, in_range, no_options, refuse_options};
 
 use std::any::Any;
 use std::collections::BTreeMap;

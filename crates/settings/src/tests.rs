@@ -34,12 +34,10 @@ struct Inner {
 
 #[test]
 fn what_is_left_out_is_inherited_and_then_has_its_default() {
-    let base =
-        OuterConfig { coef: Some(0.25), parts: NonZeroUsize::new(3), ..Default::default() };
+    let base = OuterConfig { coef: Some(0.25), parts: NonZeroUsize::new(3), ..Default::default() };
     let own = OuterConfig { coef: Some(0.75), ..Default::default() };
     let resolved = Outer::from(&own.over(&base));
-    let expected =
-        Outer { coef: 0.75, rates: (0.9, 0.999), parts: 3, inner: Inner { limit: 2.0 } };
+    let expected = Outer { coef: 0.75, rates: (0.9, 0.999), parts: 3, inner: Inner { limit: 2.0 } };
     assert_eq!(resolved, expected);
     assert_eq!(Outer::from(&OuterConfig::from(&resolved)), expected);
     assert!(OuterConfig::default().is_empty() && !own.is_empty());
@@ -48,8 +46,7 @@ fn what_is_left_out_is_inherited_and_then_has_its_default() {
 #[test]
 fn a_number_out_of_its_range_is_found_with_its_key_and_the_range_in_words() {
     let wrong: OuterConfig =
-        toml::from_str("coef = 0.0\nrates = [0.5, 1.0]\nparts = 65\ninner.limit = 1e-6")
-            .unwrap();
+        toml::from_str("coef = 0.0\nrates = [0.5, 1.0]\nparts = 65\ninner.limit = 1e-6").unwrap();
     let found: Vec<(String, String, String)> = wrong
         .out_of_range()
         .into_iter()

@@ -43,7 +43,8 @@ impl Settings<'_> {
     /// The struct in which every key is optional.
     fn partial(&self, partial: &Ident) -> TokenStream {
         let (Self { vis, docs, ident, .. }, home) = (self, self.home());
-        let (serde, schemars) = (self.path_of("__private::serde"), self.path_of("__private::schemars"));
+        let (serde, schemars) =
+            (self.path_of("__private::serde"), self.path_of("__private::schemars"));
         let resolved =
             format!("Keys that are left out are inherited. The resolved form is [`{ident}`].");
         let fields = self.keys().map(|field| self.partial_field(field));

@@ -6,19 +6,19 @@ mod rl_math;
 use serde_json::{Map, Value};
 
 use crate::config::{
-    AlgorithmConfig, CheckpointConfig, Config, Dtype, EvalConfig, RolloutConfig, RuntimeConfig,
+    AlgorithmConfig, CheckpointConfig, Config, Dtype, EvalConfig, RolloutConfig, RuntimeOptions,
     Schedule, TaskConfig,
 };
 use crate::plan::{
-    AlgorithmPlan, Chosen, LossPlan, ModelSource, OptimPlan, Plan, PolicyPlan, Sampling, SeatPlan,
-    WorkerPlan,
+    AlgorithmPlan, Chosen, LossPlan, ModelSource, OptimOptions, Plan, PolicyPlan, Sampling,
+    SeatPlan, WorkerPlan,
 };
 use crate::task::{Score, Task};
 use crate::trajectory::{Episode, Finish, Outcome, Seat, Tokens, Turn, TurnPath};
 
 pub(crate) use rl_math::{assert_close, matrix, numbers, rl_math};
 
-pub(crate) const OPTIM: OptimPlan = OptimPlan {
+pub(crate) const OPTIM: OptimOptions = OptimOptions {
     lr: 0.5,
     betas: (0.9, 0.999),
     eps: 1e-8,
@@ -91,7 +91,7 @@ pub(crate) fn plan(seats: &[(&str, bool)]) -> Plan {
         warnings: Vec::new(),
         eval: EvalConfig::default(),
         checkpoint: CheckpointConfig::default(),
-        runtime: RuntimeConfig::default(),
+        runtime: RuntimeOptions::default(),
     }
 }
 

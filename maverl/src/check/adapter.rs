@@ -8,7 +8,7 @@ use super::missing::{self, Wanted};
 use super::models::Opened;
 use super::policy::{Group, agree, source, trained, values};
 use super::team::Member;
-use crate::config::{self, Config, LoraPlan, ModelConfig};
+use crate::config::{self, Config, LoraSpec, ModelConfig};
 use crate::model::{LoraConfig, lora};
 use crate::plan::AdapterPlan;
 
@@ -76,7 +76,10 @@ pub(super) fn plan(
             }
         },
     };
-    let from = start.as_ref().map(|(_, lora)| config::LoraConfig::from(lora)).unwrap_or_default();
+    let from = start
+        .as_ref()
+        .map(|(_, lora)| config::LoraConfig::from(&LoraSpec::from(lora)))
+        .unwrap_or_default();
     let full = |lora: &Option<config::LoraConfig>| {
         lora.clone().unwrap_or_default().over(&from).over(&defaults())
     };
@@ -90,7 +93,7 @@ pub(super) fn plan(
         problems.value(&path(["models", &group.model, "adapter"]), error.to_string(), None);
         return None;
     }
-    match AdapterPlan::new(&LoraPlan::from(&settled), dir, base) {
+    match AdapterPlan::new(&LoraSpec::from(&settled), dir, base) {
         Ok(plan) => {
             let Some((dir, lora)) = &start else { return Some(plan) };
             same_shape(group, first, &plan.lora, (dir, lora), problems);
@@ -107,7 +110,7 @@ pub(super) fn plan(
 
 /// Returns the keys of an adapter with their defaults.
 fn defaults() -> config::LoraConfig {
-    config::LoraConfig::from(&LoraPlan::default())
+    config::LoraConfig::from(&LoraSpec::default())
 }
 
 /// Returns the path of the key that sets a part of a member's adapter.
@@ -129,7 +132,8 @@ fn same_shape(
     (dir, start): (&Path, &LoraConfig),
     problems: &mut Problems<'_>,
 ) {
-    let [ours, theirs] = [lora, start].map(|lora| values(&config::LoraConfig::from(lora)));
+    let [ours, theirs] =
+        [lora, start].map(|lora| values(&config::LoraConfig::from(&LoraSpec::from(lora))));
     for (name, value) in ours.iter().filter(|(name, value)| theirs[*name] != **value) {
         if name == "dropout" {
             continue;

@@ -65,7 +65,7 @@ use std::path::Path;
 
 use crate::IntoMap;
 use crate::config::{AlgorithmConfig, Config, ModelConfig, OptimConfig, SamplingConfig};
-use crate::plan::{AlgorithmPlan, Chosen, OptimPlan, Plan, PolicyPlan, Sampling, SeatPlan};
+use crate::plan::{AlgorithmPlan, Chosen, OptimOptions, Plan, PolicyPlan, Sampling, SeatPlan};
 use crate::registry::Registry;
 
 use diagnostic::Problems;
@@ -311,7 +311,7 @@ fn write_out(
     config.sampling = SamplingConfig::from(&Sampling::from(&config.sampling));
     config.algorithm = AlgorithmConfig::from(algorithm);
     for model in config.models.values_mut() {
-        model.optim = OptimConfig::from(&OptimPlan::from(&model.optim));
+        model.optim = OptimConfig::from(&OptimOptions::from(&model.optim));
     }
     team::write_out(config, seats);
     adapter::write_out(config);

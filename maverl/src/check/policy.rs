@@ -14,7 +14,9 @@ use super::team::{self, Member};
 use super::worker;
 use crate::config::{Config, KlIn, OptimConfig, Preset};
 use crate::plan::activation_bytes;
-use crate::plan::{AlgorithmPlan, LossPlan, OptimPlan, PolicyPlan, Sampling, SeatPlan, WorkerPlan};
+use crate::plan::{
+    AlgorithmPlan, LossPlan, OptimOptions, PolicyPlan, Sampling, SeatPlan, WorkerPlan,
+};
 use crate::trajectory::Seat;
 
 /// Seats of one policy.
@@ -236,19 +238,19 @@ fn optim(
     policy: &str,
     group: &Group<'_>,
     problems: &mut Problems<'_>,
-) -> OptimPlan {
+) -> OptimOptions {
     let base = &config.models[&group.model].optim;
-    let settled: Vec<(&Member, OptimPlan)> = group
+    let settled: Vec<(&Member, OptimOptions)> = group
         .members
         .iter()
         .filter(|member| trained(config, member, &group.model))
         .map(|member| {
             let own = member.config.optim.clone().unwrap_or_default();
-            (*member, OptimPlan::from(&own.over(base)))
+            (*member, OptimOptions::from(&own.over(base)))
         })
         .collect();
-    let Some((first, rest)) = settled.split_first() else { return OptimPlan::from(base) };
-    let values = |optim: &OptimPlan| values(&OptimConfig::from(optim));
+    let Some((first, rest)) = settled.split_first() else { return OptimOptions::from(base) };
+    let values = |optim: &OptimOptions| values(&OptimConfig::from(optim));
     for (member, optim) in rest {
         let found = [(first.0, values(&first.1)), (*member, values(optim))];
         agree(config, policy, group, "optim", &found, problems);

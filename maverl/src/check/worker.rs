@@ -6,7 +6,7 @@ use super::diagnostic::{Problems, did_you_mean, list, path};
 use super::models::{Models, Opened};
 use super::policy::Group;
 use crate::IntoMap;
-use crate::config::{Config, Device};
+use crate::config::{Config, DeviceChoice};
 use crate::plan::{WorkerPlan, packed_bytes};
 
 /// Returns the worker groups, sorted; `None` if a model could not be opened, which is reported. Reports tables of worker groups
@@ -38,7 +38,7 @@ pub(super) fn plan(
 }
 
 /// Returns the device that the table of a worker group sets.
-pub(super) fn own_device(config: &Config, name: &str) -> Option<Device> {
+pub(super) fn own_device(config: &Config, name: &str) -> Option<DeviceChoice> {
     config.worker_groups.get(name)?.device
 }
 

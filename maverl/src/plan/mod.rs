@@ -3,17 +3,17 @@
 mod activations;
 mod adapter;
 mod critic;
-mod engine;
 mod memory;
 mod overlong;
 mod ranks;
+mod specs;
 mod step;
 mod summary;
 pub mod weights;
 
 pub use crate::config::{
-    AdaptiveKlPlan, AlgorithmPlan, Chosen, CriticPlan, InfluencePlan, Instance, LossPlan,
-    OptimPlan, PreferencePlan, ReferencePlan, Sampling,
+    AlgorithmPlan, Chosen, CriticPlan, InfluencePlan, Instance, LossPlan, OptimOptions,
+    ReferencePlan, Sampling,
 };
 pub use crate::model::{LoraConfig, ModelSource};
 pub use activations::{activation_bytes, packed_bytes};
@@ -33,8 +33,8 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::config::{
-    CheckpointConfig, Config, Device, Dtype, EndpointConfig, EvalConfig, RewardServerConfig,
-    RewardVerifierConfig, RolloutConfig, RolloutServerConfig, RuntimeConfig, TaskConfig,
+    CheckpointConfig, Config, DeviceChoice, Dtype, EndpointConfig, EvalConfig, RewardServerConfig,
+    RewardVerifierConfig, RolloutConfig, RolloutServerConfig, RuntimeOptions, TaskConfig,
 };
 use crate::trajectory::Seat;
 
@@ -79,7 +79,7 @@ pub struct Plan {
     /// Checkpoint settings.
     pub checkpoint: CheckpointConfig,
     /// The machine.
-    pub runtime: RuntimeConfig,
+    pub runtime: RuntimeOptions,
     /// Memory that each worker group takes of its device; those on the CPU are left out.
     pub device_memory: Vec<DeviceMemory>,
     /// Warnings about settings that are valid and probably not intended.
@@ -111,7 +111,7 @@ impl Plan {
     }
 
     /// Returns the device of a worker group: its own, or `runtime.device`.
-    pub fn device_of(&self, worker: &WorkerPlan) -> Device {
+    pub fn device_of(&self, worker: &WorkerPlan) -> DeviceChoice {
         worker.device.unwrap_or(self.runtime.device)
     }
 
@@ -215,7 +215,7 @@ pub struct PolicyPlan {
     /// The name of its critic, where it was given one; policies whose critics have one name share one.
     pub critic: Option<String>,
     /// The optimizer.
-    pub optim: OptimPlan,
+    pub optim: OptimOptions,
 }
 
 /// An adapter with every value settled.
@@ -241,7 +241,7 @@ pub struct WorkerPlan {
     /// Precision of its products.
     pub dtype: Dtype,
     /// Device of its own (`worker_groups.NAME.device`); `None` for `runtime.device`.
-    pub device: Option<Device>,
+    pub device: Option<DeviceChoice>,
     /// Number of parameters.
     pub parameters: u64,
     /// Bytes of the packed weights during rollout.

@@ -163,7 +163,7 @@ impl Plan {
             device: worker
                 .device
                 .filter(|device| *device != self.runtime.device)
-                .map(|device| device.0.to_string()),
+                .map(|device| device.to_string()),
             agents: self.agents(|policy| self.policies[policy].worker == index),
             trained: trained().count() > 0,
             parameters: worker.parameters,

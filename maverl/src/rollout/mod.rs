@@ -365,7 +365,7 @@ fn model_voice(
 ) -> Arc<dyn ChatBackend> {
     let mut sampling = seat.sampling.clone();
     sampling.temperature = temperature;
-    Arc::new(ModelBackend::new(policies[seat.policy].clone(), (&sampling).into(), &plan.rollout))
+    Arc::new(ModelBackend::new(policies[seat.policy].clone(), sampling, &plan.rollout))
 }
 
 fn penalties(plan: &Plan) -> BTreeMap<Seat, f64> {

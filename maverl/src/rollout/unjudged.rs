@@ -114,7 +114,7 @@ impl Rollout {
         let runner = self.runner();
         let mut members = (*runner.members).clone();
         for seat in &plan.seats {
-            let mut sampling = Sampling::from(&seat.sampling);
+            let mut sampling = seat.sampling.clone();
             adjust(&mut sampling);
             let policy = policies[seat.policy].clone();
             if let Some(member) = members.get_mut(&seat.seat) {

@@ -85,12 +85,11 @@ use std::sync::Arc;
 
 use crate::checkpoint::Checkpoints;
 pub use crate::checkpoint::Which;
-use crate::config::Device;
 use crate::eval::{EvalReport, EvalSpec};
 use crate::plan::{EndpointPlan, Plan};
 use crate::registry::Registry;
 use crate::run_dir::{Missing, RunDir, RunLocation};
-use crate::runtime::Runtime;
+use crate::runtime::{DeviceChoice, Runtime};
 use crate::trajectory::Episode;
 
 use dataset::Needs;
@@ -190,7 +189,7 @@ async fn train_on(
     let (workers, runtime_options) = peers.runtime(plan.worker_specs(), plan.runtime_options());
     let runtime = Runtime::start_on(&workers, &runtime_options, peers.ranks())?;
     let devices = training::devices(&runtime);
-    if plan.runtime.device != Device::default() || devices != runtime.device() {
+    if plan.runtime.device != DeviceChoice::default() || devices != runtime.device() {
         progress.note(&format!("device: {devices}"));
     }
     if peers.size() > 1 {

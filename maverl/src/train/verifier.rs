@@ -5,8 +5,7 @@ mod units;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use crate::algo::lr;
-use crate::config::{VerifierHead, VerifierLabels, VerifierLoss};
+use crate::config::{HeadKind, VerifierLabels, VerifierLoss};
 use crate::data::{self, DataError, LabeledReply};
 use crate::metrics::Metrics;
 use crate::model::reply_odds;
@@ -214,7 +213,7 @@ async fn learn(
     let units = rows.iter().map(|rows| unit(policy, rows, settings));
     let units: Vec<Unit> = units.collect::<Result<_, _>>()?;
     let rate = at.rates.and_then(|rates| rates.get("verifier/lr"));
-    let rate = rate.unwrap_or_else(|| lr(step, plan.steps, &settings.optim()));
+    let rate = rate.unwrap_or_else(|| settings.optim().rate(step, plan.steps));
     let (mut loss, mut judged, mut norm, mut steps) = (0.0, (0, 0), 0.0, 0.0);
     let mut likelihood = None;
     for epoch in 0..plan.algorithm.epochs {
@@ -260,7 +259,7 @@ async fn learn(
 /// Computes the logit of each row at its scored token, or the log-odds of its reply.
 async fn logits(
     policy: &Policy,
-    (head, likelihood): (VerifierHead, Option<[f32; 2]>),
+    (head, likelihood): (HeadKind, Option<[f32; 2]>),
     rows: &[LabeledReply],
 ) -> Result<Vec<f64>, TrainError> {
     let mut logits: Vec<f64> = Vec::new();
@@ -281,7 +280,7 @@ async fn logits(
 /// Fits the calibration to the validation rows, and computes the statistics of each split.
 async fn evaluate(
     policy: &Policy,
-    head: (VerifierHead, Option<[f32; 2]>),
+    head: (HeadKind, Option<[f32; 2]>),
     data: &VerifierData,
 ) -> Result<(Metrics, VerifierRecord), TrainError> {
     let mut metrics = Metrics::default();

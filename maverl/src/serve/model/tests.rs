@@ -14,7 +14,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::config::RuntimeConfig;
+use crate::config::RuntimeOptions;
 use crate::model::{Model, ModelFiles, ModelSource, Tokenizer};
 use crate::runtime::Host;
 use crate::serve::testing::{Answer, Running, ask, start};
@@ -32,12 +32,12 @@ impl Served {
         let files = ModelFiles::new(&ModelSource::Builtin("tiny".to_owned()));
         let model = Model::load(&files).unwrap();
         let tokenizer = Arc::new(Tokenizer::load(&files).unwrap());
-        let runtime = RuntimeConfig {
+        let runtime = RuntimeOptions {
             max_requests: settings.queue.running,
             kv_mib: 64.try_into().unwrap(),
-            ..RuntimeConfig::default()
+            ..RuntimeOptions::default()
         };
-        let host = Host::start("tiny", &model, &tokenizer, &(&runtime).into(), 2).unwrap();
+        let host = Host::start("tiny", &model, &tokenizer, &runtime, 2).unwrap();
         let fingerprint = model.fingerprint();
         let entry = Entry { fingerprint, ..Entry::new("tiny", &host, 0, "builtin:tiny") };
         let health = Health::default();
