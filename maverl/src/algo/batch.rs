@@ -86,7 +86,7 @@ fn of_policy(plan: &Plan, policy: usize, step: u64) -> Batch {
     Batch {
         minibatches: plan.algorithm.minibatches,
         epochs: plan.algorithm.epochs,
-        lr: plan.policies[policy].optim.rate(step, plan.steps),
+        lr: plan.policies[policy].optim.rate(step, plan.config.steps),
         ..Batch::default()
     }
 }

@@ -5,10 +5,7 @@ mod rl_math;
 
 use serde_json::{Map, Value};
 
-use crate::config::{
-    AlgorithmConfig, CheckpointConfig, Config, Dtype, EvalConfig, RolloutConfig, RuntimeOptions,
-    Schedule, TaskConfig,
-};
+use crate::config::{AlgorithmConfig, Config, Dtype, Resolved, Schedule};
 use crate::plan::{
     AlgorithmPlan, Chosen, LossPlan, ModelSource, OptimOptions, Plan, PolicyPlan, Sampling,
     SeatPlan, WorkerPlan,
@@ -71,16 +68,12 @@ pub(crate) fn plan(seats: &[(&str, bool)]) -> Plan {
         chat_template_kwargs: serde_json::Map::new(),
     };
     Plan {
-        config: Config::default(),
+        config: Resolved::new(Config { seed: 7, steps: 10, ..Config::default() }),
         base: ".".into(),
-        seed: 7,
-        steps: 10,
-        task: TaskConfig::default(),
         environment: chosen("echo"),
         mixture: std::collections::BTreeMap::new(),
         environments: std::collections::BTreeMap::new(),
         orchestra: chosen("t/relay"),
-        rollout: RolloutConfig::default(),
         seats: seats.iter().enumerate().map(seat).collect(),
         endpoints: Vec::new(),
         policies: seats.iter().enumerate().map(policy).collect(),
@@ -89,9 +82,6 @@ pub(crate) fn plan(seats: &[(&str, bool)]) -> Plan {
         rewards: Vec::new(),
         device_memory: Vec::new(),
         warnings: Vec::new(),
-        eval: EvalConfig::default(),
-        checkpoint: CheckpointConfig::default(),
-        runtime: RuntimeOptions::default(),
     }
 }
 

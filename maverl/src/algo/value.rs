@@ -29,7 +29,7 @@ pub fn value_batches(
             rows: (0..samples.len()).filter(its).map(row).collect(),
             minibatches,
             epochs,
-            lr: critic.optim().rate(step, plan.steps),
+            lr: critic.optim().rate(step, plan.config.steps),
         }
     };
     let all = (0..plan.policies.len()).map(|host| (host, batch(host)));

@@ -5,14 +5,19 @@ use std::collections::BTreeMap;
 use super::diagnostic::{Problems, key, path};
 use super::team::Member;
 use super::{Config, Plan, memory, worker};
-use crate::config::{Dtype, Transport};
+use crate::IntoMap;
+use crate::config::{Dtype, ModelConfig, Transport};
 use crate::model::{HfConfig, ModelFiles};
 use crate::plan::{DeviceMemory, bytes};
 use crate::runtime::{DeviceChoice, RuntimeOptions, WorkerSpec};
 
-/// Sets products in bf16 for models without a `dtype`, if a worker group of the model is on a device without others. A model
-/// without worker groups is as one on `runtime.device`.
-pub(super) fn settle(config: &mut Config, members: &[Member], problems: &Problems<'_>) {
+/// Returns the precision of each model: without a `dtype`, bf16 if a worker group of the model is on a device without others.
+/// A model without worker groups is as one on `runtime.device`.
+pub(super) fn precisions(
+    config: &Config,
+    members: &[Member],
+    problems: &Problems<'_>,
+) -> BTreeMap<String, Dtype> {
     let shared = config.runtime.device;
     let only = config.models.keys().next().filter(|_| config.models.len() == 1);
     let mut devices: BTreeMap<String, Vec<DeviceChoice>> = BTreeMap::new();
@@ -26,26 +31,26 @@ pub(super) fn settle(config: &mut Config, members: &[Member], problems: &Problem
             its.push(device);
         }
     }
-    for (name, model) in &mut config.models {
-        let its = devices.remove(name).unwrap_or_else(|| vec![shared]);
+    let precision = |(name, model): (&String, &ModelConfig)| {
+        let its = devices.get(name).map_or(std::slice::from_ref(&shared), Vec::as_slice);
         let given = problems.layers().has(&path(["models", name, "dtype"]));
-        if !given && its.into_iter().any(DeviceChoice::is_accelerator) {
-            model.dtype = Dtype::Bf16;
-        }
-    }
+        let forced = !given && its.iter().any(|device| device.is_accelerator());
+        (name.clone(), if forced { Dtype::Bf16 } else { model.dtype })
+    };
+    config.models.iter().map(precision).into_map()
 }
 
 /// Reports devices that cannot be used here, or do not support the worker groups on them.
 pub(super) fn check(plan: &Plan, problems: &mut Problems<'_>) {
     let specs = plan.worker_specs();
     let shared: Vec<&WorkerSpec> = specs.iter().filter(|spec| spec.device.is_none()).collect();
-    usable(&path(["runtime", "device"]), plan.runtime.device, &shared, problems);
+    usable(&path(["runtime", "device"]), plan.config.runtime.device, &shared, problems);
     for spec in &specs {
         if let Some(device) = spec.device {
             usable(&path(["worker_groups", &spec.name, "device"]), device, &[spec], problems);
         }
     }
-    let device = |spec: &WorkerSpec| spec.device.unwrap_or(plan.runtime.device);
+    let device = |spec: &WorkerSpec| spec.device.unwrap_or(plan.config.runtime.device);
     let may_be_gpu = |spec| matches!(device(spec), DeviceChoice::Cuda(_) | DeviceChoice::Auto);
     if plan.config.dist.transport == Transport::Nccl && !specs.iter().any(may_be_gpu) {
         let message =
@@ -98,7 +103,7 @@ fn lacking(device: DeviceChoice, specs: &[&WorkerSpec]) -> Vec<String> {
 pub(super) fn plan_memory(plan: &mut Plan, problems: &mut Problems<'_>) {
     let (specs, options) = (plan.worker_specs(), plan.runtime_options());
     let shared: Vec<&WorkerSpec> = specs.iter().filter(|spec| spec.device.is_none()).collect();
-    let shared = chosen(plan.runtime.device, &shared);
+    let shared = chosen(plan.config.runtime.device, &shared);
     for spec in &specs {
         let device = spec.device.map_or(shared, |device| chosen(device, &[spec]));
         if device != DeviceChoice::Cpu && device.unavailable().is_none() {
@@ -234,7 +239,7 @@ fn compare(
         bytes(rollout)
     );
     // A default-sized cache is seldom filled.
-    if plan.runtime.kv_mib == RuntimeOptions::default().kv_mib {
+    if plan.config.runtime.kv_mib == RuntimeOptions::default().kv_mib {
         return Some(format!("{message}; {lower}"));
     }
     problems.value(&path(["runtime", "kv_mib"]), message, lower);
@@ -310,7 +315,7 @@ mod tests {
         );
         assert_eq!(told(&plan, 23), (None, String::new()));
         // Ranks that divide the moments need less each.
-        plan.config.dist.shard_optimizer = true;
+        plan.config = plan.config.with(|config| config.dist.shard_optimizer = true);
         let (warning, error) = told(&plan, 13);
         assert!(warning.unwrap().contains("fits on 2 ranks or more"), "{error}");
         assert!(told(&plan, 8).1.contains("takes 14.00 GiB"));

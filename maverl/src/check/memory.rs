@@ -105,7 +105,7 @@ pub(super) fn check(
             bytes(need.kv)
         );
         // A default-sized cache is seldom filled.
-        if elsewhere || plan.runtime.kv_mib == RuntimeOptions::default().kv_mib {
+        if elsewhere || plan.config.runtime.kv_mib == RuntimeOptions::default().kv_mib {
             return Some(format!("{message}; {lower}"));
         }
         problems.value(&path(["runtime", "kv_mib"]), message, lower);

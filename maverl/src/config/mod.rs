@@ -15,6 +15,7 @@ mod model;
 mod overlong;
 mod preset;
 pub mod reference;
+mod resolved;
 mod reward;
 mod rollout_server;
 pub(crate) mod schema;
@@ -58,6 +59,7 @@ pub use loss::{KlIn, LossConfig, LossPlan, ReferenceConfig, ReferencePlan, Surro
 pub use model::ModelConfig;
 pub use overlong::OverlongText;
 pub use preset::Preset;
+pub use resolved::Resolved;
 #[cfg(feature = "serve")]
 pub(crate) use reward::ITEMS;
 pub(crate) use reward::STAGE;

@@ -44,7 +44,7 @@ impl DeviceMemory {
 
 /// Returns the device of each worker group as a line for readers, if one differs from `runtime.device`.
 pub(super) fn devices(plan: &Plan) -> Option<String> {
-    let device = plan.runtime.device;
+    let device = plan.config.runtime.device;
     plan.workers.iter().find(|worker| plan.device_of(worker) != device)?;
     let of =
         |worker: &WorkerPlan| format!("worker `{}` on {}", worker.name, plan.device_of(worker));

@@ -33,8 +33,8 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::config::{
-    CheckpointConfig, Config, DeviceChoice, Dtype, EndpointConfig, EvalConfig, RewardServerConfig,
-    RewardVerifierConfig, RolloutConfig, RolloutServerConfig, RuntimeOptions, TaskConfig,
+    DeviceChoice, Dtype, EndpointConfig, Resolved, RewardServerConfig, RewardVerifierConfig,
+    RolloutServerConfig,
 };
 use crate::trajectory::Seat;
 
@@ -43,23 +43,15 @@ use crate::trajectory::Seat;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Plan {
     /// The resolved configuration, every default written out.
-    pub config: Config,
+    pub config: Resolved,
     /// Relative paths are relative to this directory.
     pub base: PathBuf,
-    /// From which every other seed derives.
-    pub seed: u64,
-    /// Training steps.
-    pub steps: u64,
-    /// Where tasks come from.
-    pub task: TaskConfig,
     /// The environment's registered name and options; of several components, their names and no options.
     pub environment: Chosen,
     /// The environment of each component, if there are several.
     pub mixture: BTreeMap<String, Chosen>,
     /// The orchestra's registered name and options.
     pub orchestra: Chosen,
-    /// Rollout settings.
-    pub rollout: RolloutConfig,
     /// Every seat that a policy speaks for, sorted.
     pub seats: Vec<SeatPlan>,
     /// Every other seat, sorted.
@@ -74,12 +66,6 @@ pub struct Plan {
     pub algorithm: AlgorithmPlan,
     /// Parts of the reward beside the score, sorted by name.
     pub rewards: Vec<RewardPlan>,
-    /// Evaluation settings.
-    pub eval: EvalConfig,
-    /// Checkpoint settings.
-    pub checkpoint: CheckpointConfig,
-    /// The machine.
-    pub runtime: RuntimeOptions,
     /// Memory that each worker group takes of its device; those on the CPU are left out.
     pub device_memory: Vec<DeviceMemory>,
     /// Warnings about settings that are valid and probably not intended.
@@ -112,7 +98,7 @@ impl Plan {
 
     /// Returns the device of a worker group: its own, or `runtime.device`.
     pub fn device_of(&self, worker: &WorkerPlan) -> DeviceChoice {
-        worker.device.unwrap_or(self.runtime.device)
+        worker.device.unwrap_or(self.config.runtime.device)
     }
 
     /// Every seat, sorted.
@@ -122,6 +108,12 @@ impl Plan {
             seats.chain(self.endpoints.iter().map(|endpoint| &endpoint.seat)).cloned().collect();
         members.sort();
         members
+    }
+
+    /// Returns the plan with another seed.
+    #[must_use]
+    pub fn with_seed(&self, seed: u64) -> Self {
+        Self { config: self.config.with(|config| config.seed = seed), ..self.clone() }
     }
 
     /// Returns the plan with the policies of its two trained seats exchanged. A second exchange restores it.

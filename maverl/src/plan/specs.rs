@@ -55,14 +55,14 @@ impl Plan {
     /// Returns the options of the machine.
     pub fn runtime_options(&self) -> RuntimeOptions {
         RuntimeOptions {
-            seed: self.seed,
+            seed: self.config.seed,
             shard_optimizer: self.config.dist.shard_optimizer,
             #[cfg(feature = "cuda")]
             nccl: match self.config.dist.transport {
                 Transport::Nccl => Some(NcclOptions::within(self.config.dist.timeout_s)),
                 Transport::Tcp | Transport::Mpi => None,
             },
-            ..self.runtime.clone()
+            ..self.config.runtime.clone()
         }
     }
 }

@@ -118,7 +118,8 @@ impl Rollout {
             adjust(&mut sampling);
             let policy = policies[seat.policy].clone();
             if let Some(member) = members.get_mut(&seat.seat) {
-                member.backend = Arc::new(ModelBackend::new(policy, sampling, &plan.rollout));
+                member.backend =
+                    Arc::new(ModelBackend::new(policy, sampling, &plan.config.rollout));
             }
         }
         for member in members.values_mut() {

@@ -17,7 +17,7 @@ pub(super) async fn collect(
     tasks: &[Task],
     rollouts: &mut RolloutWriter,
 ) -> Result<Vec<Episode>, TrainError> {
-    let (algorithm, group) = (&plan.algorithm, 0..plan.task.group_size.get());
+    let (algorithm, group) = (&plan.algorithm, 0..plan.config.task.group_size.get());
     let (rollout, stage) = (players.rollout(plan), Stage { name: "train", step: *step });
     let mut write = |episode: &Episode| Ok(rollouts.append(episode)?);
     let first = players.sampler.step(*step).into_iter().map(|task| &tasks[task]);

@@ -54,7 +54,7 @@ impl Mixer {
         let seats = plan.seats.iter().filter(|seat| seat.trained).count();
         let mixing = match mixer.network {
             MixerNetwork::Monotone => {
-                let seed = derive_seed(plan.seed, MIXER);
+                let seed = derive_seed(plan.config.seed, MIXER);
                 Mixing::Monotone(Monotone::new(seats, state, mixer.width.get(), seed))
             }
             MixerNetwork::Sum => Mixing::Sum,
@@ -188,7 +188,7 @@ fn batches(
 }
 
 fn lr_of(plan: &Plan, critic: &CriticPlan, step: u64) -> f64 {
-    critic.optim().rate(step, plan.steps)
+    critic.optim().rate(step, plan.config.steps)
 }
 
 /// Computes advantages and returns of the tokens of a reply. The reward at its end is the agent's last value. `values`

@@ -75,8 +75,8 @@ impl Players {
             policies: policies.to_vec(),
             sampler,
             held_out,
-            seed: plan.seed,
-            max_unscored: plan.rollout.max_unscored,
+            seed: plan.config.seed,
+            max_unscored: plan.config.rollout.max_unscored,
             observers,
             peers,
         })

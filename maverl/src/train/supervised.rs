@@ -100,7 +100,7 @@ impl<'t> Line<'t> {
             policy,
             tokenizer: trunk.tokenizer(),
             context: trunk.context(),
-            overlong: plan.task.overlong,
+            overlong: plan.config.task.overlong,
             place: 0,
             number: 0,
             loss: seat.loss.options(),
@@ -174,7 +174,7 @@ async fn learn(
         }
         // Conversations without replies give a world model no rows.
         if !all.is_empty() {
-            let lr = plan.policies[policy].optim.rate(step, plan.steps);
+            let lr = plan.policies[policy].optim.rate(step, plan.config.steps);
             batches.push((policy, batch(plan, policy, objective, all, lr)));
         }
     }

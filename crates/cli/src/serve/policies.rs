@@ -140,7 +140,7 @@ async fn host(
             device
         )));
     }
-    let runtime = RuntimeOptions { device, ..requests.runtime(&plan.runtime) };
+    let runtime = RuntimeOptions { device, ..requests.runtime(&plan.config.runtime) };
     let loaded = tokio::task::spawn_blocking(move || {
         source.fetch()?;
         let files = ModelFiles::new(&source);
