@@ -85,7 +85,6 @@ pub mod reward;
 pub mod rng;
 pub mod rollout;
 pub mod run_dir;
-pub mod settings;
 #[doc(hidden)]
 pub mod table;
 pub mod task;
@@ -100,6 +99,7 @@ pub(crate) use maverl_engine::dist;
 #[doc(hidden)]
 pub use maverl_engine::lacks_feature;
 pub use maverl_engine::{loss, model, runtime};
+pub use maverl_settings as settings;
 
 pub use agent::{Agent, AgentName, AskError, Input, Prompt, Reply, ReplyError, Show};
 pub use check::{Diagnostic, Purpose, Sources, check};

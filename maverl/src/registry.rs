@@ -1,9 +1,11 @@
 //! Declarations of the linked crates: agents, orchestras, environments, rewards, tools, estimators, surrogates.
 
 mod actions;
+mod built_in;
 mod credit;
 mod features;
 mod function;
+mod options;
 
 #[doc(hidden)]
 pub use actions::{ANY, includes};
@@ -13,6 +15,8 @@ pub use credit::{AdvantageEntry, SurrogateEntry};
 pub use features::{LinkedFeature, has_feature};
 #[doc(hidden)]
 pub use function::{RewardEntry, ToolEntry};
+#[doc(hidden)]
+pub use options::{default_options, from_options, in_range, no_options, refuse_options};
 
 use std::any::Any;
 use std::collections::BTreeMap;

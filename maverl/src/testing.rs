@@ -71,7 +71,7 @@ pub fn right_derivative(surrogate: &dyn Surrogate) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::algo::loss::BuiltinSurrogate;
+    use crate::algo::loss::{BuiltinSurrogate, CpgdOptions, SapoOptions};
     use crate::credit::{Advantage, Clipped, Rewarded};
 
     /// Rewards times a factor, for each token; the kernel is right if `RIGHT`.
@@ -133,8 +133,8 @@ mod tests {
     #[test]
     fn built_in_surrogates_have_the_derivatives_of_their_losses() {
         right_derivative(&BuiltinSurrogate::default());
-        right_derivative(&BuiltinSurrogate::Sapo { gate: (1.0, 1.05) });
-        right_derivative(&BuiltinSurrogate::Cpgd { low: 0.2, high: 0.2 });
+        right_derivative(&BuiltinSurrogate::Sapo(SapoOptions::default()));
+        right_derivative(&BuiltinSurrogate::Cpgd(CpgdOptions::default()));
     }
 
     #[test]

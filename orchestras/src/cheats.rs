@@ -88,7 +88,7 @@ async fn cheating_pays_in_no_team_and_in_no_world() {
                 continue;
             };
             let plan = check(&sources, &registry, Purpose::Eval).unwrap();
-            let tasks = data::load(&plan.task, "test", &plan.base).unwrap();
+            let tasks = data::load(&plan.config.task, "test", &plan.base).unwrap();
             teams += 1;
             for (what, cheat) in CHEATS {
                 let script: Arc<dyn ChatBackend> = Arc::new(Script::new(move |_, messages| {

@@ -16,12 +16,20 @@ const CRATE_MAY_USE: &[(&str, &[&str])] = &[
     ("crates/models", &[]),
     ("maverl-kernels", &[]),
     ("crates/jinja", &[]),
-    ("crates/engine", &["crates/jinja", "crates/models", "maverl-kernels"]),
     ("maverl-macros", &[]),
+    ("crates/settings", &["maverl-macros"]),
+    ("crates/engine", &["crates/jinja", "crates/models", "crates/settings", "maverl-kernels"]),
     ("crates/sandbox", &[]),
     (
         "maverl",
-        &["crates/answers", "crates/engine", "maverl-kernels", "maverl-macros", "crates/sandbox"],
+        &[
+            "crates/answers",
+            "crates/engine",
+            "crates/settings",
+            "maverl-kernels",
+            "maverl-macros",
+            "crates/sandbox",
+        ],
     ),
     ("crates/serve", &["crates/answers", "maverl", "maverl-kernels"]),
     ("crates/view", &["crates/serve", "maverl"]),
@@ -51,10 +59,10 @@ const CRATE_MAY_USE: &[(&str, &[&str])] = &[
 const ENGINE_MAY_USE: &[(&str, &[&str])] = &[
     ("message", &[]),
     ("retry", &[]),
-    ("loss", &[]),
+    ("loss", &["settings"]),
     ("model", &["message", "retry"]),
     ("dist", &[]),
-    ("runtime", &["dist", "loss", "message", "model"]),
+    ("runtime", &["dist", "loss", "message", "model", "settings"]),
 ];
 
 /// Modules of `maverl` and of the engine that each module may use; itself always, and `crate` macros and re-exports never.
@@ -66,10 +74,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("output", &[]),
     ("table", &["output"]),
     ("map", &[]),
-    // Declared settings: keys, ranges, levels.
-    ("settings", &[]),
-    // The resolved algorithm holds the declared estimator and surrogate; the device is the engine's type.
-    ("config", &["credit", "runtime", "settings"]),
+    // The resolved algorithm holds the declared estimator and surrogate; options of the engine are its own types.
+    ("config", &["credit", "dist", "loss", "model", "runtime", "settings"]),
     // Servers of others.
     ("client", &["retry"]),
     // Declarations.
@@ -90,6 +96,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "agent",
             "credit",
             "env",
+            "loss",
             "orchestra",
             "reward",
             "settings",
@@ -264,6 +271,7 @@ const CRATES: &[&str] = &[
     "crates/lab",
     "crates/models",
     "crates/serve",
+    "crates/settings",
     "crates/view",
     "maverl",
     "crates/cli",
@@ -753,6 +761,7 @@ fn one_module_prints() {
         "crates/answers",
         "crates/jinja",
         "crates/serve",
+        "crates/settings",
         "crates/view",
         "maverl",
         "crates/cli",
@@ -778,8 +787,9 @@ const ENGINE_API: &[(&str, &str)] = &[
     ("message.rs", "Finish Message Role"),
     (
         "loss.rs",
-        "AdaptiveKl Aggregation BuiltinSurrogate Clip Clipped Correction Kl LossOptions Pair PolicyLoss PolicyToken \
-         Preference PreferenceLoss PreferenceOptions Ratio RowTokens Surrogate Term ValueLimits ValueLoss cispo \
+        "AdaptiveKl Aggregation BuiltinSurrogate CispoOptions Clip ClipOptions Clipped Correction CpgdOptions Kl LossOptions \
+         MaskOptions Pair PairLoss PolicyLoss PolicyToken PreferenceLoss PreferenceOptions Ratio RowTokens SapoOptions Surrogate \
+         Term TruncateOptions ValueLimits ValueLoss cispo \
          clipped_surrogate clipped_value correction_weights cpgd cross_entropy huber importance_corrected kl kl_reward linear \
          log_likelihood policy_drift policy_gradient preference sapo token_weights value_loss",
     ),
@@ -792,9 +802,9 @@ const ENGINE_API: &[(&str, &str)] = &[
     ),
     (
         "runtime/mod.rs",
-        "AdapterSpec Batch Completion CriticSpec CustomSurrogate DeviceChoice EngineStats Finish Grammar GrammarState Host KvBlocks \
+        "AdapterSpec Batch Completion CriticSpec CustomSurrogate DeviceChoice Dtype EngineStats Finish Grammar GrammarState Host KvBlocks \
          LoraSpec NcclOptions Normalize Objective OptimOptions PairStats Policy PolicySpec Request Row Runtime RuntimeError RuntimeOptions \
-         Sampling Scale Scores Step TokenColumns Trunk UpdateStats ValueBatch ValueRow ValueStats ValueTarget ValueText Watch \
+         Sampling Scale Schedule Scores Step TargetModules TokenColumns Trunk UpdateStats ValueBatch ValueRow ValueStats ValueTarget ValueText Watch \
          WorkerDevice WorkerSpec complete giving_back score",
     ),
 ];
@@ -841,7 +851,6 @@ const MAVERL_API: &[(&str, &str)] = &[
         "EstimatorRecord GroupRecord Missing RunDirError RunLocation SampleRecord StepSamples TokenRecord read_ended_rollouts \
          read_rollouts read_samples read_tokens",
     ),
-    ("settings.rs", "NoKeys OpenKind Settings TableKind Tagged TaggedConfig"),
     ("task.rs", "Action Observation Score Task"),
     ("testing.rs", "generated_steps right_derivative same_advantages"),
     (
@@ -859,6 +868,10 @@ const MAVERL_API: &[(&str, &str)] = &[
         "Act Episode Fault FaultKind Finish Message Outcome RewardOf RewardPart Role Seat Tokens Turn TurnPath",
     ),
 ];
+
+/// Public items of `maverl-settings`; see [`ENGINE_API`].
+const SETTINGS_API: &[(&str, &str)] =
+    &[("lib.rs", "NoKeys OpenKind Settings TableKind Tagged TaggedConfig")];
 
 /// Words between `pub` and the name of an item.
 const ITEMS: [&str; 10] =
@@ -885,8 +898,10 @@ fn exported(path: &Path) -> BTreeSet<String> {
 }
 
 #[test]
-fn the_engine_and_maverl_export_what_their_lists_name() {
-    for (name, api) in [("crates/engine", ENGINE_API), ("maverl", MAVERL_API)] {
+fn crates_export_what_their_lists_name() {
+    let apis =
+        [("crates/engine", ENGINE_API), ("crates/settings", SETTINGS_API), ("maverl", MAVERL_API)];
+    for (name, api) in apis {
         for (file, names) in api {
             let listed: BTreeSet<String> = names.split_whitespace().map(str::to_owned).collect();
             let found = exported(&root().join(name).join("src").join(file));
@@ -1186,9 +1201,12 @@ fn no_crate_names_one_above_it() {
     let above = ["agents::", "orchestras::", "maverl_tests", "maverl::"];
     let mut problems = Vec::new();
     // Macros of `maverl` and its generated code name it by `maverl::`.
-    for (name, above) in
-        [("crates/answers", &above[..]), ("crates/engine", &above[..]), ("maverl", &above[..3])]
-    {
+    for (name, above) in [
+        ("crates/answers", &above[..]),
+        ("crates/engine", &above[..]),
+        ("crates/settings", &above[..]),
+        ("maverl", &above[..3]),
+    ] {
         for path in &sources(name) {
             for (i, line) in code(path).iter().enumerate() {
                 let line = uncommented(line);

@@ -203,21 +203,21 @@ impl CollectArgs {
     /// Returns the split to play.
     fn chosen(&self, plan: &Plan) -> Result<String, Failure> {
         let default = match self.data {
-            Some(DataArg::Eval) if plan.eval.data.is_none() => {
+            Some(DataArg::Eval) if plan.config.eval.data.is_none() => {
                 let message = "`--data eval.data`: the configuration has no `eval.data`; leave `--data` out, and the tasks are \
                                those of `task.data`";
                 return Err(Failure(message.to_owned()));
             }
-            Some(DataArg::Eval) => &plan.eval.test_split,
-            _ => &plan.task.split,
+            Some(DataArg::Eval) => &plan.config.eval.test_split,
+            _ => &plan.config.task.split,
         };
         Ok(self.split.as_ref().unwrap_or(default).clone())
     }
 
     /// Returns the maximum number of tasks to play.
     fn limit(&self, plan: &Plan) -> NonZeroUsize {
-        let quick = self.config.is_quick().then_some(plan.eval.tasks);
-        let configured = || [plan.task.limit, quick].into_iter().flatten().min();
+        let quick = self.config.is_quick().then_some(plan.config.eval.tasks);
+        let configured = || [plan.config.task.limit, quick].into_iter().flatten().min();
         self.tasks.or_else(configured).unwrap_or(NonZeroUsize::MAX)
     }
 
@@ -238,10 +238,11 @@ impl CollectArgs {
         let split = self.chosen(&plan)?;
         let evaluated = Evaluated::of(&plan.config, &plan.base);
         if self.data != Some(DataArg::Eval) {
-            plan.eval.data = None;
+            plan.config = plan.config.with(|config| config.eval.data = None);
         }
-        evaluated.warn(&plan.eval.held_out(&plan.task), &split);
-        plan.eval.tasks = self.limit(&plan);
+        evaluated.warn(&plan.config.eval.held_out(&plan.config.task), &split);
+        let limit = self.limit(&plan);
+        plan.config = plan.config.with(|config| config.eval.tasks = limit);
         let samples = self.samples.map_or(8, |n| u32::try_from(n.get()).unwrap_or(u32::MAX));
         let mut temperatures: Vec<Option<f32>> =
             self.temperature.iter().copied().map(Some).collect();
@@ -258,10 +259,10 @@ impl CollectArgs {
                 let spec = EvalSpec { split, samples, temperature, ask };
                 // Equal seeds would give similar replies at different temperatures.
                 let seed = match sources.len() {
-                    0 => plan.seed,
-                    n => derive_seed(plan.seed, n as u64),
+                    0 => plan.config.seed,
+                    n => derive_seed(plan.config.seed, n as u64),
                 };
-                let plan = Plan { seed, ..plan.clone() };
+                let plan = plan.with_seed(seed);
                 let (source, episodes) = self.played(&plan, &registry, weights, &spec)?;
                 all.extend(episodes);
                 sources.push(source);
@@ -298,7 +299,7 @@ impl CollectArgs {
             "samples": spec.samples,
             "temperature": spec.temperature,
             "ask": spec.ask,
-            "seed": plan.seed.to_string(),
+            "seed": plan.config.seed.to_string(),
         }));
         let weights = source.provenance.as_ref().map(|it| it.weights.clone());
         let weights = Arc::new(weights.unwrap_or_default());

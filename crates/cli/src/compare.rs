@@ -36,7 +36,7 @@ impl Single {
             orchestra: Named { name: Some(name), ..Named::default() },
             agents: [(seat.agent, agent)].into(),
             algorithm: AlgorithmConfig::default(),
-            ..team.config.clone()
+            ..(*team.config).clone()
         };
         config.worker_groups = device_of(team, &model);
         config.models.retain(|name, _| *name == model);

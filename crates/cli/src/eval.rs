@@ -58,8 +58,8 @@ pub(super) fn eval(args: &EvalArgs) -> Result<ExitCode, Failure> {
     let mut plan = planned(&sources, &registry, Purpose::Eval)?;
     // No policy is trained, so no critic is needed.
     plan.algorithm.critic = None;
-    let split = args.split.as_deref().unwrap_or(&plan.eval.test_split);
-    let spec = EvalSpec::new(&plan.eval, split);
+    let split = args.split.as_deref().unwrap_or(&plan.config.eval.test_split);
+    let spec = EvalSpec::new(&plan.config.eval, split);
     if args.compare {
         let single = Single::new(&plan, &registry, args.single.as_deref(), args.model.as_deref())?;
         let comparison = block_on(compare(&plan, &registry, &weights, &spec, &single))?;

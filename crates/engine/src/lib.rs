@@ -67,3 +67,6 @@ pub mod model;
 #[doc(hidden)]
 pub mod retry;
 pub mod runtime;
+
+// The path of generated code of `#[derive(Settings)]`.
+use maverl_settings as settings;

@@ -11,8 +11,8 @@
 //!
 //! - **AL-1** Nothing here does I/O or reads a clock or a random number.
 //!
-//! A new surrogate is a function in `surrogate.rs`, a variant of `BuiltinSurrogate` in `options.rs`, and an export
-//! here. A new unit of the ratio is a variant of `Ratio`, which `policy.rs` reads.
+//! A new surrogate is a function in `surrogate.rs`, a struct of its settings with a variant of `BuiltinSurrogate` in
+//! `options.rs`, and an export here. A new unit of the ratio is a variant of `Ratio`, which `policy.rs` reads.
 
 mod aggregate;
 mod classify;
@@ -27,11 +27,17 @@ mod value;
 
 pub use aggregate::{Aggregation, token_weights};
 pub use classify::cross_entropy;
-pub use correction::{Correction, correction_weights};
+pub use correction::{Correction, MaskOptions, TruncateOptions, correction_weights};
+#[doc(hidden)]
+pub use divergence::AdaptiveKlConfig;
 pub use divergence::{AdaptiveKl, Kl, importance_corrected, kl, kl_reward, policy_drift};
-pub use options::{BuiltinSurrogate, LossOptions, PreferenceOptions, Ratio};
+pub use options::{
+    BuiltinSurrogate, CispoOptions, ClipOptions, CpgdOptions, LossOptions, Ratio, SapoOptions,
+};
 pub use policy::{PolicyLoss, RowTokens, linear, log_likelihood, policy_gradient};
-pub use preference::{Pair, Preference, PreferenceLoss, preference};
+#[doc(hidden)]
+pub use preference::PreferenceConfig;
+pub use preference::{Pair, PairLoss, PreferenceLoss, PreferenceOptions, preference};
 pub use surrogate::{cispo, clipped_surrogate, cpgd, sapo};
 pub use token::{Clip, Clipped, PolicyToken, Surrogate, Term};
 pub use value::{ValueLimits, ValueLoss, clipped_value, huber, value_loss};

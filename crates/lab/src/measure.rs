@@ -84,8 +84,12 @@ pub fn planned(sources: &Sources, registry: &Registry) -> Result<Plan> {
 ///
 /// See [`maverl::train::TrainError`].
 pub async fn solved(plan: &Plan, registry: &Registry, weights: &Weights) -> Result<Scores> {
-    let spec =
-        EvalSpec { split: plan.eval.test_split.clone(), samples: 1, temperature: None, ask: None };
+    let spec = EvalSpec {
+        split: plan.config.eval.test_split.clone(),
+        samples: 1,
+        temperature: None,
+        ask: None,
+    };
     Ok(Scores::of(&maverl::train::play(plan, registry, weights, &spec, &silent()).await?))
 }
 

@@ -30,6 +30,11 @@ impl Settings<'_> {
         quote!(#krate::settings)
     }
 
+    /// Path of one of these items as attributes of serde name it.
+    fn path_of(&self, name: &str) -> String {
+        self.home().to_string().replace(' ', "") + "::" + name
+    }
+
     /// Fields that are keys.
     fn keys(&self) -> impl Iterator<Item = &Setting<'_>> {
         self.fields.iter().filter(|field| field.kind != Kind::Skip)
@@ -37,10 +42,9 @@ impl Settings<'_> {
 
     /// The struct in which every key is optional.
     fn partial(&self, partial: &Ident) -> TokenStream {
-        let Self { krate, vis, docs, ident, .. } = self;
-        let path =
-            |name: &str| quote!(#krate::__private).to_string().replace(' ', "") + "::" + name;
-        let (serde, schemars) = (path("serde"), path("schemars"));
+        let (Self { vis, docs, ident, .. }, home) = (self, self.home());
+        let (serde, schemars) =
+            (self.path_of("__private::serde"), self.path_of("__private::schemars"));
         let resolved =
             format!("Keys that are left out are inherited. The resolved form is [`{ident}`].");
         let fields = self.keys().map(|field| self.partial_field(field));
@@ -50,8 +54,8 @@ impl Settings<'_> {
             #[doc = #resolved]
             #[derive(
                 ::core::fmt::Debug, ::core::clone::Clone, ::core::cmp::PartialEq,
-                #krate::__private::serde::Serialize, #krate::__private::serde::Deserialize,
-                #krate::__private::schemars::JsonSchema,
+                #home::__private::serde::Serialize, #home::__private::serde::Deserialize,
+                #home::__private::schemars::JsonSchema,
             )]
             #[serde(crate = #serde, default, deny_unknown_fields)]
             #[schemars(crate = #schemars)]
@@ -64,8 +68,7 @@ impl Settings<'_> {
     fn partial_field(&self, field: &Setting<'_>) -> TokenStream {
         let Setting { key, docs, .. } = field;
         let home = self.home();
-        let helper = |name: &str| home.to_string().replace(' ', "") + "::" + name;
-        let (is_empty, short) = (helper("is_empty"), helper("short"));
+        let (is_empty, short) = (self.path_of("is_empty"), self.path_of("short"));
         let default = field.default.as_ref().map(|default| {
             let text = quote!(#default).to_string();
             quote!(#[doc = ""] #[doc = ::core::concat!("Default: `", #text, "`.")])

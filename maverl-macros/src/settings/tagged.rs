@@ -160,8 +160,8 @@ impl<'i> Tagged<'i> {
     }
 
     fn serialize(&self) -> TokenStream {
-        let (krate, home, ident) = (&self.krate, self.home(), self.ident);
-        let serde = quote!(#krate::__private::serde);
+        let (home, ident) = (self.home(), self.ident);
+        let serde = quote!(#home::__private::serde);
         quote! {
             #[automatically_derived]
             impl #serde::Serialize for #ident {

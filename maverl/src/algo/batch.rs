@@ -1,10 +1,9 @@
 //! Batches: one step's rows for each policy, in the order that fixes every sum.
 
-use maverl_engine::loss::LossOptions;
 use maverl_engine::runtime::{Batch, Objective, Row};
 
+use crate::algo::Sample;
 use crate::algo::advantage::Pair;
-use crate::algo::{Sample, lr};
 use crate::plan::Plan;
 use crate::trajectory::Episode;
 
@@ -37,7 +36,7 @@ pub fn batches(
     let batch = |policy: usize| Batch {
         rows: rows_of(policy),
         surrogate: plan.algorithm.custom_surrogate(),
-        aggregation: plan.algorithm.aggregation.into(),
+        aggregation: plan.algorithm.aggregation,
         longest: plan.longest_reply(policy),
         early_stop_kl: plan.algorithm.early_stop_kl,
         record_tokens: plan.config.record.tokens_in(step),
@@ -67,7 +66,7 @@ pub fn pair_batches(
         };
         Batch {
             rows: turns.map(row).collect(),
-            objective: Objective::Preference((&plan.algorithm.preference).into()),
+            objective: Objective::Preference(plan.algorithm.preference),
             pairs: own().map(|pair| [pair.chosen.len(), pair.rejected.len()]).collect(),
             ..of_policy(plan, policy, step)
         }
@@ -87,7 +86,7 @@ fn of_policy(plan: &Plan, policy: usize, step: u64) -> Batch {
     Batch {
         minibatches: plan.algorithm.minibatches,
         epochs: plan.algorithm.epochs,
-        lr: lr(step, plan.steps, &plan.policies[policy].optim),
+        lr: plan.policies[policy].optim.rate(step, plan.config.steps),
         ..Batch::default()
     }
 }
@@ -103,7 +102,7 @@ pub(crate) fn row(plan: &Plan, episodes: &[Episode], sample: &Sample, advantages
         advantages: advantages.iter().map(|&advantage| advantage as f32).collect(),
         temperature: if tokens.temperature == 0.0 { 1.0 } else { tokens.temperature },
         weights: Vec::new(),
-        loss: LossOptions::from(&plan.seats[sample.seat].loss),
+        loss: plan.seats[sample.seat].loss.options(),
     }
 }
 

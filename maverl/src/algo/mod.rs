@@ -35,7 +35,7 @@
 //! | [`Scale`] | running normalization of values; PopArt | MAPPO, [2103.01955]; PopArt, [1602.07714] | `value.rs` |
 //! | [`token_weights`] | aggregation of token losses | [2503.20783] compares them | `loss/aggregate.rs` |
 //! | [`batches`] | rows in the order that fixes every sum | | `batch.rs` |
-//! | [`lr`] | warm-up, then constant, linear or cosine | [1608.03983] eq. 5 | `schedule.rs` |
+//! | [`OptimOptions::rate`](crate::runtime::OptimOptions::rate) | warm-up, then constant, linear or cosine | [1608.03983] eq. 5 | `runtime/optim.rs` |
 //!
 //! "kernels" is `maverl_kernels::advantage`, where the arithmetic of every estimator is.
 //!
@@ -79,7 +79,6 @@ pub mod advantage;
 mod batch;
 mod mixer;
 mod sample;
-mod schedule;
 mod value;
 
 /// Losses as pure functions, each with its derivative.
@@ -98,5 +97,4 @@ pub use maverl_engine::runtime::{
 };
 pub use mixer::{MixedTurn, Mixing, Monotone, SeatValues, mixed_turns};
 pub use sample::{Sample, TaskKey, flat_tasks, samples};
-pub use schedule::lr;
 pub use value::{explained_variance, value_batches};

@@ -5,20 +5,17 @@ mod rl_math;
 
 use serde_json::{Map, Value};
 
-use crate::config::{
-    AlgorithmConfig, CheckpointConfig, Config, Dtype, EvalConfig, RolloutConfig, RuntimeConfig,
-    Schedule, TaskConfig,
-};
+use crate::config::{AlgorithmConfig, Config, Dtype, Resolved, Schedule};
 use crate::plan::{
-    AlgorithmPlan, Chosen, LossPlan, ModelSource, OptimPlan, Plan, PolicyPlan, Sampling, SeatPlan,
-    WorkerPlan,
+    AlgorithmPlan, Chosen, LossPlan, ModelSource, OptimOptions, Plan, PolicyPlan, Sampling,
+    SeatPlan, WorkerPlan,
 };
 use crate::task::{Score, Task};
 use crate::trajectory::{Episode, Finish, Outcome, Seat, Tokens, Turn, TurnPath};
 
 pub(crate) use rl_math::{assert_close, matrix, numbers, rl_math};
 
-pub(crate) const OPTIM: OptimPlan = OptimPlan {
+pub(crate) const OPTIM: OptimOptions = OptimOptions {
     lr: 0.5,
     betas: (0.9, 0.999),
     eps: 1e-8,
@@ -71,16 +68,12 @@ pub(crate) fn plan(seats: &[(&str, bool)]) -> Plan {
         chat_template_kwargs: serde_json::Map::new(),
     };
     Plan {
-        config: Config::default(),
+        config: Resolved::new(Config { seed: 7, steps: 10, ..Config::default() }),
         base: ".".into(),
-        seed: 7,
-        steps: 10,
-        task: TaskConfig::default(),
         environment: chosen("echo"),
         mixture: std::collections::BTreeMap::new(),
         environments: std::collections::BTreeMap::new(),
         orchestra: chosen("t/relay"),
-        rollout: RolloutConfig::default(),
         seats: seats.iter().enumerate().map(seat).collect(),
         endpoints: Vec::new(),
         policies: seats.iter().enumerate().map(policy).collect(),
@@ -89,9 +82,6 @@ pub(crate) fn plan(seats: &[(&str, bool)]) -> Plan {
         rewards: Vec::new(),
         device_memory: Vec::new(),
         warnings: Vec::new(),
-        eval: EvalConfig::default(),
-        checkpoint: CheckpointConfig::default(),
-        runtime: RuntimeConfig::default(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use maverl_engine::runtime::{ValueBatch, ValueRow, ValueTarget, ValueText};
 
-use crate::algo::{Sample, lr};
+use crate::algo::Sample;
 use crate::config::Passes;
 use crate::plan::Plan;
 
@@ -29,7 +29,7 @@ pub fn value_batches(
             rows: (0..samples.len()).filter(its).map(row).collect(),
             minibatches,
             epochs,
-            lr: lr(step, plan.steps, &critic.optim()),
+            lr: critic.optim().rate(step, plan.config.steps),
         }
     };
     let all = (0..plan.policies.len()).map(|host| (host, batch(host)));

@@ -8,7 +8,7 @@ use super::missing::{self, Wanted};
 use super::models::Opened;
 use super::policy::{Group, agree, source, trained, values};
 use super::team::Member;
-use crate::config::{self, Config, LoraPlan, ModelConfig};
+use crate::config::{self, AgentConfig, Config, LoraSpec, ModelConfig};
 use crate::model::{LoraConfig, lora};
 use crate::plan::AdapterPlan;
 
@@ -76,7 +76,10 @@ pub(super) fn plan(
             }
         },
     };
-    let from = start.as_ref().map(|(_, lora)| config::LoraConfig::from(lora)).unwrap_or_default();
+    let from = start
+        .as_ref()
+        .map(|(_, lora)| config::LoraConfig::from(&LoraSpec::from(lora)))
+        .unwrap_or_default();
     let full = |lora: &Option<config::LoraConfig>| {
         lora.clone().unwrap_or_default().over(&from).over(&defaults())
     };
@@ -90,7 +93,7 @@ pub(super) fn plan(
         problems.value(&path(["models", &group.model, "adapter"]), error.to_string(), None);
         return None;
     }
-    match AdapterPlan::new(&LoraPlan::from(&settled), dir, base) {
+    match AdapterPlan::new(&LoraSpec::from(&settled), dir, base) {
         Ok(plan) => {
             let Some((dir, lora)) = &start else { return Some(plan) };
             same_shape(group, first, &plan.lora, (dir, lora), problems);
@@ -107,7 +110,7 @@ pub(super) fn plan(
 
 /// Returns the keys of an adapter with their defaults.
 fn defaults() -> config::LoraConfig {
-    config::LoraConfig::from(&LoraPlan::default())
+    config::LoraConfig::from(&LoraSpec::default())
 }
 
 /// Returns the path of the key that sets a part of a member's adapter.
@@ -129,7 +132,8 @@ fn same_shape(
     (dir, start): (&Path, &LoraConfig),
     problems: &mut Problems<'_>,
 ) {
-    let [ours, theirs] = [lora, start].map(|lora| values(&config::LoraConfig::from(lora)));
+    let [ours, theirs] =
+        [lora, start].map(|lora| values(&config::LoraConfig::from(&LoraSpec::from(lora))));
     for (name, value) in ours.iter().filter(|(name, value)| theirs[*name] != **value) {
         if name == "dropout" {
             continue;
@@ -236,21 +240,25 @@ pub(super) fn apart(config: &Config, model: &str, member: &Member) -> String {
     }
 }
 
-/// Writes the settings of adapters out, without those that the starting directory determines.
-pub(super) fn write_out(config: &mut Config) {
+/// Returns the shape of a model's adapters, without what the directory that they start from decides; `None` if it has none.
+pub(super) fn of_model(model: &ModelConfig) -> Option<config::LoraConfig> {
     let defaults = defaults();
     let dropout = config::LoraConfig { dropout: defaults.dropout, ..Default::default() };
-    for model in config.models.values_mut() {
-        let base = if model.adapter.is_some() { &dropout } else { &defaults };
-        if model.adapter.is_some() || model.lora.is_some() {
-            model.lora = Some(model.lora.take().unwrap_or_default().over(base));
-        }
+    let base = if model.adapter.is_some() { &dropout } else { &defaults };
+    let given = model.adapter.is_some() || model.lora.is_some();
+    given.then(|| model.lora.clone().unwrap_or_default().over(base))
+}
+
+/// Returns the shape of an agent's adapter; with all its keys if it inherits none from its model.
+pub(super) fn of_agent(
+    agent: &AgentConfig,
+    models: &BTreeMap<String, ModelConfig>,
+) -> Option<config::LoraConfig> {
+    let model = agent.model.as_ref().and_then(|name| models.get(name));
+    let inherits = model.is_some_and(|model| model.lora.is_some());
+    let own = agent.adapter.is_some() || agent.lora.is_some();
+    if inherits || !own || !agent.seats.is_empty() {
+        return agent.lora.clone();
     }
-    for agent in config.agents.values_mut().filter(|agent| agent.seats.is_empty()) {
-        let model = agent.model.as_ref().and_then(|name| config.models.get(name));
-        let inherits = model.is_some_and(|model| model.lora.is_some());
-        if !inherits && (agent.adapter.is_some() || agent.lora.is_some()) {
-            agent.lora = Some(agent.lora.take().unwrap_or_default().over(&defaults));
-        }
-    }
+    Some(agent.lora.clone().unwrap_or_default().over(&defaults()))
 }

@@ -9,12 +9,6 @@ use crate::config::{
 use crate::plan::{AlgorithmPlan, SeatPlan};
 use crate::settings::Tagged;
 
-/// Fills in the coefficients of the loss that the preset sets, so that agents inherit them.
-pub(super) fn preset(config: &mut Config) {
-    let parts = config.algorithm.name.parts();
-    config.algorithm.loss = config.algorithm.loss.over(&parts.loss);
-}
-
 /// Reports combinations that cannot work.
 pub(super) fn check(
     config: &Config,

@@ -208,25 +208,13 @@ fn fit(
     }
 }
 
-/// Writes the environments out. Returns that of the run (the names of its components, if it has several), and that of
-/// each component.
-pub(super) fn settle(
-    config: &mut Config,
-    environments: Vec<Environment>,
-) -> (Chosen, BTreeMap<String, Chosen>) {
+/// Returns the environment of the run (the names of its components, if it has several), and that of each component.
+pub(super) fn by_component(environments: Vec<Environment>) -> (Chosen, BTreeMap<String, Chosen>) {
     let (mut one, mut components) = (None, BTreeMap::new());
     for Environment { chosen, component } in environments {
         match component {
-            None => {
-                config.environment = written(&chosen);
-                one = Some(chosen);
-            }
-            Some(name) => {
-                if let Some(component) = config.task.mixture.get_mut(&name) {
-                    component.environment = written(&chosen);
-                }
-                components.insert(name, chosen);
-            }
+            None => one = Some(chosen),
+            Some(name) => drop(components.insert(name, chosen)),
         }
     }
     let names = components.keys().cloned().collect::<Vec<_>>().join(", ");

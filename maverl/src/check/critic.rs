@@ -6,8 +6,8 @@ use super::diagnostic::{Problems, key, path, within};
 use super::models::Models;
 use super::values::modules;
 use crate::config::{
-    AdvantagePlan, CriticInput, CriticScope, MixerNetwork, Preset, Trunk, VerifierHead,
-    VerifierLoss, VerifierPlan,
+    AdvantagePlan, CriticInput, CriticScope, HeadKind, MixerNetwork, Preset, Trunk, VerifierLoss,
+    VerifierPlan,
 };
 use crate::plan::{AdapterPlan, AlgorithmPlan, CriticPlan, PolicyPlan, WorkerPlan, host};
 
@@ -73,8 +73,8 @@ pub(super) fn check(
 /// Reports a head that has one logit for a reply with a loss that needs one at single tokens.
 fn of_replies(verifier: &VerifierPlan, problems: &mut Problems<'_>) {
     let loss = match (verifier.head, verifier.loss) {
-        (VerifierHead::Likelihood, VerifierLoss::Span) => "span",
-        (VerifierHead::Likelihood, VerifierLoss::Steps) => "steps",
+        (HeadKind::Likelihood, VerifierLoss::Span) => "span",
+        (HeadKind::Likelihood, VerifierLoss::Steps) => "steps",
         _ => return,
     };
     let message = format!(

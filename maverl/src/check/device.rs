@@ -5,17 +5,22 @@ use std::collections::BTreeMap;
 use super::diagnostic::{Problems, key, path};
 use super::team::Member;
 use super::{Config, Plan, memory, worker};
-use crate::config::{Device, Dtype, RuntimeConfig, Transport};
+use crate::IntoMap;
+use crate::config::{Dtype, ModelConfig, Transport};
 use crate::model::{HfConfig, ModelFiles};
 use crate::plan::{DeviceMemory, bytes};
 use crate::runtime::{DeviceChoice, RuntimeOptions, WorkerSpec};
 
-/// Sets products in bf16 for models without a `dtype`, if a worker group of the model is on a device without others. A model
-/// without worker groups is as one on `runtime.device`.
-pub(super) fn settle(config: &mut Config, members: &[Member], problems: &Problems<'_>) {
+/// Returns the precision of each model: without a `dtype`, bf16 if a worker group of the model is on a device without others.
+/// A model without worker groups is as one on `runtime.device`.
+pub(super) fn precisions(
+    config: &Config,
+    members: &[Member],
+    problems: &Problems<'_>,
+) -> BTreeMap<String, Dtype> {
     let shared = config.runtime.device;
     let only = config.models.keys().next().filter(|_| config.models.len() == 1);
-    let mut devices: BTreeMap<String, Vec<Device>> = BTreeMap::new();
+    let mut devices: BTreeMap<String, Vec<DeviceChoice>> = BTreeMap::new();
     for member in members {
         // Agents without a model are reported later.
         let Some(model) = member.config.model.as_ref().or(only) else { continue };
@@ -26,26 +31,26 @@ pub(super) fn settle(config: &mut Config, members: &[Member], problems: &Problem
             its.push(device);
         }
     }
-    for (name, model) in &mut config.models {
-        let its = devices.remove(name).unwrap_or_else(|| vec![shared]);
+    let precision = |(name, model): (&String, &ModelConfig)| {
+        let its = devices.get(name).map_or(std::slice::from_ref(&shared), Vec::as_slice);
         let given = problems.layers().has(&path(["models", name, "dtype"]));
-        if !given && its.into_iter().any(Device::is_accelerator) {
-            model.dtype = Dtype::Bf16;
-        }
-    }
+        let forced = !given && its.iter().any(|device| device.is_accelerator());
+        (name.clone(), if forced { Dtype::Bf16 } else { model.dtype })
+    };
+    config.models.iter().map(precision).into_map()
 }
 
 /// Reports devices that cannot be used here, or do not support the worker groups on them.
 pub(super) fn check(plan: &Plan, problems: &mut Problems<'_>) {
     let specs = plan.worker_specs();
     let shared: Vec<&WorkerSpec> = specs.iter().filter(|spec| spec.device.is_none()).collect();
-    usable(&path(["runtime", "device"]), plan.runtime.device.0, &shared, problems);
+    usable(&path(["runtime", "device"]), plan.config.runtime.device, &shared, problems);
     for spec in &specs {
         if let Some(device) = spec.device {
             usable(&path(["worker_groups", &spec.name, "device"]), device, &[spec], problems);
         }
     }
-    let device = |spec: &WorkerSpec| spec.device.unwrap_or(plan.runtime.device.0);
+    let device = |spec: &WorkerSpec| spec.device.unwrap_or(plan.config.runtime.device);
     let may_be_gpu = |spec| matches!(device(spec), DeviceChoice::Cuda(_) | DeviceChoice::Auto);
     if plan.config.dist.transport == Transport::Nccl && !specs.iter().any(may_be_gpu) {
         let message =
@@ -98,21 +103,21 @@ fn lacking(device: DeviceChoice, specs: &[&WorkerSpec]) -> Vec<String> {
 pub(super) fn plan_memory(plan: &mut Plan, problems: &mut Problems<'_>) {
     let (specs, options) = (plan.worker_specs(), plan.runtime_options());
     let shared: Vec<&WorkerSpec> = specs.iter().filter(|spec| spec.device.is_none()).collect();
-    let shared = chosen(plan.runtime.device.0, &shared);
+    let shared = chosen(plan.config.runtime.device, &shared);
     for spec in &specs {
         let device = spec.device.map_or(shared, |device| chosen(device, &[spec]));
         if device != DeviceChoice::Cpu && device.unavailable().is_none() {
             plan.device_memory.extend(predicted(spec, device, &options));
         }
     }
-    let mut devices: Vec<Device> = Vec::new();
+    let mut devices: Vec<DeviceChoice> = Vec::new();
     for of in &plan.device_memory {
         if !devices.contains(&of.device) {
             devices.push(of.device);
         }
     }
     for device in devices {
-        if let Some(memory) = device.0.memory() {
+        if let Some(memory) = device.memory() {
             let warning = compare(plan, device, memory, problems);
             plan.warnings.extend(warning);
         }
@@ -147,7 +152,7 @@ fn predicted(
     let kv = (options.kv_mib.get() as u64) << 20;
     Some(DeviceMemory {
         worker: worker.name.clone(),
-        device: Device(device),
+        device,
         weight_bytes: found.weights,
         moment_bytes: found.moments,
         other_bytes: found.others,
@@ -183,14 +188,14 @@ fn divided(plan: &Plan, [peak, moments, memory]: [u64; 3], device: DeviceChoice)
 /// Compares the worker groups on a device with its memory. Returns a warning about keys and values of the default size.
 fn compare(
     plan: &Plan,
-    device: Device,
+    device: DeviceChoice,
     memory: u64,
     problems: &mut Problems<'_>,
 ) -> Option<String> {
     let on: Vec<&DeviceMemory> =
         plan.device_memory.iter().filter(|of| of.device == device).collect();
     let sum = |part: fn(&DeviceMemory) -> u64| on.iter().map(|of| part(of)).sum::<u64>();
-    let (peak, there, device) = (sum(|of| of.peak_bytes), bytes(memory), device.0);
+    let (peak, there, device) = (sum(|of| of.peak_bytes), bytes(memory), device);
     if peak > memory {
         let moments = sum(|of| of.moment_bytes);
         let divided = divided(plan, [peak, moments, memory], device);
@@ -234,7 +239,7 @@ fn compare(
         bytes(rollout)
     );
     // A default-sized cache is seldom filled.
-    if plan.runtime.kv_mib == RuntimeConfig::default().kv_mib {
+    if plan.config.runtime.kv_mib == RuntimeOptions::default().kv_mib {
         return Some(format!("{message}; {lower}"));
     }
     problems.value(&path(["runtime", "kv_mib"]), message, lower);
@@ -260,7 +265,7 @@ mod tests {
     use super::super::sources::Layers;
     use super::*;
 
-    const GPU: Device = Device(DeviceChoice::Cuda(0));
+    const GPU: DeviceChoice = DeviceChoice::Cuda(0);
 
     fn memory(gib: u64) -> DeviceMemory {
         DeviceMemory {
@@ -282,7 +287,7 @@ mod tests {
         let (layers, _) = Layers::read(&Sources::default());
         let mut plan = crate::algo::testing::plan(&[("t/a", true)]);
         // What is on another device takes nothing of this one.
-        let elsewhere = DeviceMemory { device: Device(DeviceChoice::Cuda(1)), ..memory(50) };
+        let elsewhere = DeviceMemory { device: DeviceChoice::Cuda(1), ..memory(50) };
         plan.device_memory = vec![memory(1), elsewhere, memory(2)];
         let told = |plan: &Plan, gib: u64| {
             let mut problems = Problems::new(&layers);
@@ -310,7 +315,7 @@ mod tests {
         );
         assert_eq!(told(&plan, 23), (None, String::new()));
         // Ranks that divide the moments need less each.
-        plan.config.dist.shard_optimizer = true;
+        plan.config = plan.config.with(|config| config.dist.shard_optimizer = true);
         let (warning, error) = told(&plan, 13);
         assert!(warning.unwrap().contains("fits on 2 ranks or more"), "{error}");
         assert!(told(&plan, 8).1.contains("takes 14.00 GiB"));

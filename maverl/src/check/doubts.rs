@@ -2,7 +2,7 @@
 
 use super::idle;
 use crate::config::{Config, Preset};
-use crate::plan::{AlgorithmPlan, OptimPlan, PolicyPlan, SeatPlan};
+use crate::plan::{AlgorithmPlan, OptimOptions, PolicyPlan, SeatPlan};
 
 /// Learning rate from which no known recipe works: AdamW moves every weight by about this much in every step.
 const STEEP: f64 = 0.1;
@@ -41,8 +41,8 @@ pub(super) fn warnings(
     doubts
 }
 
-fn steep(what: &str, optim: &OptimPlan) -> Option<String> {
-    let OptimPlan { lr, weight_decay, .. } = *optim;
+fn steep(what: &str, optim: &OptimOptions) -> Option<String> {
+    let OptimOptions { lr, weight_decay, .. } = *optim;
     if lr >= STEEP {
         return Some(format!(
             "{what} is {lr}: AdamW moves every weight by about so much in a step, and weights are about 0.02"

@@ -5,9 +5,8 @@
 
 use super::Purpose;
 use super::diagnostic::{Problems, path};
-use crate::config::RuntimeConfig;
 use crate::plan::{Plan, WorkerPlan, WorkerSummary, bytes, weights};
-use crate::runtime::DeviceChoice;
+use crate::runtime::{DeviceChoice, RuntimeOptions};
 
 /// Share of the machine's memory above which a plan is reported as near the limit.
 const NEAR: f64 = 0.8;
@@ -73,7 +72,7 @@ pub(super) fn check(
     let on_gpu = |worker: &&WorkerPlan| {
         let of = plan.device_memory.iter().find(|of| of.worker == worker.name);
         let device = of.map_or(plan.device_of(worker), |of| of.device);
-        matches!(device.0, DeviceChoice::Cuda(_))
+        matches!(device, DeviceChoice::Cuda(_))
     };
     let summaries = plan.workers.iter().zip(plan.summary().workers);
     let workers: Vec<WorkerSummary> =
@@ -106,7 +105,7 @@ pub(super) fn check(
             bytes(need.kv)
         );
         // A default-sized cache is seldom filled.
-        if elsewhere || plan.runtime.kv_mib == RuntimeConfig::default().kv_mib {
+        if elsewhere || plan.config.runtime.kv_mib == RuntimeOptions::default().kv_mib {
             return Some(format!("{message}; {lower}"));
         }
         problems.value(&path(["runtime", "kv_mib"]), message, lower);

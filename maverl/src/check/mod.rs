@@ -1,9 +1,9 @@
 //! Validation of user input: finds all errors of a configuration at once, each with its place and a remedy.
 //!
 //! ```text
-//! defaults < file < MAVERL_* < --set ──► Config ─┐
-//!                                                ├─► Plan, or every Diagnostic
-//! #[agent] #[orchestra] ───────────► Registry ───┘
+//! file < MAVERL_* < --set ──► Sources ──► Config, as written ─┐
+//!                                                             ├─► Resolved ─► Plan, or every Diagnostic
+//! #[agent] #[orchestra] ────────────────► Registry ───────────┘
 //! ```
 //!
 //! Later code does not validate again. This module reads small files and headers only: configurations, tokenizers and
@@ -35,6 +35,7 @@ mod overlong;
 mod policy;
 mod prompts;
 mod render;
+mod resolve;
 mod rewards;
 mod rollout_servers;
 mod schema;
@@ -63,9 +64,8 @@ pub use unlinked::lacking;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::IntoMap;
-use crate::config::{AlgorithmConfig, Config, ModelConfig, OptimConfig, SamplingConfig};
-use crate::plan::{AlgorithmPlan, Chosen, OptimPlan, Plan, PolicyPlan, Sampling, SeatPlan};
+use crate::config::{Config, Resolved};
+use crate::plan::{AlgorithmPlan, Chosen, Plan, PolicyPlan, SeatPlan};
 use crate::registry::Registry;
 
 use diagnostic::Problems;
@@ -104,22 +104,19 @@ pub fn check(
         }
         return problems.finish(None);
     }
-    let mut config = load::config(&mut problems);
+    let written = load::config(&mut problems);
     secrets::check(&mut problems);
-    tagged::check(&mut config, registry, &mut problems);
-    values::check(&config, &mut problems);
-    counts::check(&config, &mut problems);
-    rollout_servers::check(&config, &mut problems);
-    if config.models.is_empty() {
-        config.models.insert("tiny".to_owned(), ModelConfig::default());
-    }
-    algorithm::preset(&mut config);
-    let base = sources.base(config.base.as_deref());
+    let written = tagged::checked(written, registry, &mut problems);
+    values::check(&written, &mut problems);
+    counts::check(&written, &mut problems);
+    rollout_servers::check(&written, &mut problems);
+    let written = resolve::with_defaults(written);
+    let base = sources.base(written.base.as_deref());
     if purpose == Purpose::Environment {
-        let plan = environment_plan(config, &base, registry, &mut problems);
+        let plan = environment_plan(&written, &base, registry, &mut problems);
         return problems.finish(plan);
     }
-    let mut plan = plan(config, &base, registry, purpose, &mut problems);
+    let mut plan = plan(&written, &base, registry, purpose, &mut problems);
     if let Some(plan) = &mut plan {
         rollout_servers::policies(plan, &mut problems);
         device::check(plan, &mut problems);
@@ -148,50 +145,61 @@ pub(crate) fn settings(sources: &Sources) -> Result<Config, Vec<Diagnostic>> {
 }
 
 fn plan(
-    mut config: Config,
+    config: &Config,
     base: &Path,
     registry: &Registry,
     purpose: Purpose,
     problems: &mut Problems<'_>,
 ) -> Option<Plan> {
-    let loaded = data::tasks(&config, base, purpose, problems);
-    let environments = choice::environments(&config, registry, problems);
+    let loaded = data::tasks(config, base, purpose, problems);
+    let environments = choice::environments(config, registry, problems);
     let flow = choice::orchestra(&config.orchestra, base, registry, problems);
-    let rewards = rewards::check(&config, (base, &loaded), flow.as_ref(), registry, problems);
-    let (components, data) = (environments.as_deref().unwrap_or_default(), (&config, &loaded));
+    let rewards = rewards::check(config, (base, &loaded), flow.as_ref(), registry, problems);
+    let (components, data) = (environments.as_deref().unwrap_or_default(), (config, &loaded));
     let mut warnings = choice::meet(components, flow.as_ref(), data, base, registry, problems);
-    warnings.extend(data::doubts(&choice::named(&config, components), &loaded.tasks));
-    let models = models::open(&config, base, purpose, &mut warnings, problems);
-    let beside = choice::beside(&config, flow.as_ref()?, base, registry, problems);
+    warnings.extend(data::doubts(&choice::named(config, components), &loaded.tasks));
+    let models = models::open(config, base, purpose, &mut warnings, problems);
+    let beside = choice::beside(config, flow.as_ref()?, base, registry, problems);
     let choice::Orchestra { chosen: orchestra, members, passes_on, .. } = flow?;
     let inputs = members.iter().filter_map(|seat| registry.agents.get(seat.agent.as_str()));
     let inputs = inputs.flat_map(|entry| entry.inputs).copied();
     let inputs: Vec<&str> = inputs.chain(passes_on).collect();
     warnings.extend(data::unseen(&loaded.tasks, &inputs));
-    let seats = team::seats(&config, &orchestra.name, &members, registry, problems);
-    endpoint::check(&config, base, problems);
-    let (members, endpoints) = endpoint::take(&config, seats?, problems);
-    let assigned = policy::assign(&mut config, &members, &models, purpose, problems);
-    let (mut seats, mut policies, workers) = assigned?;
-    if policy::samples(&config, purpose) {
+    let seats = team::seats(config, &orchestra.name, &members, registry, problems);
+    endpoint::check(config, base, problems);
+    let (members, endpoints) = endpoint::take(config, seats?, problems);
+    let precisions = device::precisions(config, &members, problems);
+    let on = (&models, &precisions);
+    let (mut seats, mut policies, workers) =
+        policy::assign(config, &members, on, purpose, problems)?;
+    if policy::samples(config, purpose) {
         prompts::fit(&seats, (&policies, &workers), &models, &loaded.tasks, problems);
     }
     if purpose != Purpose::Eval {
         let used = (policies.as_slice(), workers.as_slice());
-        warnings.extend(overlong::check(&config, &loaded, used, &models, problems));
+        warnings.extend(overlong::check(config, &loaded, used, &models, problems));
     }
     let mut algorithm = AlgorithmPlan::from(&config.algorithm);
-    credit::settle(&config, registry, (&mut algorithm, &mut seats), problems);
+    credit::settle(config, registry, (&mut algorithm, &mut seats), problems);
     if purpose != Purpose::Eval {
-        algorithm::check(&config, &algorithm, &seats, problems);
+        algorithm::check(config, &algorithm, &seats, problems);
         critic::check(&algorithm, &mut policies, &workers, &models, problems);
-        warnings.extend(credit::check(&config, &algorithm, (&rewards, &seats), problems));
-        policy::trainable(&config, &seats, problems);
-        warnings.extend(data::warnings(&config, base));
-        warnings.extend(training_warnings(&config, &algorithm, (&policies, &seats, loaded.rows)));
+        warnings.extend(credit::check(config, &algorithm, (&rewards, &seats), problems));
+        policy::trainable(config, &seats, problems);
+        warnings.extend(data::warnings(config, base));
+        warnings.extend(training_warnings(config, &algorithm, (&policies, &seats, loaded.rows)));
     }
-    let (environment, components) = choice::settle(&mut config, environments?);
-    write_out(&mut config, (&algorithm, &models), (&orchestra, &beside), &seats);
+    let environments = choice::by_component(environments?);
+    let choices = resolve::Choices {
+        environments: &environments,
+        orchestra: &orchestra,
+        beside: &beside,
+        algorithm: &algorithm,
+        models: &models,
+        precisions: &precisions,
+        seats: &seats,
+    };
+    let resolved = choices.resolved(config);
     Some(Plan {
         orchestra,
         seats,
@@ -202,40 +210,35 @@ fn plan(
         algorithm,
         rewards,
         warnings,
-        ..without_team(config, base, (environment, components))
+        ..without_team(resolved, base, environments)
     })
 }
 
 /// Returns the plan of an environment without a team.
 fn environment_plan(
-    mut config: Config,
+    config: &Config,
     base: &Path,
     registry: &Registry,
     problems: &mut Problems<'_>,
 ) -> Option<Plan> {
-    let loaded = data::tasks(&config, base, Purpose::Environment, problems);
-    let environments = choice::environments(&config, registry, problems)?;
-    let data = (&config, &loaded);
-    let warnings = choice::meet(&environments, None, data, base, registry, problems);
-    let chosen = choice::settle(&mut config, environments);
-    Some(Plan { warnings, ..without_team(config, base, chosen) })
+    let loaded = data::tasks(config, base, Purpose::Environment, problems);
+    let environments = choice::environments(config, registry, problems)?;
+    let warnings = choice::meet(&environments, None, (config, &loaded), base, registry, problems);
+    let chosen = choice::by_component(environments);
+    Some(Plan { warnings, ..without_team(resolve::alone(config, &chosen), base, chosen) })
 }
 
 /// Returns a plan without seats, policies and rewards.
 fn without_team(
-    config: Config,
+    config: Resolved,
     base: &Path,
-    (environment, mixture): (Chosen, BTreeMap<String, Chosen>),
+    (environment, mixture): resolve::Environments,
 ) -> Plan {
     Plan {
         base: base.to_path_buf(),
-        seed: config.seed,
-        steps: config.steps,
-        task: config.task.clone(),
         environment,
         mixture,
         orchestra: Chosen { name: String::new(), options: serde_json::Value::Null },
-        rollout: config.rollout.clone(),
         seats: Vec::new(),
         endpoints: Vec::new(),
         policies: Vec::new(),
@@ -243,9 +246,6 @@ fn without_team(
         environments: BTreeMap::new(),
         algorithm: AlgorithmPlan::from(&config.algorithm),
         rewards: Vec::new(),
-        eval: config.eval.clone(),
-        checkpoint: config.checkpoint.clone(),
-        runtime: config.runtime.clone(),
         device_memory: Vec::new(),
         warnings: Vec::new(),
         config,
@@ -295,24 +295,4 @@ fn training_warnings(
     }
     warnings.extend(doubts::warnings(config, algorithm, policies, seats, rows));
     warnings
-}
-
-/// Writes every default out, so that the result gives the same plan even if the defaults change.
-fn write_out(
-    config: &mut Config,
-    (algorithm, models): (&AlgorithmPlan, &models::Models),
-    (orchestra, beside): (&Chosen, &BTreeMap<String, Chosen>),
-    seats: &[SeatPlan],
-) {
-    models::pin(config, models);
-    config.orchestra = choice::written(orchestra);
-    let written = |(name, its): (&String, &Chosen)| (name.clone(), choice::written(its));
-    config.environments = beside.iter().map(written).into_map();
-    config.sampling = SamplingConfig::from(&Sampling::from(&config.sampling));
-    config.algorithm = AlgorithmConfig::from(algorithm);
-    for model in config.models.values_mut() {
-        model.optim = OptimConfig::from(&OptimPlan::from(&model.optim));
-    }
-    team::write_out(config, seats);
-    adapter::write_out(config);
 }

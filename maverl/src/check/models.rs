@@ -228,11 +228,10 @@ pub(super) fn fits(seats: &[SeatPlan], model: &str, shape: &HfConfig, problems: 
     }
 }
 
-/// Writes the commit of every model from the hub into its path, so that a resumed run uses the same one.
-pub(super) fn pin(config: &mut Config, models: &Models) {
-    for (name, Opened { source, .. }) in models {
-        if let (ModelSource::Hub(_), Some(model)) = (source, config.models.get_mut(name)) {
-            model.path = source.to_string();
-        }
+/// Returns the path of a model: of one from the hub with its commit, so that a resumed run uses the same one.
+pub(super) fn pinned(path: &str, opened: Option<&Opened>) -> String {
+    match opened {
+        Some(Opened { source: source @ ModelSource::Hub(_), .. }) => source.to_string(),
+        _ => path.to_owned(),
     }
 }

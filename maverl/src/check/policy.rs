@@ -7,14 +7,15 @@ use serde_json::{Map, Value};
 
 use super::Purpose;
 use super::adapter;
-use super::device;
 use super::diagnostic::{Problems, did_you_mean, key, list, path, within};
 use super::models::{self, Models};
 use super::team::{self, Member};
 use super::worker;
-use crate::config::{Config, KlIn, OptimConfig, Preset};
+use crate::config::{Config, Dtype, KlIn, OptimConfig, Preset};
 use crate::plan::activation_bytes;
-use crate::plan::{AlgorithmPlan, LossPlan, OptimPlan, PolicyPlan, Sampling, SeatPlan, WorkerPlan};
+use crate::plan::{
+    AlgorithmPlan, LossPlan, OptimOptions, PolicyPlan, Sampling, SeatPlan, WorkerPlan,
+};
 use crate::trajectory::Seat;
 
 /// Seats of one policy.
@@ -24,19 +25,17 @@ pub(super) struct Group<'m> {
     pub(super) members: Vec<&'m Member>,
 }
 
-/// Returns seats, policies and worker groups, each sorted; `None` if a model is missing. Sets the precision of models that
-/// their devices decide.
+/// Returns seats, policies and worker groups, each sorted; `None` if a model is missing. Models have these precisions.
 pub(super) fn assign(
-    config: &mut Config,
+    config: &Config,
     members: &[Member],
-    models: &Models,
+    (models, precisions): (&Models, &BTreeMap<String, Dtype>),
     purpose: Purpose,
     problems: &mut Problems<'_>,
 ) -> Option<(Vec<SeatPlan>, Vec<PolicyPlan>, Vec<WorkerPlan>)> {
-    device::settle(config, members, problems);
     let groups = groups(config, members, problems)?;
     adapter::bases(config, &groups, problems);
-    let workers = worker::plan(config, &groups, models, problems)?;
+    let workers = worker::plan(config, &groups, (models, precisions), problems)?;
     let (mut policies, mut seats) = (Vec::new(), Vec::new());
     for (name, group) in &groups {
         let optim = optim(config, name, group, problems);
@@ -51,7 +50,7 @@ pub(super) fn assign(
         let trained = group_seats.iter().any(|seat| seat.trained);
         let activation_bytes = trained.then(|| {
             let (shape, tokens) = (&opened.shape, config.runtime.micro_batch_tokens.get());
-            let dtype = config.models[&group.model].dtype;
+            let dtype = precisions[&group.model];
             activation_bytes(shape, tokens, tokens, gradient_checkpointing, dtype.into())
         });
         if samples(config, purpose) {
@@ -236,19 +235,19 @@ fn optim(
     policy: &str,
     group: &Group<'_>,
     problems: &mut Problems<'_>,
-) -> OptimPlan {
+) -> OptimOptions {
     let base = &config.models[&group.model].optim;
-    let settled: Vec<(&Member, OptimPlan)> = group
+    let settled: Vec<(&Member, OptimOptions)> = group
         .members
         .iter()
         .filter(|member| trained(config, member, &group.model))
         .map(|member| {
             let own = member.config.optim.clone().unwrap_or_default();
-            (*member, OptimPlan::from(&own.over(base)))
+            (*member, OptimOptions::from(&own.over(base)))
         })
         .collect();
-    let Some((first, rest)) = settled.split_first() else { return OptimPlan::from(base) };
-    let values = |optim: &OptimPlan| values(&OptimConfig::from(optim));
+    let Some((first, rest)) = settled.split_first() else { return OptimOptions::from(base) };
+    let values = |optim: &OptimOptions| values(&OptimConfig::from(optim));
     for (member, optim) in rest {
         let found = [(first.0, values(&first.1)), (*member, values(optim))];
         agree(config, policy, group, "optim", &found, problems);

@@ -120,13 +120,14 @@ pub fn survey(plan: &Plan) -> Result<Survey, data::DataError> {
     let (config, base) = (&plan.config, plan.base.as_path());
     let tasks = match plan.algorithm.preset.is_supervised() {
         true => Vec::new(),
-        false => data::load(&plan.task, &plan.task.split, base)?,
+        false => data::load(&plan.config.task, &plan.config.task.split, base)?,
     };
-    let mut splits = vec![(plan.task.split.clone(), tasks.len())];
+    let mut splits = vec![(plan.config.task.split.clone(), tasks.len())];
     splits.retain(|(_, tasks)| *tasks > 0);
     for split in held_out(config) {
         if splits.iter().all(|(other, _)| *other != split) {
-            let tasks = data::load(&plan.eval.held_out(&plan.task), &split, base)?.len();
+            let tasks =
+                data::load(&plan.config.eval.held_out(&plan.config.task), &split, base)?.len();
             splits.push((split, tasks));
         }
     }

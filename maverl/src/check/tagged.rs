@@ -10,8 +10,13 @@ use crate::config::{AlgorithmConfig, Config, LossConfig};
 use crate::registry::{Declaration, Registry};
 use crate::settings::{TaggedConfig, read};
 
-/// Reports kinds that do not exist, and keys and values that are not those of their kind. They are taken out.
-pub(super) fn check(config: &mut Config, registry: &Registry, problems: &mut Problems<'_>) {
+/// Reports kinds that do not exist, and keys and values that are not those of their kind. Returns the configuration without
+/// them.
+pub(super) fn checked(
+    mut config: Config,
+    registry: &Registry,
+    problems: &mut Problems<'_>,
+) -> Config {
     let mut tables = Tables { registry, problems };
     let parts = config.algorithm.name.parts();
     let at = path(["algorithm"]);
@@ -42,6 +47,7 @@ pub(super) fn check(config: &mut Config, registry: &Registry, problems: &mut Pro
             }
         }
     }
+    config
 }
 
 /// The table with a `kind` that a key is in, and the rest of its path; none for the `kind` itself.

@@ -129,11 +129,12 @@ fn member(
     Member { seat: seat.clone(), config: merged, options: built }
 }
 
-/// Writes out the settings of each agent that the file omits.
-pub(super) fn write_out(config: &mut Config, seats: &[SeatPlan]) {
+/// Returns the tables of agents with the settings that the file omits.
+pub(super) fn written(config: &Config, seats: &[SeatPlan]) -> BTreeMap<String, AgentConfig> {
     let only = config.models.keys().next().filter(|_| config.models.len() == 1).cloned();
+    let mut agents = config.agents.clone();
     for seat in seats {
-        let agent = config.agents.entry(seat.seat.agent.clone()).or_default();
+        let agent = agents.entry(seat.seat.agent.clone()).or_default();
         // An agent with an endpoint has models only in its seats' tables.
         if agent.endpoint.is_none() {
             agent.model = agent.model.take().or_else(|| only.clone());
@@ -146,4 +147,5 @@ pub(super) fn write_out(config: &mut Config, seats: &[SeatPlan]) {
             agent.options = choice::without_nulls(options);
         }
     }
+    agents
 }

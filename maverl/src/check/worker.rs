@@ -6,7 +6,7 @@ use super::diagnostic::{Problems, did_you_mean, list, path};
 use super::models::{Models, Opened};
 use super::policy::Group;
 use crate::IntoMap;
-use crate::config::{Config, Device};
+use crate::config::{Config, DeviceChoice, Dtype};
 use crate::plan::{WorkerPlan, packed_bytes};
 
 /// Returns the worker groups, sorted; `None` if a model could not be opened, which is reported. Reports tables of worker groups
@@ -14,7 +14,7 @@ use crate::plan::{WorkerPlan, packed_bytes};
 pub(super) fn plan(
     config: &Config,
     groups: &BTreeMap<String, Group<'_>>,
-    models: &Models,
+    (models, precisions): (&Models, &BTreeMap<String, Dtype>),
     problems: &mut Problems<'_>,
 ) -> Option<Vec<WorkerPlan>> {
     let names: BTreeMap<&str, &str> =
@@ -22,7 +22,7 @@ pub(super) fn plan(
     strangers(config, &names.keys().copied().collect::<Vec<_>>(), problems);
     let plan = |(name, model): (&str, &str)| {
         let Opened { source, parameters, shape, .. } = models.get(model)?;
-        let dtype = config.models[model].dtype;
+        let dtype = precisions[model];
         Some(WorkerPlan {
             name: name.to_owned(),
             model: model.to_owned(),
@@ -38,7 +38,7 @@ pub(super) fn plan(
 }
 
 /// Returns the device that the table of a worker group sets.
-pub(super) fn own_device(config: &Config, name: &str) -> Option<Device> {
+pub(super) fn own_device(config: &Config, name: &str) -> Option<DeviceChoice> {
     config.worker_groups.get(name)?.device
 }
 

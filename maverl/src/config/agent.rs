@@ -1,50 +1,20 @@
 //! `[agents."team/role"]` and `[sampling]`: the keys of agents and seats.
 //!
-//! A key of `[sampling]` is also an option of a request (`runtime/request.rs` of the engine), which `plan/engine.rs`
-//! sets and a slot of the engine uses. If it changes probabilities, `check/policy.rs` rejects it for agents that are
+//! The keys of `[sampling]` are the engine's options of a request (`runtime/request.rs`), which its slots use. If one
+//! changes probabilities, `check/policy.rs` rejects it for agents that are
 //! trained on sampled replies. Servers and commands that sample have it too: `openai/options.rs` and `gateway/call.rs` of
 //! `crates/serve`, `rollout/servers`, `maverl generate`. A key of an agent has a line in `over`, and a field of `SeatPlan`,
 //! or of `PolicyPlan` if its level is policy.
 
 use std::collections::BTreeMap;
-use std::num::NonZeroUsize;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::loss::LossConfig;
-use super::model::{LoraConfig, OptimConfig};
-use super::tables::REPLY;
+use crate::runtime::{LoraConfig, OptimConfig, SamplingConfig};
 use crate::settings::Settings;
-
-/// Sampling of replies: `[sampling]` and `[agents.*.sampling]`.
-#[derive(Debug, Clone, PartialEq, Serialize, Settings)]
-#[settings(partial = "SamplingConfig", level = "agent")]
-pub struct Sampling {
-    /// Divisor of the logits; 0 is greedy; training on sampled replies needs a value above 0.
-    #[setting(default = 1.0, range = 0.0..)]
-    pub temperature: f32,
-    /// Number of most likely tokens that are kept; 0 keeps all; training on sampled replies needs 0.
-    #[setting(default = 0)]
-    pub top_k: u32,
-    /// Nucleus sampling: smallest set of most likely tokens with this total probability; 1 keeps all; training on sampled replies needs 1.
-    #[setting(default = 1.0, range = above(0.0)..=1.0)]
-    pub top_p: f32,
-    /// Minimum probability of a token, relative to that of the most likely token; 0 keeps all; training on sampled replies needs 0.
-    #[setting(default = 0.0, range = 0.0..=1.0)]
-    pub min_p: f32,
-    /// Penalty on tokens that the prompt or the reply already contains: their positive logits are divided by it, negative ones multiplied; 1 disables it; training on sampled replies needs 1.
-    #[setting(default = 1.0, range = above(0.0)..)]
-    pub repetition_penalty: f32,
-    /// Maximum number of tokens of a reply.
-    #[setting(default = 256, written = NonZeroUsize, range = 1..=REPLY)]
-    pub max_tokens: usize,
-    /// Strings that end a reply and stay in it, in addition to the model's stop ids.
-    pub stop: Vec<String>,
-    /// Token ids that end a reply, in addition to the model's.
-    pub stop_ids: Vec<u32>,
-}
 
 /// `[agents."team/role"]` and, on top of it, `[agents."team/role".seats.N]`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]

@@ -7,10 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use super::advantage::AdvantagePlan;
 use super::critic::{CriticPlan, Passes};
-use super::loss::{Aggregation, LossPlan, ReferencePlan};
+use super::loss::{LossPlan, ReferencePlan};
 use super::preset::Preset;
 use super::tables::MANY;
 use super::verifier::VerifierPlan;
+use crate::loss::{AdaptiveKl, Aggregation, PreferenceOptions};
 use crate::settings::Settings;
 
 /// Conversion of rewards to updates: a preset's name, and any part of it.
@@ -64,7 +65,7 @@ pub struct AlgorithmPlan {
     /// Controller of `kl_coef`.
     #[setting(table, idle_when = "name = ['sft', 'dpo', 'spin', 'verifier']")]
     #[setting(idle_when = "name = 'online_dpo'")]
-    pub adaptive_kl: AdaptiveKlPlan,
+    pub adaptive_kl: AdaptiveKl,
     /// Renewal of the reference policy.
     #[setting(table)]
     pub reference: ReferencePlan,
@@ -80,7 +81,7 @@ pub struct AlgorithmPlan {
     pub train_on: TrainOn,
     /// Loss of a pair of replies.
     #[setting(table, idle_unless = "name = ['dpo', 'spin', 'online_dpo']")]
-    pub preference: PreferencePlan,
+    pub preference: PreferenceOptions,
     /// Training of a verifier.
     #[setting(table, idle_unless = "name = 'verifier'")]
     pub verifier: VerifierPlan,
@@ -258,48 +259,4 @@ pub struct InfluencePlan {
     /// Coefficient of a reward for an agent if most other agents adopt its answer: 1 if this makes them right, -1 if it makes them wrong.
     #[setting(default = 0.0, range = 0.0..)]
     pub persuade: f64,
-}
-
-/// Controller of `kl_coef` (1909.08593, section 2.2).
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Settings)]
-#[settings(partial = "AdaptiveKlConfig", level = "team")]
-pub struct AdaptiveKlPlan {
-    /// Target of the KL to the reference, to which `kl_coef` is adapted; 0 keeps it constant.
-    #[setting(default = 0.0, range = 0.0..)]
-    pub target: f64,
-    /// Number of rows over which `kl_coef` may change by about 20 %.
-    #[setting(default = 10_000.0, range = above(0.0).., idle_when = "target = 0")]
-    pub horizon: f64,
-}
-
-/// Loss of a pair of replies (dpo, spin, online_dpo).
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Settings)]
-#[settings(partial = "PreferenceConfig", level = "team")]
-pub struct PreferencePlan {
-    /// Loss of a pair.
-    pub loss: PairLoss,
-    /// Strength of the KL constraint to the reference; smaller values allow larger deviations.
-    #[setting(default = 0.1, range = above(0.0)..)]
-    pub beta: f64,
-    /// Assumed probability that a pair is labeled the wrong way round; only with `sigmoid` and `robust`.
-    #[setting(default = 0.0, range = 0.0..0.5)]
-    pub label_smoothing: f64,
-    /// Omit the reference's log-probabilities from the margin.
-    #[setting(default = false)]
-    pub reference_free: bool,
-}
-
-/// The loss of a pair of replies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum PairLoss {
-    /// Logistic (DPO). arXiv:2305.18290
-    #[default]
-    Sigmoid,
-    /// A margin of 1 (SLiC-HF). arXiv:2305.10425
-    Hinge,
-    /// Squared distance from a margin, over means of tokens (IPO). arXiv:2310.12036
-    Ipo,
-    /// Logistic, unbiased where a known share of the pairs is the wrong way round. arXiv:2403.00409
-    Robust,
 }

@@ -1,6 +1,6 @@
 //! Critics and mixers: values, and advantages from values.
 //!
-//! A key is also a field of the engine's `CriticSpec`. Who shares a critic is [`CriticScope`] and `host` in
+//! [`CriticPlan::spec`] is a critic as the engine has it. Who shares a critic is [`CriticScope`] and `host` in
 //! `plan/critic.rs`.
 
 use std::num::NonZeroUsize;
@@ -8,8 +8,11 @@ use std::num::NonZeroUsize;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::model::{LoraConfig, LoraPlan, OptimConfig, OptimPlan};
-use super::tables::{MANY, WIDTH};
+use super::tables::WIDTH;
+use crate::loss::ValueLimits;
+use crate::runtime::{
+    CriticSpec, LoraConfig, LoraSpec, MANY, Normalize, OptimConfig, OptimOptions, Trunk,
+};
 use crate::settings::Settings;
 
 /// Declares the settings of an estimator that needs critics: its own keys, then those of every critic.
@@ -124,13 +127,29 @@ impl MixerPlan {
 
 impl CriticPlan {
     /// The adapter of `trunk = "lora"`.
-    pub fn lora(&self) -> LoraPlan {
-        LoraPlan::from(&self.lora.clone().unwrap_or_default())
+    pub fn lora(&self) -> LoraSpec {
+        LoraSpec::from(&self.lora.clone().unwrap_or_default())
     }
 
     /// The optimizer, with every value.
-    pub fn optim(&self) -> OptimPlan {
-        OptimPlan::from(&self.optim.over(&optim()))
+    pub fn optim(&self) -> OptimOptions {
+        OptimOptions::from(&self.optim.over(&optim()))
+    }
+
+    /// Bounds of the value loss.
+    pub fn limits(&self) -> ValueLimits {
+        ValueLimits { clip: self.clip, huber: self.huber }
+    }
+
+    /// The critic of a worker group.
+    pub fn spec(&self) -> CriticSpec {
+        let mut spec = CriticSpec::new(self.trunk);
+        spec.lora = self.lora();
+        spec.normalize = self.normalize;
+        spec.limits = self.limits();
+        spec.value_coef = self.value_coef;
+        spec.optim = self.optim();
+        spec
     }
 }
 
@@ -145,20 +164,7 @@ pub struct Passes {
 
 /// Optimizer of critics, with every key.
 fn optim() -> OptimConfig {
-    OptimConfig::from(&OptimPlan { lr: 1e-5, ..OptimPlan::default() })
-}
-
-/// Trunk under the head of a critic.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Trunk {
-    /// A copy of the model, every weight of it trained.
-    #[default]
-    Own,
-    /// An adapter on the policy's base, which stays as it is.
-    Lora,
-    /// The policy itself.
-    Shared,
+    OptimConfig::from(&OptimOptions { lr: 1e-5, ..OptimOptions::default() })
 }
 
 /// Input of a critic before a reply.
@@ -205,19 +211,6 @@ pub enum Bootstrap {
     Seat,
     /// At the end of the team's last turn: the value of whoever speaks next counts.
     Team,
-}
-
-/// Normalization of value targets: none, running statistics, or PopArt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Normalize {
-    /// Reward.
-    #[default]
-    None,
-    /// Deviations of the returns so far from their mean.
-    Running,
-    /// The same; when they move, the head moves against it, so that no value changes.
-    Popart,
 }
 
 /// Trunk under the heads of a mixer's critics, which are updated with the mixer.

@@ -3,23 +3,11 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::dist::Transport;
 use crate::settings::Settings;
 
 /// Largest number of seconds: a week.
 const WEEK: f64 = 604_800.0;
-
-/// Transports between ranks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Transport {
-    /// TCP between the processes, also from and to GPUs.
-    #[default]
-    Tcp,
-    /// NCCL between GPUs; all else over TCP.
-    Nccl,
-    /// MPI between the processes of `mpirun` or `srun`, also from and to GPUs.
-    Mpi,
-}
 
 /// `[dist]`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]

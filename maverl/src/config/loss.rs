@@ -1,14 +1,17 @@
 //! Coefficients of the loss.
 //!
-//! A key that the loss of the engine reads is also a field of `LossOptions`, and `plan/engine.rs` converts it. A
-//! built-in surrogate is a kind here, a table in `tables.rs`, and a variant of `BuiltinSurrogate`. A penalty has its
-//! arithmetic in `rollout/runner.rs`.
+//! [`LossPlan::options`] is the loss as the engine has it. A built-in surrogate is a kind here, a table in `tables.rs`, and
+//! a variant of `BuiltinSurrogate`. A penalty has its arithmetic in `rollout/runner.rs`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::instance::Instance;
 use crate::credit::Surrogate;
+use crate::loss::{
+    BuiltinSurrogate, CispoOptions, ClipOptions, Correction, CpgdOptions, Kl, LossOptions, Ratio,
+    SapoOptions,
+};
 use crate::settings::Settings;
 
 /// Loss of a row: the surrogate, and the terms beside it.
@@ -35,7 +38,7 @@ pub struct LossPlan {
     pub kl_in: KlIn,
     /// Correction of differences between the log-probs of sampler and trainer.
     #[setting(table)]
-    pub correction: CorrectionPlan,
+    pub correction: Correction,
     /// Coefficient of the drift penalty towards the sampling policy (CPGD).
     #[setting(default = 0.0, range = 0.0..)]
     pub drift_coef: f32,
@@ -53,18 +56,34 @@ pub struct LossPlan {
     pub overlong_penalty: f64,
 }
 
+impl LossPlan {
+    /// Returns the loss of a row. A KL in the reward is no part of it.
+    pub(crate) fn options(&self) -> LossOptions {
+        LossOptions {
+            surrogate: self.surrogate.built_in(),
+            ratio: self.ratio,
+            kl_coef: if self.kl_in == KlIn::Loss { self.kl_coef } else { 0.0 },
+            kl: self.kl,
+            kl_corrected: self.kl_corrected,
+            drift_coef: self.drift_coef,
+            entropy_coef: self.entropy_coef,
+            correction: self.correction,
+        }
+    }
+}
+
 /// Surrogate loss of a token.
 #[derive(Debug, Clone, PartialEq, Settings)]
 pub enum SurrogatePlan {
     /// The clipped ratio (PPO).
     #[setting(default)]
-    Clip(ClipPlan),
+    Clip(ClipOptions),
     /// The log-probability, weighted by the clipped ratio (CISPO).
-    Cispo(CispoPlan),
+    Cispo(CispoOptions),
     /// A soft gate of the ratio (SAPO).
-    Sapo(SapoPlan),
+    Sapo(SapoOptions),
     /// The clipped log-ratio (CPGD).
-    Cpgd(CpgdPlan),
+    Cpgd(CpgdOptions),
     /// A surrogate declared with `#[surrogate]`.
     #[setting(open)]
     Declared(Instance<dyn Surrogate>),
@@ -74,107 +93,24 @@ impl SurrogatePlan {
     /// Returns the surrogate itself.
     pub fn surrogate(&self) -> &dyn Surrogate {
         match self {
-            Self::Clip(plan) => plan,
-            Self::Cispo(plan) => plan,
-            Self::Sapo(plan) => plan,
-            Self::Cpgd(plan) => plan,
+            Self::Clip(options) => options,
+            Self::Cispo(options) => options,
+            Self::Sapo(options) => options,
+            Self::Cpgd(options) => options,
             Self::Declared(declared) => &*declared.value,
         }
     }
-}
 
-/// The clipped ratio (PPO). arXiv:1707.06347, eq. 7; arXiv:1912.09729, eq. 8
-#[maverl::surrogate(name = "clip")]
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
-#[serde(default, deny_unknown_fields)]
-#[settings(level = "agent")]
-pub struct ClipPlan {
-    /// Lower clip: the ratio is at least 1 minus this number.
-    #[setting(default = 0.2, range = above(0.0)..=1.0)]
-    pub clip_low: f64,
-    /// Upper clip: the ratio is at most 1 plus this number.
-    #[setting(default = 0.2, range = above(0.0)..)]
-    pub clip_high: f64,
-    /// Upper bound of the ratio where the advantage is negative (dual clip); above 1.
-    #[setting(default = 3.0, range = above(1.0)..)]
-    pub clip_dual: f64,
-}
-
-/// The log-probability, weighted by the clipped ratio (CISPO). arXiv:2506.13585
-#[maverl::surrogate(name = "cispo")]
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
-#[serde(default, deny_unknown_fields)]
-#[settings(level = "agent")]
-pub struct CispoPlan {
-    /// Upper clip: the ratio is at most 1 plus this number.
-    #[setting(default = 4.0, range = above(0.0)..)]
-    pub clip_high: f64,
-}
-
-/// A soft gate of the ratio (SAPO). arXiv:2511.20347
-#[maverl::surrogate(name = "sapo")]
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
-#[serde(default, deny_unknown_fields)]
-#[settings(level = "agent")]
-pub struct SapoPlan {
-    /// Steepness of the gate for positive and negative advantages.
-    #[setting(default = (1.0, 1.05), range = above(0.0)..)]
-    pub gate: (f64, f64),
-}
-
-/// The clipped log-ratio (CPGD). arXiv:2505.12504
-#[maverl::surrogate(name = "cpgd")]
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
-#[serde(default, deny_unknown_fields)]
-#[settings(level = "agent")]
-pub struct CpgdPlan {
-    /// Lower clip: the ratio is at least 1 minus this number.
-    #[setting(default = 0.2, range = above(0.0)..=1.0)]
-    pub clip_low: f64,
-    /// Upper clip: the ratio is at most 1 plus this number.
-    #[setting(default = 0.2, range = above(0.0)..)]
-    pub clip_high: f64,
-}
-
-/// Unit of the importance ratio.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Ratio {
-    /// Each token.
-    #[default]
-    Token,
-    /// The whole reply: the geometric mean over its tokens (GSPO).
-    Sequence,
-    /// The whole reply: the product over its tokens (RLOO).
-    Product,
-}
-
-/// Aggregation of token losses to one number; every count is a true count of the whole batch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Aggregation {
-    /// Sum over tokens, over the number of tokens.
-    #[default]
-    TokenMean,
-    /// Mean over each row's tokens, then over rows.
-    SequenceMean,
-    /// Sum over each row's tokens, then mean over rows.
-    SequenceSum,
-    /// Sum over tokens, over the tokens there would be if every reply were as long as it may be.
-    Constant,
-}
-
-/// Estimators of the KL divergence to the reference (Schulman, "Approximating KL divergence").
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Kl {
-    /// log p - log q
-    K1,
-    /// (log p - log q)² / 2
-    K2,
-    /// exp(log q - log p) - (log q - log p) - 1
-    #[default]
-    K3,
+    /// Returns the surrogate of a row. One that is declared is used in place of those of all rows.
+    fn built_in(&self) -> BuiltinSurrogate {
+        match self {
+            Self::Clip(options) => BuiltinSurrogate::Clip(*options),
+            Self::Cispo(options) => BuiltinSurrogate::Cispo(*options),
+            Self::Sapo(options) => BuiltinSurrogate::Sapo(*options),
+            Self::Cpgd(options) => BuiltinSurrogate::Cpgd(*options),
+            Self::Declared(_) => BuiltinSurrogate::default(),
+        }
+    }
 }
 
 /// Where the KL to the reference counts.
@@ -186,51 +122,6 @@ pub enum KlIn {
     Loss,
     /// In the reward of the turn: the sum over its tokens, as they were sampled.
     Reward,
-}
-
-/// Correction of tokens whose log-prob differs between sampler and trainer.
-#[derive(Debug, Clone, Copy, PartialEq, Settings)]
-pub enum CorrectionPlan {
-    /// Nothing: the ratio is to the sampler's.
-    #[setting(default)]
-    None,
-    /// Each token is weighted by its ratio, at most `cap`.
-    Truncate(TruncatePlan),
-    /// Tokens whose ratio is outside `[1 / cap, cap]` are masked.
-    MaskTokens(MaskPlan),
-    /// Rows whose geometric mean ratio is outside `[1 / cap, cap]` are masked.
-    MaskSequences(MaskPlan),
-}
-
-impl CorrectionPlan {
-    /// The cap; the default one if nothing is corrected.
-    pub fn cap(&self) -> f64 {
-        match self {
-            Self::None => TruncatePlan::default().cap,
-            Self::Truncate(plan) => plan.cap,
-            Self::MaskTokens(plan) | Self::MaskSequences(plan) => plan.cap,
-        }
-    }
-}
-
-/// Truncated importance sampling.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
-#[serde(default, deny_unknown_fields)]
-#[settings(level = "agent")]
-pub struct TruncatePlan {
-    /// Upper bound of the ratio of the trainer's to the sampler's probability.
-    #[setting(default = 2.0, range = above(1.0)..)]
-    pub cap: f64,
-}
-
-/// Masks by the importance ratio.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
-#[serde(default, deny_unknown_fields)]
-#[settings(level = "agent")]
-pub struct MaskPlan {
-    /// Upper bound of the ratio of the trainer's to the sampler's probability; the lower bound is its inverse.
-    #[setting(default = 2.0, range = above(1.0)..)]
-    pub cap: f64,
 }
 
 /// Policy that a KL and pairs of replies are compared with.

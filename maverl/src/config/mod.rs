@@ -15,6 +15,7 @@ mod model;
 mod overlong;
 mod preset;
 pub mod reference;
+mod resolved;
 mod reward;
 mod rollout_server;
 pub(crate) mod schema;
@@ -25,34 +26,40 @@ mod tests;
 mod verifier;
 
 pub use crate::credit::{GroupBy, KnownBaseline};
+pub use crate::dist::Transport;
+pub use crate::loss::{
+    AdaptiveKl, AdaptiveKlConfig, Aggregation, CispoOptions, ClipOptions, Correction, CpgdOptions,
+    Kl, MaskOptions, PairLoss, PreferenceConfig, PreferenceOptions, Ratio, SapoOptions,
+    TruncateOptions,
+};
+pub use crate::model::HeadKind;
+pub use crate::runtime::{
+    DeviceChoice, Dtype, LoraConfig, LoraSpec, Normalize, OptimConfig, OptimOptions,
+    RuntimeOptions, Sampling, SamplingConfig, Schedule, TargetModules, Trunk,
+};
 pub use advantage::{
     AdvantagePlan, AnchorPlan, GreedyPlan, GroupBaseline, GroupPlan, MovingAveragePlan, RewardPlan,
     Singleton,
 };
-pub use agent::{AgentConfig, Sampling, SamplingConfig};
+pub use agent::AgentConfig;
 pub use algorithm::{
-    AdaptiveKlConfig, AdaptiveKlPlan, AlgorithmConfig, AlgorithmPlan, FuturePlan, FutureRewards,
-    HappoFactor, InfluenceConfig, InfluencePlan, ObservationPlan, PairLoss, PreferenceConfig,
-    PreferencePlan, SequencePlan, Shaping, ShapingPlan, TrainOn, UpdateOrder,
+    AlgorithmConfig, AlgorithmPlan, FuturePlan, FutureRewards, HappoFactor, InfluenceConfig,
+    InfluencePlan, ObservationPlan, SequencePlan, Shaping, ShapingPlan, TrainOn, UpdateOrder,
 };
 pub use critic::{
     Bootstrap, Credit, CriticInput, CriticPlan, CriticScope, Granularity, MixerNetwork, MixerPlan,
-    MixerTrunk, Normalize, Passes, Trunk,
+    MixerTrunk, Passes,
 };
-pub use device::{Device, WorkerGroupConfig};
-pub use dist::{DistConfig, Transport};
+pub use device::WorkerGroupConfig;
+pub use dist::DistConfig;
 pub use endpoint::EndpointConfig;
 pub use eval::{EvalConfig, Unsplit};
 pub use instance::{Chosen, Instance};
-pub use loss::{
-    Aggregation, CispoPlan, ClipPlan, CorrectionPlan, CpgdPlan, Kl, KlIn, LossConfig, LossPlan,
-    MaskPlan, Ratio, ReferenceConfig, ReferencePlan, SapoPlan, SurrogatePlan, TruncatePlan,
-};
-pub use model::{
-    Dtype, LoraConfig, LoraPlan, ModelConfig, OptimConfig, OptimPlan, Schedule, TargetModules,
-};
+pub use loss::{KlIn, LossConfig, LossPlan, ReferenceConfig, ReferencePlan, SurrogatePlan};
+pub use model::ModelConfig;
 pub use overlong::OverlongText;
 pub use preset::Preset;
+pub use resolved::Resolved;
 pub(crate) use reward::STAGE;
 pub use reward::{
     OnRewardError, RewardConfig, RewardProtocol, RewardServerConfig, RewardUnit,
@@ -60,9 +67,7 @@ pub use reward::{
 };
 pub use rollout_server::{RolloutServerConfig, ServerKind};
 
-pub use verifier::{
-    VerifierConfig, VerifierHead, VerifierLabels, VerifierLoss, VerifierPlan, VerifierTrunk,
-};
+pub use verifier::{VerifierConfig, VerifierLabels, VerifierLoss, VerifierPlan, VerifierTrunk};
 
 use std::collections::BTreeMap;
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
@@ -138,7 +143,7 @@ pub struct Config {
     pub record: RecordConfig,
     /// The machine.
     #[setting(table)]
-    pub runtime: RuntimeConfig,
+    pub runtime: RuntimeOptions,
     /// Settings of worker groups, by their name: that of a model, or what agents have as `worker_group`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[setting(table)]
@@ -362,37 +367,4 @@ impl RecordConfig {
         let due = step == 0 || (step + 1).is_multiple_of(self.tokens_every.max(1));
         self.samples && self.tokens_every > 0 && due
     }
-}
-
-/// `[runtime]`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
-#[serde(default, deny_unknown_fields)]
-#[settings(level = "run")]
-pub struct RuntimeConfig {
-    /// Device of models and advantages: "cpu", "cuda", "cuda:1", "auto" or "emulated". "auto" takes the first GPU if one can be
-    /// used. On a GPU, products are in bf16 and advantages in f32. "emulated" runs a GPU's kernels on the CPU: slow, for tests.
-    /// Worker groups with another device have it in `[worker_groups.NAME]`.
-    #[setting(level = "team")]
-    pub device: Device,
-    /// Threads of the numeric kernels; 0 is one per core. Results do not depend on it.
-    #[setting(range = 0..=1024)]
-    pub threads: usize,
-    /// Maximum number of concurrent requests of a worker group.
-    #[setting(default = 512, range = 1..=MANY)]
-    pub max_requests: NonZeroUsize,
-    /// Maximum number of prompt tokens that a worker group processes together in a step of generation.
-    #[setting(default = 4096, range = 1..=LARGE)]
-    pub prefill_tokens: NonZeroUsize,
-    /// Maximum size of the KV cache of a worker group in MiB. If it is full, requests wait or are preempted and recomputed; results do not depend on it.
-    #[setting(default = 4096, range = 1..=LARGE)]
-    pub kv_mib: NonZeroUsize,
-    /// Compute the keys and values of a common prefix of prompts once. Results do not depend on it.
-    #[setting(default = true)]
-    pub prefix_cache: bool,
-    /// On a GPU, record passes of decoding, and replay them as CUDA graphs. Results do not depend on it.
-    #[setting(default = true)]
-    pub graphs: bool,
-    /// Maximum number of tokens of a training micro-batch.
-    #[setting(default = 4096, range = 1..=LARGE, level = "team")]
-    pub micro_batch_tokens: NonZeroUsize,
 }

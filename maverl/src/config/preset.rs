@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::algorithm::{AlgorithmConfig, InfluenceConfig};
-use super::loss::{Aggregation, Kl, LossConfig, Ratio, ReferenceConfig};
+use super::loss::{LossConfig, ReferenceConfig};
+use crate::loss::{Aggregation, Kl, Ratio};
 use crate::settings::TaggedConfig;
 
 /// A choice of parts with a paper behind it.

@@ -123,7 +123,7 @@ mod tests {
     fn a_key_has_its_type_default_range_and_description() {
         let schema = schema();
         let at = |place: &str| schema.pointer(place).cloned().unwrap_or_default();
-        let clip = at("/$defs/ClipPlan/properties/clip_low");
+        let clip = at("/$defs/ClipOptions/properties/clip_low");
         let expected = json!({
             "description": "Lower clip: the ratio is at least 1 minus this number. Level: agent.",
             "type": "number",

@@ -5,22 +5,17 @@ use serde_json::Value;
 use super::reference::{described, generic, parts};
 use super::{
     AdaptiveKlConfig, AdvantagePlan, AgentConfig, AlgorithmConfig, CheckpointConfig,
-    ComponentConfig, Config, CorrectionPlan, DistConfig, EndpointConfig, EvalConfig, FutureRewards,
+    ComponentConfig, Config, Correction, DistConfig, EndpointConfig, EvalConfig, FutureRewards,
     InfluenceConfig, LoraConfig, LossConfig, ModelConfig, OptimConfig, PreferenceConfig,
     RecordConfig, ReferenceConfig, RewardConfig, RewardServerConfig, RewardVerifierConfig,
-    RolloutConfig, RolloutServerConfig, RuntimeConfig, SamplingConfig, Shaping, SurrogatePlan,
+    RolloutConfig, RolloutServerConfig, RuntimeOptions, SamplingConfig, Shaping, SurrogatePlan,
     TaskConfig, TrainOn, UpdateOrder, VerifierConfig, WorkerGroupConfig,
 };
+pub use crate::runtime::{LARGE, MANY, REPLY};
 use crate::settings::{Key, Table, TableKind, Tagged};
 
-/// Largest number of requests, passes, minibatches, and tasks of a step.
-pub const MANY: u64 = 1 << 20;
 /// Largest size of a group.
 pub const GROUP: u64 = 1 << 16;
-/// Largest number of tokens of a reply.
-pub const REPLY: u64 = 1 << 24;
-/// Largest number of tokens of a batch, and of MiB.
-pub const LARGE: u64 = 1 << 30;
 /// Largest number of hidden units of a mixing network.
 pub const WIDTH: u64 = 1 << 12;
 
@@ -106,7 +101,7 @@ impl TaggedTable {
 pub static TAGGED: [TaggedTable; 7] = [
     TaggedTable::of::<AdvantagePlan>("algorithm.advantage", "Advantage", "advantage").open(),
     TaggedTable::of::<SurrogatePlan>("algorithm.loss.surrogate", "Surrogate", "surrogate").open(),
-    TaggedTable::of::<CorrectionPlan>("algorithm.loss.correction", "Correction", "correction"),
+    TaggedTable::of::<Correction>("algorithm.loss.correction", "Correction", "correction"),
     TaggedTable::of::<Shaping>("algorithm.shaping", "Shaping", "shaping"),
     TaggedTable::of::<UpdateOrder>("algorithm.update_order", "UpdateOrder", "update order"),
     TaggedTable::of::<FutureRewards>("algorithm.future_rewards", "FutureRewards", "future reward"),
@@ -150,9 +145,9 @@ pub static TABLES: [Declared; 47] = [
     Declared::kind("algorithm.loss.surrogate", &SurrogatePlan::KINDS[1]),
     Declared::kind("algorithm.loss.surrogate", &SurrogatePlan::KINDS[2]),
     Declared::kind("algorithm.loss.surrogate", &SurrogatePlan::KINDS[3]),
-    Declared::kind("algorithm.loss.correction", &CorrectionPlan::KINDS[1]),
-    Declared::kind("algorithm.loss.correction", &CorrectionPlan::KINDS[2]),
-    Declared::kind("algorithm.loss.correction", &CorrectionPlan::KINDS[3]),
+    Declared::kind("algorithm.loss.correction", &Correction::KINDS[1]),
+    Declared::kind("algorithm.loss.correction", &Correction::KINDS[2]),
+    Declared::kind("algorithm.loss.correction", &Correction::KINDS[3]),
     Declared::of::<AdaptiveKlConfig>("algorithm.adaptive_kl", "`[algorithm.adaptive_kl]`"),
     Declared::of::<ReferenceConfig>("algorithm.reference", "`[algorithm.reference]`"),
     Declared::of::<InfluenceConfig>("algorithm.influence", "`[algorithm.influence]`"),
@@ -165,7 +160,7 @@ pub static TABLES: [Declared; 47] = [
     Declared::of::<EvalConfig>("eval", "`[eval]`"),
     Declared::of::<CheckpointConfig>("checkpoint", "`[checkpoint]`"),
     Declared::of::<RecordConfig>("record", "`[record]`"),
-    Declared::of::<RuntimeConfig>("runtime", "`[runtime]`"),
+    Declared::of::<RuntimeOptions>("runtime", "`[runtime]`"),
     Declared::of::<WorkerGroupConfig>("worker_groups.own", "`[worker_groups.NAME]`"),
     Declared::of::<DistConfig>("dist", "`[dist]`"),
 ];
@@ -235,7 +230,7 @@ mod tests {
         let defaults = [
             AdvantagePlan::default().written(),
             SurrogatePlan::default().written(),
-            CorrectionPlan::default().written(),
+            Correction::default().written(),
             Shaping::default().written(),
             UpdateOrder::default().written(),
             FutureRewards::default().written(),

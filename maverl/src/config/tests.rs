@@ -41,8 +41,10 @@ fn describes(block: &str, table: &tables::Declared) -> bool {
 
 fn defaults() -> Config {
     let algorithm = AlgorithmPlan::from(&AlgorithmConfig::default());
-    let tiny =
-        ModelConfig { optim: OptimConfig::from(&OptimPlan::default()), ..ModelConfig::default() };
+    let tiny = ModelConfig {
+        optim: OptimConfig::from(&OptimOptions::default()),
+        ..ModelConfig::default()
+    };
     Config {
         sampling: SamplingConfig::from(&Sampling::default()),
         models: BTreeMap::from([("tiny".to_owned(), tiny)]),

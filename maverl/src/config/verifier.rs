@@ -5,9 +5,9 @@ use std::num::NonZeroUsize;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Schedule;
-use super::critic::{CriticPlan, Trunk};
-use super::model::{LoraConfig, LoraPlan, OptimConfig, OptimPlan};
+use super::critic::CriticPlan;
+use crate::model::HeadKind;
+use crate::runtime::{LoraConfig, LoraSpec, OptimConfig, OptimOptions, Schedule, Trunk};
 use crate::settings::Settings;
 
 /// Training of a verifier: a head of rewards on a trunk (verifier).
@@ -15,7 +15,8 @@ use crate::settings::Settings;
 #[settings(partial = "VerifierConfig", level = "team")]
 pub struct VerifierPlan {
     /// Head: a linear map of hidden states, or of the log-probs of the reply's tokens under the trunk.
-    pub head: VerifierHead,
+    #[setting(default = HeadKind::Reward)]
+    pub head: HeadKind,
     /// Loss: on the last token of a row, which gives the score (`last`), on every token of the reply (`span`), on pairs of
     /// a right and a wrong reply (`pairs`), or on the steps of an episode (`steps`).
     pub loss: VerifierLoss,
@@ -48,18 +49,6 @@ pub struct VerifierPlan {
     pub validation: f64,
     /// Train even if held-out questions share 13 consecutive words with training questions.
     pub allow_near: bool,
-}
-
-/// Head of a verifier.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum VerifierHead {
-    /// A linear map of the hidden state of a token, without a bias.
-    #[default]
-    Linear,
-    /// A weight and a bias for the mean log-prob of the reply's tokens. The trunk is one that gives right replies, such as after
-    /// supervised training.
-    Likelihood,
 }
 
 /// Loss of a verifier.
@@ -102,7 +91,7 @@ pub enum VerifierTrunk {
 impl VerifierPlan {
     /// The trunk with its optimizer, in the form of a critic's.
     pub fn critic(&self) -> CriticPlan {
-        let lora = LoraPlan { rank: self.rank, alpha: self.alpha, ..LoraPlan::default() };
+        let lora = LoraSpec { rank: self.rank, alpha: self.alpha, ..LoraSpec::default() };
         let (trunk, lora) = match self.trunk {
             VerifierTrunk::Lora => (Trunk::Lora, Some(LoraConfig::from(&lora))),
             VerifierTrunk::Own => (Trunk::Own, None),
@@ -111,13 +100,13 @@ impl VerifierPlan {
     }
 
     /// The optimizer, with every value.
-    pub fn optim(&self) -> OptimPlan {
-        OptimPlan {
+    pub fn optim(&self) -> OptimOptions {
+        OptimOptions {
             lr: self.lr,
             schedule: self.schedule,
             warmup_steps: self.warmup_steps,
             weight_decay: self.weight_decay,
-            ..OptimPlan::default()
+            ..OptimOptions::default()
         }
     }
 }

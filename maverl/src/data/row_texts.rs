@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 
 use super::{Demonstration, LabeledReply, PreferencePair};
-use crate::config::{TrainOn, VerifierHead};
+use crate::config::{HeadKind, TrainOn};
 use crate::model::{ChatInput, Tokenizer, TokenizerError};
 
 /// Largest number of bytes that a tokenizer makes of one: U+FDFA has 3, and 33 after NFKC.
@@ -56,10 +56,10 @@ impl PreferencePair {
 
 impl LabeledReply {
     /// Returns the text that a head judges.
-    pub fn row_texts(&self, head: VerifierHead) -> RowTexts {
+    pub fn row_texts(&self, head: HeadKind) -> RowTexts {
         let text = match head {
-            VerifierHead::Linear => Text::Judged(self.conversation()),
-            VerifierHead::Likelihood => Text::Reply(self.conversation()),
+            HeadKind::Value | HeadKind::Reward => Text::Judged(self.conversation()),
+            HeadKind::Likelihood => Text::Reply(self.conversation()),
         };
         RowTexts { location: self.location.clone(), texts: vec![text] }
     }

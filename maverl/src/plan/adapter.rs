@@ -1,10 +1,8 @@
 //! Adapters of a plan.
 
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use super::{AdapterPlan, LoraConfig};
-use crate::config::{self, LoraPlan, TargetModules};
 use crate::model::{HfConfig, ModelError};
 use crate::runtime::LoraSpec;
 
@@ -15,11 +13,11 @@ impl AdapterPlan {
     ///
     /// If a target module is not in the base.
     pub(crate) fn new(
-        config: &LoraPlan,
+        config: &LoraSpec,
         start: Option<PathBuf>,
         base: &HfConfig,
     ) -> Result<Self, ModelError> {
-        let lora = LoraSpec::from(config).on(base);
+        let lora = config.on(base);
         let parameters = lora.parameters(base)?;
         Ok(Self { lora, start, parameters })
     }
@@ -33,17 +31,5 @@ impl AdapterPlan {
         let lora = LoraConfig { dropout: self.lora.dropout, ..from.clone() };
         let parameters = lora.parameters(base)?;
         Ok(Self { lora, parameters, ..self })
-    }
-}
-
-impl From<&LoraConfig> for config::LoraConfig {
-    fn from(lora: &LoraConfig) -> Self {
-        Self {
-            rank: NonZeroUsize::new(lora.rank),
-            alpha: Some(lora.alpha),
-            dropout: Some(lora.dropout),
-            target_modules: Some(TargetModules::Named(lora.target_modules.clone())),
-            rslora: Some(lora.rslora),
-        }
     }
 }

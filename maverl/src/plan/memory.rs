@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use super::{Plan, WorkerPlan, at_most, bytes};
-use crate::config::Device;
+use crate::runtime::DeviceChoice;
 use crate::table::Table;
 
 /// Bytes that a worker group takes of the memory of a device. An update takes weights, moments, others, gradients and
@@ -15,7 +15,7 @@ pub struct DeviceMemory {
     /// Name of the worker group.
     pub worker: String,
     /// The device, never the automatic choice.
-    pub device: Device,
+    pub device: DeviceChoice,
     /// Weights of the base, and tables of positions.
     pub weight_bytes: u64,
     /// Moments of trained policies.
@@ -44,10 +44,10 @@ impl DeviceMemory {
 
 /// Returns the device of each worker group as a line for readers, if one differs from `runtime.device`.
 pub(super) fn devices(plan: &Plan) -> Option<String> {
-    let device = plan.runtime.device.0;
-    plan.workers.iter().find(|worker| plan.device_of(worker).0 != device)?;
+    let device = plan.config.runtime.device;
+    plan.workers.iter().find(|worker| plan.device_of(worker) != device)?;
     let of =
-        |worker: &WorkerPlan| format!("worker `{}` on {}", worker.name, plan.device_of(worker).0);
+        |worker: &WorkerPlan| format!("worker `{}` on {}", worker.name, plan.device_of(worker));
     let workers: Vec<String> = plan.workers.iter().map(of).collect();
     let advantages = match plan.algorithm.preset.is_supervised() {
         true => String::new(),
@@ -58,7 +58,7 @@ pub(super) fn devices(plan: &Plan) -> Option<String> {
 
 /// Formats the memory that worker groups take of their devices.
 pub(super) fn table(memory: &[DeviceMemory]) -> Table {
-    let devices: BTreeSet<String> = memory.iter().map(|of| of.device.0.to_string()).collect();
+    let devices: BTreeSet<String> = memory.iter().map(|of| of.device.to_string()).collect();
     let mut table = Table::framed([
         "on the device",
         "weights",
@@ -73,7 +73,7 @@ pub(super) fn table(memory: &[DeviceMemory]) -> Table {
     for of in memory {
         let worker = match devices.len() {
             1 => of.worker.clone(),
-            _ => format!("{} ({})", of.worker, of.device.0),
+            _ => format!("{} ({})", of.worker, of.device),
         };
         table.row([
             worker,

@@ -3,17 +3,17 @@
 mod activations;
 mod adapter;
 mod critic;
-mod engine;
 mod memory;
 mod overlong;
 mod ranks;
+mod specs;
 mod step;
 mod summary;
 pub mod weights;
 
 pub use crate::config::{
-    AdaptiveKlPlan, AlgorithmPlan, Chosen, CriticPlan, InfluencePlan, Instance, LossPlan,
-    OptimPlan, PreferencePlan, ReferencePlan, Sampling,
+    AlgorithmPlan, Chosen, CriticPlan, InfluencePlan, Instance, LossPlan, OptimOptions,
+    ReferencePlan, Sampling,
 };
 pub use crate::model::{LoraConfig, ModelSource};
 pub use activations::{activation_bytes, packed_bytes};
@@ -33,8 +33,8 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::config::{
-    CheckpointConfig, Config, Device, Dtype, EndpointConfig, EvalConfig, RewardServerConfig,
-    RewardVerifierConfig, RolloutConfig, RolloutServerConfig, RuntimeConfig, TaskConfig,
+    DeviceChoice, Dtype, EndpointConfig, Resolved, RewardServerConfig, RewardVerifierConfig,
+    RolloutServerConfig,
 };
 use crate::trajectory::Seat;
 
@@ -43,23 +43,15 @@ use crate::trajectory::Seat;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Plan {
     /// The resolved configuration, every default written out.
-    pub config: Config,
+    pub config: Resolved,
     /// Relative paths are relative to this directory.
     pub base: PathBuf,
-    /// From which every other seed derives.
-    pub seed: u64,
-    /// Training steps.
-    pub steps: u64,
-    /// Where tasks come from.
-    pub task: TaskConfig,
     /// The environment's registered name and options; of several components, their names and no options.
     pub environment: Chosen,
     /// The environment of each component, if there are several.
     pub mixture: BTreeMap<String, Chosen>,
     /// The orchestra's registered name and options.
     pub orchestra: Chosen,
-    /// Rollout settings.
-    pub rollout: RolloutConfig,
     /// Every seat that a policy speaks for, sorted.
     pub seats: Vec<SeatPlan>,
     /// Every other seat, sorted.
@@ -74,12 +66,6 @@ pub struct Plan {
     pub algorithm: AlgorithmPlan,
     /// Parts of the reward beside the score, sorted by name.
     pub rewards: Vec<RewardPlan>,
-    /// Evaluation settings.
-    pub eval: EvalConfig,
-    /// Checkpoint settings.
-    pub checkpoint: CheckpointConfig,
-    /// The machine.
-    pub runtime: RuntimeConfig,
     /// Memory that each worker group takes of its device; those on the CPU are left out.
     pub device_memory: Vec<DeviceMemory>,
     /// Warnings about settings that are valid and probably not intended.
@@ -111,8 +97,8 @@ impl Plan {
     }
 
     /// Returns the device of a worker group: its own, or `runtime.device`.
-    pub fn device_of(&self, worker: &WorkerPlan) -> Device {
-        worker.device.unwrap_or(self.runtime.device)
+    pub fn device_of(&self, worker: &WorkerPlan) -> DeviceChoice {
+        worker.device.unwrap_or(self.config.runtime.device)
     }
 
     /// Every seat, sorted.
@@ -122,6 +108,12 @@ impl Plan {
             seats.chain(self.endpoints.iter().map(|endpoint| &endpoint.seat)).cloned().collect();
         members.sort();
         members
+    }
+
+    /// Returns the plan with another seed.
+    #[must_use]
+    pub fn with_seed(&self, seed: u64) -> Self {
+        Self { config: self.config.with(|config| config.seed = seed), ..self.clone() }
     }
 
     /// Returns the plan with the policies of its two trained seats exchanged. A second exchange restores it.
@@ -215,7 +207,7 @@ pub struct PolicyPlan {
     /// The name of its critic, where it was given one; policies whose critics have one name share one.
     pub critic: Option<String>,
     /// The optimizer.
-    pub optim: OptimPlan,
+    pub optim: OptimOptions,
 }
 
 /// An adapter with every value settled.
@@ -241,7 +233,7 @@ pub struct WorkerPlan {
     /// Precision of its products.
     pub dtype: Dtype,
     /// Device of its own (`worker_groups.NAME.device`); `None` for `runtime.device`.
-    pub device: Option<Device>,
+    pub device: Option<DeviceChoice>,
     /// Number of parameters.
     pub parameters: u64,
     /// Bytes of the packed weights during rollout.

@@ -281,7 +281,7 @@ mod tests {
     fn ranks_that_shard_the_moments_have_their_part_of_them_and_send_as_much() {
         let mut plan = large();
         let whole = RanksSummary::new(&plan, 8, None, None);
-        plan.config.dist.shard_optimizer = true;
+        plan.config = plan.config.with(|config| config.dist.shard_optimizer = true);
         let part = RanksSummary::new(&plan, 8, None, None);
         assert_eq!(part.moment_bytes * 8, whole.moment_bytes);
         assert_eq!(whole.rank_bytes - part.rank_bytes, whole.moment_bytes - part.moment_bytes);
@@ -291,7 +291,7 @@ mod tests {
     #[test]
     fn ranks_without_tasks_and_memory_that_does_not_suffice_are_named() {
         let plan = large();
-        let tasks = plan.task.tasks_per_step.get() as u64;
+        let tasks = plan.config.task.tasks_per_step.get() as u64;
         let found = RanksSummary::new(&plan, tasks + 2, None, Some(1e9));
         assert!(found.warnings[0].contains("2 of"), "{:?}", found.warnings);
         assert_eq!((found.tasks_per_rank, found.device), (1, None));

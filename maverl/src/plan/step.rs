@@ -29,8 +29,8 @@ impl StepSummary {
     /// Returns the numbers of a plan.
     pub(super) fn of(plan: &Plan) -> Self {
         let algorithm = &plan.algorithm;
-        let tasks = plan.task.tasks_per_step.get() as u64;
-        let group_size = u64::from(plan.task.group_size.get());
+        let tasks = plan.config.task.tasks_per_step.get() as u64;
+        let group_size = u64::from(plan.config.task.group_size.get());
         let plays = !algorithm.preset.is_supervised();
         let episodes = if plays { tasks.saturating_mul(group_size) } else { 0 };
         let longest = plan.seats.iter().map(|seat| seat.sampling.max_tokens as u64);
@@ -80,7 +80,7 @@ impl StepSummary {
             "a critic gets {} a step ({epochs} x {minibatches}: `epochs` and `minibatches` of `algorithm.advantage`, or of \
              `algorithm`), {} in the run; a policy gets {} a step\n",
             updates(steps),
-            steps.saturating_mul(plan.steps),
+            steps.saturating_mul(plan.config.steps),
             self.optimizer_steps
         )
     }

@@ -162,8 +162,8 @@ impl Plan {
             path: worker.source.to_string(),
             device: worker
                 .device
-                .filter(|device| *device != self.runtime.device)
-                .map(|device| device.0.to_string()),
+                .filter(|device| *device != self.config.runtime.device)
+                .map(|device| device.to_string()),
             agents: self.agents(|policy| self.policies[policy].worker == index),
             trained: trained().count() > 0,
             parameters: worker.parameters,
@@ -174,7 +174,7 @@ impl Plan {
             moment_bytes: trained().chain(critics()).sum::<u64>() * 2 * NUMBER,
             activation_bytes: policies().filter_map(|p| p.activation_bytes).max().unwrap_or(0),
             packed_bytes: if samples { worker.packed_bytes } else { 0 },
-            kv_bytes: if samples { (self.runtime.kv_mib.get() as u64) << 20 } else { 0 },
+            kv_bytes: if samples { (self.config.runtime.kv_mib.get() as u64) << 20 } else { 0 },
         }
     }
 
@@ -202,8 +202,8 @@ pub fn table(plan: &Plan, width: usize) -> String {
         "{} on {}, {} {} of {}\n\n",
         plan.orchestra.name,
         plan.environment.name,
-        plan.steps,
-        if plan.steps == 1 { "step" } else { "steps" },
+        plan.config.steps,
+        if plan.config.steps == 1 { "step" } else { "steps" },
         plan.algorithm.preset.name()
     )
     .to_lowercase();

@@ -140,9 +140,13 @@ impl Rollout {
             rewards: rewards(plan, registry)?,
             penalties: penalties(plan),
             overlong: overlong(plan),
-            timeout: Duration::try_from_secs_f64(plan.rollout.timeout_s).unwrap_or(Duration::MAX),
+            timeout: Duration::try_from_secs_f64(plan.config.rollout.timeout_s)
+                .unwrap_or(Duration::MAX),
         };
-        Ok(Self { endpoints: Arc::new(endpoints), ..Self::new(runner, plan.rollout.max_episodes) })
+        Ok(Self {
+            endpoints: Arc::new(endpoints),
+            ..Self::new(runner, plan.config.rollout.max_episodes)
+        })
     }
 
     /// Returns the same team at another temperature, for evaluation. It shares agents, orchestra and environment with
@@ -365,7 +369,7 @@ fn model_voice(
 ) -> Arc<dyn ChatBackend> {
     let mut sampling = seat.sampling.clone();
     sampling.temperature = temperature;
-    Arc::new(ModelBackend::new(policies[seat.policy].clone(), (&sampling).into(), &plan.rollout))
+    Arc::new(ModelBackend::new(policies[seat.policy].clone(), sampling, &plan.config.rollout))
 }
 
 fn penalties(plan: &Plan) -> BTreeMap<Seat, f64> {

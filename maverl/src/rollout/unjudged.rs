@@ -114,11 +114,12 @@ impl Rollout {
         let runner = self.runner();
         let mut members = (*runner.members).clone();
         for seat in &plan.seats {
-            let mut sampling = Sampling::from(&seat.sampling);
+            let mut sampling = seat.sampling.clone();
             adjust(&mut sampling);
             let policy = policies[seat.policy].clone();
             if let Some(member) = members.get_mut(&seat.seat) {
-                member.backend = Arc::new(ModelBackend::new(policy, sampling, &plan.rollout));
+                member.backend =
+                    Arc::new(ModelBackend::new(policy, sampling, &plan.config.rollout));
             }
         }
         for member in members.values_mut() {

@@ -49,33 +49,39 @@ impl Dataset {
         if !matches!(needs, Needs::Training(_)) {
             return Ok(Self::Tasks(Vec::new()));
         }
-        let (file, learn) = (plan.base.join(&plan.task.data), plan.algorithm.train_on);
+        let (file, learn) = (plan.base.join(&plan.config.task.data), plan.algorithm.train_on);
         Ok(match plan.algorithm.preset {
             Preset::Sft => {
-                let rows = data::demonstrations(&file, &plan.task)?;
+                let rows = data::demonstrations(&file, &plan.config.task)?;
                 Self::Demonstrations(fitting(plan, policies, rows, |row| row.row_texts(learn))?)
             }
             Preset::Spin => {
-                let rows = data::self_play(&file, &plan.task)?;
+                let rows = data::self_play(&file, &plan.config.task)?;
                 let row_texts = |row: &Demonstration| row.row_texts(TrainOn::Assistant);
                 Self::Demonstrations(fitting(plan, policies, rows, row_texts)?)
             }
             Preset::Verifier => Self::Labeled(VerifierData::read(plan, policies)?),
             Preset::Dpo => {
-                let rows = data::preferences(&file, &plan.task)?;
+                let rows = data::preferences(&file, &plan.config.task)?;
                 Self::Preferences(fitting(plan, policies, rows, PreferencePair::row_texts)?)
             }
-            _ => Self::Tasks(data::load(&plan.task, &plan.task.split, &plan.base)?),
+            _ => Self::Tasks(data::load(&plan.config.task, &plan.config.task.split, &plan.base)?),
         })
     }
 
     /// Returns the order in which steps use the data.
     pub(super) fn sampler(&self, plan: &Plan) -> Sampler {
         match self {
-            Self::Tasks(tasks) => Sampler::new(&plan.task, plan.seed, tasks),
-            Self::Demonstrations(rows) => Sampler::plain(&plan.task, plan.seed, rows.len()),
-            Self::Preferences(pairs) => Sampler::plain(&plan.task, plan.seed, pairs.len()),
-            Self::Labeled(data) => Sampler::plain(&plan.task, plan.seed, data.units.len()),
+            Self::Tasks(tasks) => Sampler::new(&plan.config.task, plan.config.seed, tasks),
+            Self::Demonstrations(rows) => {
+                Sampler::plain(&plan.config.task, plan.config.seed, rows.len())
+            }
+            Self::Preferences(pairs) => {
+                Sampler::plain(&plan.config.task, plan.config.seed, pairs.len())
+            }
+            Self::Labeled(data) => {
+                Sampler::plain(&plan.config.task, plan.config.seed, data.units.len())
+            }
         }
     }
 
@@ -106,7 +112,7 @@ pub(super) fn held_out(
     needs: Needs<'_>,
     warn: impl Fn(&str),
 ) -> Result<BTreeMap<String, Vec<Task>>, TrainError> {
-    let config = plan.eval.held_out(&plan.task);
+    let config = plan.config.eval.held_out(&plan.config.task);
     let mut held_out = BTreeMap::new();
     for split in needs.splits() {
         let placed = data::placed(&config, split, &plan.base)?;
@@ -158,15 +164,15 @@ impl Needs<'_> {
 
 /// Returns the hash of each data file of a run, by the name that the configuration has for it.
 pub(super) fn files(plan: &Plan) -> Result<BTreeMap<String, String>, TrainError> {
-    let eval = plan.eval.used(plan.algorithm.preset);
+    let eval = plan.config.eval.used(plan.algorithm.preset);
     // A verifier is evaluated without episodes.
     let used = eval.every > 0 || eval.before_and_after || plan.algorithm.preset == Preset::Verifier;
-    let config = plan.eval.held_out(&plan.task);
+    let config = plan.config.eval.held_out(&plan.config.task);
     let held_out = used.then(|| data::files(&config)).into_iter().flatten();
     let hash = |name: &str| -> Result<_, TrainError> {
         Ok((name.to_owned(), FileHash::read(&plan.base.join(name))?.sha256))
     };
-    data::files(&plan.task).into_iter().chain(held_out).map(hash).try_into_map()
+    data::files(&plan.config.task).into_iter().chain(held_out).map(hash).try_into_map()
 }
 
 /// Returns the hash of rows.

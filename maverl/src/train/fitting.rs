@@ -15,7 +15,7 @@ pub(super) fn fitting<R>(
     mut rows: Vec<R>,
     row_texts: impl Fn(&R) -> RowTexts,
 ) -> Result<Vec<R>, TrainError> {
-    if plan.task.overlong != OverlongText::Drop {
+    if plan.config.task.overlong != OverlongText::Drop {
         return Ok(rows);
     }
     let all_texts: Vec<RowTexts> = rows.iter().map(row_texts).collect();
@@ -36,7 +36,7 @@ pub(super) fn fitting<R>(
     rows.retain(|_| index.next().is_some_and(|i| !overlong.contains(&i)));
     match rows.is_empty() {
         true => Err(TrainError::Demonstration {
-            location: plan.task.data.clone(),
+            location: plan.config.task.data.clone(),
             source: DemonstrationError::NoneLeft,
         }),
         false => Ok(rows),

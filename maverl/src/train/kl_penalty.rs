@@ -32,7 +32,7 @@ pub(super) async fn apply(
         let scale = state.kl_scale(policy.name());
         for ((sample, logp), reference) in charged.into_iter().zip(&sampled).zip(&reference) {
             let LossPlan { kl, kl_coef, .. } = *loss(sample);
-            let value = kl_reward(kl.into(), f64::from(kl_coef) * scale, logp, reference);
+            let value = kl_reward(kl, f64::from(kl_coef) * scale, logp, reference);
             let of = RewardOf::Turn(sample.turn);
             let part = RewardPart { name: RewardPart::KL.to_owned(), value, of };
             episodes[sample.episode].rewards.extend((value != 0.0).then_some(part));

@@ -215,7 +215,7 @@ impl Learner {
         if at.step.is_multiple_of(every) {
             stored.clear();
             for step in at.step..at.step.saturating_add(every) {
-                let seed = derive_seed(derive_seed(at.plan.seed, OPPONENT), step);
+                let seed = derive_seed(derive_seed(at.plan.config.seed, OPPONENT), step);
                 let request = |(i, prompt): (usize, Vec<u32>)| {
                     let (sampling, seed) = (Arc::clone(sampling), derive_seed(seed, i as u64));
                     let request = Request::new(prompt, sampling, seed);
@@ -259,7 +259,7 @@ impl Learner {
     fn sequence(&self, plan: &Plan, step: u64) -> Vec<usize> {
         let mut policies: Vec<usize> = (0..self.policies.len()).collect();
         if matches!(plan.algorithm.update_order, UpdateOrder::Random(_)) {
-            let seed = derive_seed(derive_seed(plan.seed, ORDER), step);
+            let seed = derive_seed(derive_seed(plan.config.seed, ORDER), step);
             SplitMix64::new(seed).shuffle(&mut policies);
         }
         policies

@@ -54,7 +54,7 @@ impl Live {
             }
         }
         let (mut metrics, mut warnings) = (Metrics::default(), Vec::new());
-        if !(step + 1).is_multiple_of(EVERY) && step + 1 != plan.steps {
+        if !(step + 1).is_multiple_of(EVERY) && step + 1 != plan.config.steps {
             return (metrics, warnings);
         }
         for (name, values) in std::mem::take(&mut self.waiting) {
@@ -119,10 +119,11 @@ mod tests {
             weight,
             source: RewardSource::Verifier(RewardVerifierConfig::default()),
         };
+        let plan = plan(&[("t/a", true)]);
         Plan {
             rewards: vec![reward("good", 0.5), reward("blind", -2.0)],
-            steps: 14,
-            ..plan(&[("t/a", true)])
+            config: plan.config.with(|config| config.steps = 14),
+            ..plan
         }
     }
 

@@ -13,14 +13,14 @@ use maverl_kernels::sample::derive_seed;
 use crate::algo::loss::{ValueLoss, value_loss};
 use crate::algo::{
     MixedTurn, Mixing, Monotone, Sample, SeatValues, ValueBatch, ValueTarget, ValueText,
-    explained_variance, lr, mixed_turns, value_batches,
+    explained_variance, mixed_turns, value_batches,
 };
 use crate::config::{Credit, MixerNetwork, MixerPlan, Passes};
 use crate::metrics::Metrics;
 use crate::model::save::{Entry, one_file};
 use crate::model::weights::Shards;
 use crate::model::{ModelError, ModelErrorKind};
-use crate::plan::{CriticPlan, OptimPlan, Plan};
+use crate::plan::{CriticPlan, Plan};
 use crate::runtime::{OptimOptions, Policy};
 use crate::train::batches::StepPlan;
 use crate::train::critic::{ValuePredictions, predict_values};
@@ -54,7 +54,7 @@ impl Mixer {
         let seats = plan.seats.iter().filter(|seat| seat.trained).count();
         let mixing = match mixer.network {
             MixerNetwork::Monotone => {
-                let seed = derive_seed(plan.seed, MIXER);
+                let seed = derive_seed(plan.config.seed, MIXER);
                 Mixing::Monotone(Monotone::new(seats, state, mixer.width.get(), seed))
             }
             MixerNetwork::Sum => Mixing::Sum,
@@ -64,13 +64,13 @@ impl Mixer {
     }
 
     /// Applies one AdamW step.
-    fn apply(&mut self, plan: &OptimPlan, lr: f64, gradient: &[f64]) {
+    fn apply(&mut self, optim: &OptimOptions, lr: f64, gradient: &[f64]) {
         if gradient.is_empty() {
             return;
         }
         self.step += 1;
         let norm = gradient.iter().map(|g| g * g).sum::<f64>().sqrt();
-        let (adamw, scale) = OptimOptions::from(plan).step(lr, norm);
+        let (adamw, scale) = optim.step(lr, norm);
         let gradient: Vec<f32> = gradient.iter().map(|&g| g as f32).collect();
         let [m, v] = &mut self.moments;
         adamw_step(&adamw, self.step, scale, self.mixing.params_mut(), &gradient, m, v);
@@ -188,7 +188,7 @@ fn batches(
 }
 
 fn lr_of(plan: &Plan, critic: &CriticPlan, step: u64) -> f64 {
-    lr(step, plan.steps, &critic.optim())
+    critic.optim().rate(step, plan.config.steps)
 }
 
 /// Computes advantages and returns of the tokens of a reply. The reward at its end is the agent's last value. `values`
@@ -212,7 +212,7 @@ fn expected_value_loss(
     grads: &mut [f32],
 ) -> ValueLoss {
     let [value, after, old] = [values[0], values[values.len() - 1], said[0]].map(|of| of as f32);
-    value_loss([&[value], &[old], &[after]], weight, critic.into(), &mut grads[..1])
+    value_loss([&[value], &[old], &[after]], weight, critic.limits(), &mut grads[..1])
 }
 
 /// Computes the loss of the values between the first and the last of a reply, and adds its derivatives to `grads`. The
@@ -229,7 +229,7 @@ fn token_value_loss(
     let inner = returns.len().min(1)..returns.len();
     let weight = weight / inner.len().max(1) as f64;
     let [values, old, returns] = [values, said, &returns].map(|of| narrow(&of[inner.clone()]));
-    value_loss([&values, &old, &returns], weight, critic.into(), &mut grads[inner])
+    value_loss([&values, &old, &returns], weight, critic.limits(), &mut grads[inner])
 }
 
 /// Returns the team's values at turns, before and after the replies.
@@ -364,7 +364,7 @@ impl<'a> Turns<'a> {
             let total = mixing.total(seats, &turn.state) as f32;
             let mut by = [0.0];
             let row = [&[total][..], &[old.0[i][when] as f32], &[reward]];
-            sums += value_loss(row, weight, critic.into(), &mut by);
+            sums += value_loss(row, weight, critic.limits(), &mut by);
             let by = f64::from(by[0]);
             let d_values = mixing.backward(seats, &turn.state, by, &mut gradient);
             d_values.into_iter().map(|d_value| (by * d_value) as f32).collect::<Vec<f32>>()

@@ -84,12 +84,11 @@ use std::sync::Arc;
 
 use crate::checkpoint::Checkpoints;
 pub use crate::checkpoint::Which;
-use crate::config::Device;
 use crate::eval::{EvalReport, EvalSpec};
 use crate::plan::{EndpointPlan, Plan};
 use crate::registry::Registry;
 use crate::run_dir::{Missing, RunDir, RunLocation};
-use crate::runtime::Runtime;
+use crate::runtime::{DeviceChoice, Runtime};
 use crate::trajectory::Episode;
 
 use dataset::Needs;
@@ -189,7 +188,7 @@ async fn train_on(
     let (workers, runtime_options) = peers.runtime(plan.worker_specs(), plan.runtime_options());
     let runtime = Runtime::start_on(&workers, &runtime_options, peers.ranks())?;
     let devices = training::devices(&runtime);
-    if plan.runtime.device != Device::default() || devices != runtime.device() {
+    if plan.config.runtime.device != DeviceChoice::default() || devices != runtime.device() {
         progress.note(&format!("device: {devices}"));
     }
     if peers.size() > 1 {
@@ -213,7 +212,7 @@ async fn run_on(
     (runtime, progress, peers): (&Runtime, Arc<dyn Progress>, &Peers),
 ) -> Result<Report, TrainError> {
     let Options { place, given, missing, interrupt, sinks, .. } = options;
-    let eval = plan.eval.used(plan.algorithm.preset);
+    let eval = plan.config.eval.used(plan.algorithm.preset);
     let sinks = if peers.leads() { sinks } else { Vec::new() };
     let observers = Observers { sinks, ..Observers::new(&progress) };
     let needs = Needs::Training(&eval);
@@ -227,11 +226,11 @@ async fn run_on(
         return Box::pin(follow::follow(training, peers)).await;
     }
     let settings = Settings {
-        seed: plan.seed,
-        steps: plan.steps,
+        seed: plan.config.seed,
+        steps: plan.config.steps,
         max_flat_steps: plan.algorithm.max_flat_steps,
         eval: eval.clone(),
-        checkpoint: plan.checkpoint.clone(),
+        checkpoint: plan.config.checkpoint.clone(),
         record: plan.config.record.clone(),
         seats: training.asked(),
         measure: training.measure(),

@@ -77,8 +77,8 @@ impl Players {
             policies: policies.to_vec(),
             sampler,
             held_out,
-            seed: plan.seed,
-            max_unscored: plan.rollout.max_unscored,
+            seed: plan.config.seed,
+            max_unscored: plan.config.rollout.max_unscored,
             observers,
             peers,
         })
@@ -246,7 +246,7 @@ impl Players {
         tasks: &[Task],
         rollouts: &mut RolloutWriter,
     ) -> Result<Vec<Episode>, TrainError> {
-        let (algorithm, group) = (&plan.algorithm, 0..plan.task.group_size.get());
+        let (algorithm, group) = (&plan.algorithm, 0..plan.config.task.group_size.get());
         let (rollout, stage) = (self.rollout(plan), Stage { name: "train", step });
         let mut write = |episode: &Episode| Ok(rollouts.append(episode)?);
         let first = self.sampler.step(step).into_iter().map(|task| &tasks[task]);

@@ -60,10 +60,7 @@ impl Peers {
         options.timeout = Duration::from_secs_f64(config.timeout_s);
         options.join = Duration::from_secs_f64(config.join_s);
         options.again = again;
-        #[cfg(feature = "mpi")]
-        if config.transport == crate::config::Transport::Mpi {
-            options.transport = crate::dist::Transport::Mpi;
-        }
+        options.transport = config.transport;
         let joining = launch.clone();
         let ranks = blocking(move || Ranks::join(&joining, &options)).await?;
         Ok(Self(Some(Connected { ranks, launch })))
@@ -389,8 +386,7 @@ mod tests {
             worker
         };
         let mut workers = [Some(cuda(1)), Some(DeviceChoice::Cpu), None].map(worker);
-        let mut options = RuntimeOptions::default();
-        options.device = cuda(0);
+        let mut options = RuntimeOptions { device: cuda(0), ..RuntimeOptions::default() };
         on_devices(&mut workers, &mut options, |asked| device(asked, Some(2), ""));
         assert_eq!(options.device, cuda(2));
         let found = workers.map(|worker| worker.device);

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use crate::config::CorrectionPlan;
+use crate::config::Correction;
 use crate::metrics::Metrics;
 use crate::model::{HfConfig, Model, ModelError, ModelFiles, ModelSource};
 use crate::plan::Plan;
@@ -100,7 +100,7 @@ impl Servers {
                 weights_dir: dir.filter(|_| its.trained || adapter),
                 base: adapter.then(|| worker.source.clone()),
                 max_mismatch: config.max_mismatch,
-                uncorrected: seats.any(|seat| seat.loss.correction == CorrectionPlan::None),
+                uncorrected: seats.any(|seat| seat.loss.correction == Correction::None),
                 state: Mutex::default(),
             });
         }

@@ -5,9 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::algo::advantage::{EmaBaseline, RewardSpread};
-use crate::algo::loss::AdaptiveKl;
 use crate::metrics::Metrics;
-use crate::plan::{AdaptiveKlPlan, Plan};
+use crate::plan::Plan;
 use crate::train::live::Live;
 
 /// Name of the metric of the KL in the reward, averaged over tokens.
@@ -53,9 +52,9 @@ impl AlgorithmState {
 
     /// Adapts the KL coefficients to their target by the metrics of an update, and returns the new multipliers.
     pub(super) fn seek(&mut self, plan: &Plan, update: &Metrics) -> Metrics {
-        let AdaptiveKlPlan { target, horizon } = plan.algorithm.adaptive_kl;
+        let adaptive = plan.algorithm.adaptive_kl;
         let mut metrics = Metrics::default();
-        if target == 0.0 {
+        if adaptive.target == 0.0 {
             return metrics;
         }
         for policy in plan.policies.iter().filter(|policy| policy.reference) {
@@ -64,7 +63,7 @@ impl AlgorithmState {
                 continue;
             };
             let scale = self.kl_scale(&policy.name);
-            let next = AdaptiveKl { target, horizon }.next(scale, kl, rows as usize);
+            let next = adaptive.next(scale, kl, rows as usize);
             metrics.set(format!("policy/{}/kl_scale", policy.name), next);
             self.kl_scale.insert(policy.name.clone(), next);
         }

@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::algo::loss::LossOptions;
-use crate::algo::lr;
 use crate::config::{OverlongText, TrainOn};
 use crate::data::{Demonstration, PreferencePair, Text};
 use crate::model::{ChatInput, Continuation, Tokenizer};
 use crate::plan::{AlgorithmPlan, Plan, SeatPlan};
-use crate::runtime::{Batch, Objective, Policy, Row, Sampling};
+use crate::runtime::{Batch, Objective, Policy, Row};
 use crate::train::batches::StepPlan;
 use crate::train::error::{DemonstrationError, TrainError};
 use crate::train::learner::Learner;
@@ -44,7 +43,7 @@ pub(super) async fn prefer(
         line.fit(vec![line.reply(&chosen)?, line.reply(&rejected)?])
     };
     let location = |number: usize| pairs[number].location.clone();
-    let objective = Objective::Preference((&at.plan.algorithm.preference).into());
+    let objective = Objective::Preference(at.plan.algorithm.preference);
     learn(at, players, learner, (objective, &location), rows).await
 }
 
@@ -68,7 +67,7 @@ pub(super) async fn self_play(
             rows.map(|mut rows| rows.remove(0).prompt).map_err(|source| wrong(location, source))
         };
         let prompts = |step| players.sampler.step(step).into_iter().map(prompt).collect();
-        let sampling = Arc::new(Sampling::from(&seat.sampling));
+        let sampling = Arc::new(seat.sampling.clone());
         rejected.insert(policy, learner.opponent(at, policy, &sampling, prompts).await?);
     }
     let rows = |line: &Line<'_>| {
@@ -77,7 +76,7 @@ pub(super) async fn self_play(
         Ok(vec![chosen.clone(), Row { completion, ..chosen }])
     };
     let location = |number: usize| shown[number].location.clone();
-    let objective = Objective::Preference((&at.plan.algorithm.preference).into());
+    let objective = Objective::Preference(at.plan.algorithm.preference);
     learn(at, players, learner, (objective, &location), rows).await
 }
 
@@ -101,10 +100,10 @@ impl<'t> Line<'t> {
             policy,
             tokenizer: trunk.tokenizer(),
             context: trunk.context(),
-            overlong: plan.task.overlong,
+            overlong: plan.config.task.overlong,
             place: 0,
             number: 0,
-            loss: LossOptions::from(&seat.loss),
+            loss: seat.loss.options(),
         }
     }
 
@@ -175,7 +174,7 @@ async fn learn(
         }
         // Conversations without replies give a world model no rows.
         if !all.is_empty() {
-            let lr = lr(step, plan.steps, &plan.policies[policy].optim);
+            let lr = plan.policies[policy].optim.rate(step, plan.config.steps);
             batches.push((policy, batch(plan, policy, objective, all, lr)));
         }
     }
@@ -193,7 +192,7 @@ fn batch(plan: &Plan, policy: usize, objective: Objective, rows: Vec<Row>, lr: f
         objective,
         minibatches: plan.algorithm.minibatches,
         epochs: plan.algorithm.epochs,
-        aggregation: plan.algorithm.aggregation.into(),
+        aggregation: plan.algorithm.aggregation,
         longest: plan.longest_reply(policy),
         lr,
         ..Batch::default()

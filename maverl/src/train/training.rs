@@ -102,8 +102,8 @@ impl<'p> Training<'p> {
         let held_out = self.players.held_out().iter();
         let held_out = held_out.map(|(split, tasks)| (format!("{HELD_OUT}{split}"), hash(tasks)));
         let sources = self.sources()?;
-        let trained = (self.plan.task.split.clone(), self.dataset.hash());
-        let threads = match self.plan.runtime.threads {
+        let trained = (self.plan.config.task.split.clone(), self.dataset.hash());
+        let threads = match self.plan.config.runtime.threads {
             0 => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             threads => threads,
         };
@@ -117,7 +117,7 @@ impl<'p> Training<'p> {
             ranks: self.ranks,
         };
         let base = absolute(&self.plan.base)?;
-        Ok(Origin { given, config: self.plan.config.clone(), base, provenance })
+        Ok(Origin { given, config: (*self.plan.config).clone(), base, provenance })
     }
 
     /// Returns the hash of each file that the orchestra depends on, by its name.
@@ -152,7 +152,8 @@ impl<'p> Training<'p> {
         if !matches!(self.dataset, Dataset::Tasks(_)) {
             return Ok(None);
         }
-        let config = TaskConfig { limit: NonZeroUsize::new(REPORTED), ..self.plan.task.clone() };
+        let config =
+            TaskConfig { limit: NonZeroUsize::new(REPORTED), ..self.plan.config.task.clone() };
         let tasks = data::load(&config, data::ALL, &self.plan.base)?;
         Ok(self.players.report(self.plan, &tasks)?)
     }
@@ -220,7 +221,7 @@ impl Trainable for Training<'_> {
         stepped.metrics.extend(metrics);
         stepped.warnings.extend(warnings);
         // The plan already warns if all groups are of one.
-        let expected = self.plan.task.group_size.get() == 1;
+        let expected = self.plan.config.task.group_size.get() == 1;
         let warning = measure::singletons(&stepped.metrics).filter(|_| !expected);
         stepped.warnings_once.extend(warning.map(|warning| ("singletons", warning)));
         stepped.timing.extend(self.servers.take_usage());

@@ -5,8 +5,7 @@ mod units;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use crate::algo::lr;
-use crate::config::{VerifierHead, VerifierLabels, VerifierLoss};
+use crate::config::{HeadKind, VerifierLabels, VerifierLoss};
 use crate::data::{self, DataError, LabeledReply};
 use crate::metrics::Metrics;
 use crate::model::reply_odds;
@@ -55,8 +54,9 @@ impl VerifierData {
                 row.row_texts(plan.algorithm.verifier.head)
             })
         };
-        let held_out = |path: &str| data::labeled_held_out(&plan.base.join(path), &plan.task);
-        let test = plan.eval.data.as_deref().map_or(Ok(Vec::new()), held_out)?;
+        let held_out =
+            |path: &str| data::labeled_held_out(&plan.base.join(path), &plan.config.task);
+        let test = plan.config.eval.data.as_deref().map_or(Ok(Vec::new()), held_out)?;
         let test = if test.is_empty() { test } else { fit(test)? };
         let (validation, train) = divided(fit(rows(plan)?)?, plan);
         let units = units(&train, plan.algorithm.verifier.loss);
@@ -78,7 +78,7 @@ impl VerifierData {
     /// Refuses rows that cannot be trained on. Returns a warning about held-out questions that are nearly those of others.
     fn check(&self, plan: &Plan) -> Result<Option<String>, TrainError> {
         let problem =
-            |problem: String| TrainError::Verifier { data: plan.task.data.clone(), problem };
+            |problem: String| TrainError::Verifier { data: plan.config.task.data.clone(), problem };
         if let Some(wrong) = data::label_problem(&self.train) {
             return Err(problem(wrong.to_owned()));
         }
@@ -119,7 +119,7 @@ impl VerifierData {
 
 /// Reads the rows that a plan trains on and calibrates with.
 fn rows(plan: &Plan) -> Result<Vec<LabeledReply>, DataError> {
-    data::labeled(&plan.base.join(&plan.task.data), &plan.task)
+    data::labeled(&plan.base.join(&plan.config.task.data), &plan.config.task)
 }
 
 /// Returns the keys of the questions that the verifier of a plan is trained on.
@@ -135,7 +135,7 @@ fn divided(rows: Vec<LabeledReply>, plan: &Plan) -> (Vec<LabeledReply>, Vec<Labe
     let held_out = match marked.is_empty() {
         true => {
             let mut tasks = tasks_of(rows.iter());
-            let mut rng = SplitMix64::new(plan.seed ^ VALIDATION);
+            let mut rng = SplitMix64::new(plan.config.seed ^ VALIDATION);
             rng.shuffle(&mut tasks);
             tasks.truncate((tasks.len() as f64 * plan.algorithm.verifier.validation) as usize);
             tasks
@@ -171,8 +171,8 @@ pub(super) async fn verify(
     let mut spans = vec![Span::since("update", began).of_policy(policy.name())];
     let mut warnings = Vec::new();
     let due = |every: u64| every > 0 && (step + 1).is_multiple_of(every);
-    let evaluation = due(plan.eval.every) || step + 1 == plan.steps;
-    if evaluation || due(plan.checkpoint.every) {
+    let evaluation = due(plan.config.eval.every) || step + 1 == plan.config.steps;
+    if evaluation || due(plan.config.checkpoint.every) {
         players.progress().work(&format!("step {}: evaluation of the verifier", step + 1));
         let began = Instant::now();
         let head = (plan.algorithm.verifier.head, likelihood);
@@ -194,7 +194,7 @@ fn policy(plan: &Plan, learner: &Learner) -> Result<Policy, TrainError> {
     match (trained.next(), trained.next()) {
         (Some((index, _)), None) => Ok(learner.policies()[index].clone()),
         _ => Err(TrainError::Verifier {
-            data: plan.task.data.clone(),
+            data: plan.config.task.data.clone(),
             problem:
                 "the team has several trained policies; a verifier is trained on the model of one"
                     .to_owned(),
@@ -214,7 +214,7 @@ async fn learn(
     let units = rows.iter().map(|rows| unit(policy, rows, settings));
     let units: Vec<Unit> = units.collect::<Result<_, _>>()?;
     let rate = at.rates.and_then(|rates| rates.get("verifier/lr"));
-    let rate = rate.unwrap_or_else(|| lr(step, plan.steps, &settings.optim()));
+    let rate = rate.unwrap_or_else(|| settings.optim().rate(step, plan.config.steps));
     let (mut loss, mut judged, mut norm, mut steps) = (0.0, (0, 0), 0.0, 0.0);
     let mut likelihood = None;
     for epoch in 0..plan.algorithm.epochs {
@@ -260,7 +260,7 @@ async fn learn(
 /// Computes the logit of each row at its scored token, or the log-odds of its reply.
 async fn logits(
     policy: &Policy,
-    (head, likelihood): (VerifierHead, Option<[f32; 2]>),
+    (head, likelihood): (HeadKind, Option<[f32; 2]>),
     rows: &[LabeledReply],
 ) -> Result<Vec<f64>, TrainError> {
     let mut logits: Vec<f64> = Vec::new();
@@ -281,7 +281,7 @@ async fn logits(
 /// Fits the calibration to the validation rows, and computes the statistics of each split.
 async fn evaluate(
     policy: &Policy,
-    head: (VerifierHead, Option<[f32; 2]>),
+    head: (HeadKind, Option<[f32; 2]>),
     data: &VerifierData,
 ) -> Result<(Metrics, VerifierRecord), TrainError> {
     let mut metrics = Metrics::default();

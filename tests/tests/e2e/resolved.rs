@@ -151,7 +151,7 @@ pub(crate) fn shipped() -> Vec<PathBuf> {
 
 /// Returns a plan without the parts that depend on its place.
 fn meaning(mut plan: Plan) -> Plan {
-    plan.config.base = None;
+    plan.config = plan.config.with(|config| config.base = None);
     plan
 }
 
@@ -178,7 +178,7 @@ fn means_the_same(
     };
     let given = sources.written().expect("what is accepted can be read");
     let base = plan.base.clone();
-    let origin = Origin { given, config: plan.config.clone(), base, provenance };
+    let origin = Origin { given, config: (*plan.config).clone(), base, provenance };
     RunDir::create(dir, &origin).unwrap();
     for file in ["resolved.toml", "config.toml"] {
         let text = fs::read_to_string(dir.join(file)).unwrap();

@@ -83,7 +83,7 @@ async fn played(registry: &Registry, sources: Sources, what: &str) -> Vec<Episod
     let plan = check(&sources, registry, Purpose::Eval).unwrap_or_else(|problems| {
         panic!("{what}: {}", problems.iter().map(ToString::to_string).collect::<String>())
     });
-    let tasks = data::load(&plan.task, "train", &plan.base).unwrap();
+    let tasks = data::load(&plan.config.task, "train", &plan.base).unwrap();
     let script: Arc<dyn ChatBackend> = Arc::new(Script::new(reply));
     let rollout = Rollout::start_with(&plan, registry, |_| Arc::clone(&script));
     let rollout = rollout.unwrap_or_else(|error| panic!("{what}: {error}"));

@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use maverl_kernels::matmul::Precision;
 use maverl_kernels::sample::{derive_seed, uniform};
 use serde_json::Value;
 
@@ -13,7 +12,7 @@ use maverl::check::Sources;
 use maverl::model::blank::{SHAPES, blank_model};
 use maverl::model::{ModelSource, StoredDtype, create};
 use maverl::runtime::{
-    Batch, Completion, Objective, Policy, Request, Row, Runtime, RuntimeOptions, Sampling,
+    self, Batch, Completion, Objective, Policy, Request, Row, Runtime, RuntimeOptions, Sampling,
     WorkerSpec,
 };
 
@@ -199,14 +198,14 @@ pub fn specs(
 ) -> Result<(WorkerSpec, RuntimeOptions), Failure> {
     let config = configured(&sources(setup, set)?)?;
     let mut worker = WorkerSpec::new("bench", ModelSource::Directory(dir.to_owned()));
-    worker.precision = match setup.dtype {
-        Dtype::F32 => Precision::F32,
-        Dtype::Bf16 => Precision::Bf16,
+    worker.dtype = match setup.dtype {
+        Dtype::F32 => runtime::Dtype::F32,
+        Dtype::Bf16 => runtime::Dtype::Bf16,
     };
     for policy in &mut worker.policies {
         policy.gradient_checkpointing = config.models[MODEL].gradient_checkpointing;
     }
-    Ok((worker, RuntimeOptions::from(&config.runtime)))
+    Ok((worker, config.runtime))
 }
 
 /// Name of the model in settings.

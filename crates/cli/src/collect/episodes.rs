@@ -65,7 +65,7 @@ fn source(run: String, stage: &str) -> Source {
 
 /// Returns the hash of each file that a plan's held-out tasks are read from, by the name that the configuration has for it.
 pub(super) fn data_files(plan: &Plan) -> Result<BTreeMap<String, FileHash>, Failure> {
-    let config = plan.eval.held_out(&plan.task);
+    let config = plan.config.eval.held_out(&plan.config.task);
     let hash = |name: &str| -> Result<_, Failure> {
         Ok((name.to_owned(), FileHash::read(&plan.base.join(name))?))
     };

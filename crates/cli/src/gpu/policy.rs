@@ -5,7 +5,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use maverl_kernels::matmul::Precision;
 use maverl_kernels::sample::{derive_seed, uniform};
 
 use super::check::Checked;
@@ -17,8 +16,8 @@ use crate::{Failure, block_on};
 use maverl::model::blank::blank_model;
 use maverl::model::{HfConfig, ModelFiles, ModelSource, StoredDtype, Tokenizer};
 use maverl::runtime::{
-    Batch, Completion, DeviceChoice, Objective, Policy, Request, Row, Runtime, RuntimeOptions,
-    Sampling, WorkerSpec, Workload, compare_step, predict,
+    Batch, Completion, DeviceChoice, Dtype, Objective, Policy, Request, Row, Runtime,
+    RuntimeOptions, Sampling, WorkerSpec, Workload, compare_step, predict,
 };
 
 /// Largest difference of a log-prob from products in f32, in parts of that of the CPU's products in bf16.
@@ -96,7 +95,7 @@ impl Fixture {
 
 fn worker(source: ModelSource) -> WorkerSpec {
     let mut worker = WorkerSpec::new("check", source);
-    worker.precision = Precision::Bf16;
+    worker.dtype = Dtype::Bf16;
     worker
 }
 
@@ -113,9 +112,7 @@ fn predicted(
 }
 
 pub(super) fn options(device: DeviceChoice) -> RuntimeOptions {
-    let mut options = RuntimeOptions::default();
-    options.device = device;
-    options
+    RuntimeOptions { device, ..RuntimeOptions::default() }
 }
 
 fn tiny() -> ModelSource {

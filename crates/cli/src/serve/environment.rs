@@ -62,11 +62,11 @@ impl EnvironmentArgs {
 
 /// Loads the tasks of every split that has some, that of the configuration first.
 fn tasks(plan: &Plan) -> Result<TaskSet, Failure> {
-    let own = plan.task.split.as_str();
+    let own = plan.config.task.split.as_str();
     let splits = [own].into_iter().chain(SPLITS.into_iter().filter(|split| *split != own));
     let mut tasks = Vec::new();
     for split in splits {
-        match data::load(&plan.task, split, &plan.base) {
+        match data::load(&plan.config.task, split, &plan.base) {
             Ok(of_split) => tasks.push((split.to_owned(), of_split)),
             Err(DataError::NoTasks { .. }) if split != own => {}
             Err(error) => return Err(error.into()),

@@ -16,7 +16,7 @@ use super::queue::QueueArgs;
 use crate::export::which;
 use crate::{Failure, block_on, models, number, paths};
 use maverl::checkpoint::Which;
-use maverl::config::{Dtype, RuntimeConfig};
+use maverl::config::{Dtype, RuntimeOptions};
 use maverl::model::{Model, ModelFiles, ModelSource, Tokenizer};
 use maverl::output;
 use maverl::runtime::Host;
@@ -146,8 +146,8 @@ impl RequestArgs {
     }
 
     /// Returns the settings of the engine, given those of the configuration.
-    pub(super) fn runtime(&self, configured: &RuntimeConfig) -> RuntimeConfig {
-        RuntimeConfig {
+    pub(super) fn runtime(&self, configured: &RuntimeOptions) -> RuntimeOptions {
+        RuntimeOptions {
             threads: self.threads,
             max_requests: self.max_requests,
             kv_mib: self.kv_mib.unwrap_or(configured.kv_mib),
@@ -245,7 +245,7 @@ impl ModelArgs {
             Precision::F32 => Dtype::F32,
             Precision::Bf16 => Dtype::Bf16,
         };
-        let (source, runtime) = (source.clone(), self.requests.runtime(&RuntimeConfig::default()));
+        let (source, runtime) = (source.clone(), self.requests.runtime(&RuntimeOptions::default()));
         let places = 1 + self.adapter.len() + self.places_for_clients();
         let loaded = tokio::task::spawn_blocking(move || {
             let files = models::fetched(&source)?;
@@ -280,7 +280,7 @@ pub(super) fn start(
     files: &ModelFiles,
     dtype: Dtype,
     kwargs: &Map<String, Value>,
-    runtime: &RuntimeConfig,
+    runtime: &RuntimeOptions,
     places: usize,
 ) -> Result<(Host, String), Failure> {
     let tokenizer = Arc::new(Tokenizer::load(files)?.with_template_kwargs(kwargs));
@@ -291,7 +291,7 @@ pub(super) fn start(
         return Err(Failure(format!("{place}: {problem}")));
     }
     let fingerprint = base.fingerprint();
-    Ok((Host::start(&place, &base, &tokenizer, &runtime.into(), places)?, fingerprint))
+    Ok((Host::start(&place, &base, &tokenizer, runtime, places)?, fingerprint))
 }
 
 /// Returns the last part of a model's location.

@@ -6,7 +6,7 @@ use super::model::{RequestArgs, start};
 use crate::{Failure, of_run, paths, planned};
 use maverl::check::Purpose;
 use maverl::checkpoint::{Checkpoint, Checkpoints, Which};
-use maverl::config::RuntimeConfig;
+use maverl::config::RuntimeOptions;
 use maverl::model::{ModelFiles, ModelSource};
 use maverl::plan::{Plan, PolicyPlan};
 use maverl::registry::Registry;
@@ -129,7 +129,7 @@ async fn host(
 ) -> Result<(Host, String), Failure> {
     let worker = plan.workers[worker].clone();
     let device = plan.device_of(&worker);
-    if !matches!(device.0, DeviceChoice::Cpu | DeviceChoice::Auto) {
+    if !matches!(device, DeviceChoice::Cpu | DeviceChoice::Auto) {
         let key = match worker.device {
             Some(_) => format!("worker_groups.{}.device", worker.name),
             None => "runtime.device".to_owned(),
@@ -137,10 +137,10 @@ async fn host(
         return Err(Failure(format!(
             "`{key}` of the run is \"{}\", and its policies are served on the CPU alone: write them with `maverl export --run \
              RUN --out DIR`, and serve them with `--model DIR`",
-            device.0
+            device
         )));
     }
-    let runtime = RuntimeConfig { device, ..requests.runtime(&plan.runtime) };
+    let runtime = RuntimeOptions { device, ..requests.runtime(&plan.config.runtime) };
     let loaded = tokio::task::spawn_blocking(move || {
         source.fetch()?;
         let files = ModelFiles::new(&source);

@@ -33,17 +33,20 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-/// Connections between processes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
+/// Transports between ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum Transport {
-    /// TCP.
+    /// TCP between the processes, also from and to GPUs.
     #[default]
     Tcp,
-    /// MPI, between the processes of one `mpirun` or `srun`.
-    #[cfg(feature = "mpi")]
+    /// NCCL between GPUs; all else over TCP.
+    Nccl,
+    /// MPI between the processes of `mpirun` or `srun`, also from and to GPUs.
     Mpi,
 }
 
@@ -103,9 +106,14 @@ impl Ranks {
     /// If there is no address, or a rank does not join in time.
     pub fn join(launch: &Launch, options: &DistOptions) -> Result<Self, RankError> {
         Ok(Self(match options.transport {
-            Transport::Tcp => Arc::new(tcp::Tcp::join(launch, options)?),
+            Transport::Tcp | Transport::Nccl => Arc::new(tcp::Tcp::join(launch, options)?),
             #[cfg(feature = "mpi")]
             Transport::Mpi => self::mpi::Mpi::join(launch, options)?,
+            #[cfg(not(feature = "mpi"))]
+            Transport::Mpi => {
+                let reason = lacks_feature!("mpi").to_owned();
+                return Err(RankError::Launch { launcher: "MPI", reason });
+            }
         }))
     }
 

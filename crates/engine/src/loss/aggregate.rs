@@ -1,17 +1,20 @@
 //! Aggregation of token losses.
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 /// Aggregation of token losses to one number; every count is a true count of the whole batch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum Aggregation {
-    /// Sum over tokens, divided by the number of tokens.
+    /// Sum over tokens, over the number of tokens.
     #[default]
     TokenMean,
     /// Mean over each row's tokens, then over rows.
     SequenceMean,
     /// Sum over each row's tokens, then mean over rows.
     SequenceSum,
-    /// Sum over tokens, divided by the number of tokens that rows of maximum length would have.
+    /// Sum over tokens, over the tokens there would be if every reply were as long as it may be.
     Constant,
 }
 

@@ -1,17 +1,21 @@
 //! Divergence of a policy from a reference or from the sampling policy.
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 use super::Term;
 use super::surrogate::{LOG_RATIO_MAX, at_most, ratio};
+use crate::settings::Settings;
 
-/// Estimator of the KL divergence to a reference, computed by [`kl`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
+/// Estimators of the KL divergence to the reference (Schulman, "Approximating KL divergence").
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum Kl {
-    /// `logp − logp_ref`
+    /// log p - log q
     K1,
-    /// `(logp − logp_ref)² / 2`
+    /// (log p - log q)² / 2
     K2,
-    /// `exp(logp_ref − logp) − (logp_ref − logp) − 1`
+    /// exp(log q - log p) - (log q - log p) - 1
     #[default]
     K3,
 }
@@ -91,7 +95,7 @@ pub fn policy_drift(log_ratio: f64) -> Term {
     Term { value: pull * log_ratio, grad: pull }
 }
 
-/// Adaptive KL coefficient.
+/// Controller of `kl_coef` (1909.08593, section 2.2).
 ///
 /// ```text
 /// β ← β · (1 + clip(kl / target − 1, −0.2, 0.2) · n / horizon)
@@ -100,11 +104,14 @@ pub fn policy_drift(log_ratio: f64) -> Term {
 /// Fine-tuning language models from human preferences, [1909.08593] §2.2.
 ///
 /// [1909.08593]: https://arxiv.org/abs/1909.08593
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Settings)]
+#[settings(partial = "AdaptiveKlConfig", level = "team", crate = crate)]
 pub struct AdaptiveKl {
-    /// Target KL.
+    /// Target of the KL to the reference, to which `kl_coef` is adapted; 0 keeps it constant.
+    #[setting(default = 0.0, range = 0.0..)]
     pub target: f64,
-    /// Number of rows over which the coefficient may change by a fifth.
+    /// Number of rows over which `kl_coef` may change by about 20 %.
+    #[setting(default = 10_000.0, range = above(0.0).., idle_when = "target = 0")]
     pub horizon: f64,
 }
 

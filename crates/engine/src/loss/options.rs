@@ -1,7 +1,11 @@
 //! Coefficients of the losses.
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 use super::surrogate::{cispo, clipped_surrogate, cpgd, sapo};
-use super::{Clipped, Correction, Kl, PolicyToken, Preference, Surrogate};
+use super::{Clipped, Correction, Kl, PolicyToken, Surrogate};
+use crate::settings::Settings;
 
 /// Coefficients of the policy-gradient loss of a row.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -22,8 +26,6 @@ pub struct LossOptions {
     pub entropy_coef: f32,
     /// Correction of differences between the log-probs of sampler and trainer.
     pub correction: Correction,
-    /// Maximum ratio of the trainer's to the sampler's probability; its inverse is the minimum.
-    pub correction_cap: f64,
 }
 
 impl Default for LossOptions {
@@ -38,21 +40,20 @@ impl Default for LossOptions {
             drift_coef: 0.0,
             entropy_coef: 0.0,
             correction: Correction::None,
-            correction_cap: 2.0,
         }
     }
 }
 
 /// Unit of the importance ratio.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum Ratio {
     /// Each token.
     #[default]
     Token,
-    /// The whole row: the geometric mean over its tokens (GSPO).
+    /// The whole reply: the geometric mean over its tokens (GSPO).
     Sequence,
-    /// The whole row: the product over its tokens (RLOO).
+    /// The whole reply: the product over its tokens (RLOO).
     Product,
 }
 
@@ -61,67 +62,136 @@ pub enum Ratio {
 #[non_exhaustive]
 pub enum BuiltinSurrogate {
     /// [`clipped_surrogate`]: the clipped ratio (PPO).
-    Clip {
-        /// Lower clip of the ratio: `1 − low`.
-        low: f32,
-        /// Upper clip of the ratio: `1 + high`.
-        high: f32,
-        /// Bound of the surrogate for negative advantages, above 1.
-        dual: f32,
-    },
+    Clip(ClipOptions),
     /// [`cispo`]: the log-probability, weighted by the clipped ratio.
-    Cispo {
-        /// Upper clip of the ratio: `1 + high`.
-        high: f32,
-    },
+    Cispo(CispoOptions),
     /// [`sapo`]: a soft gate of the ratio.
-    Sapo {
-        /// Steepness of the gate for positive and negative advantages.
-        gate: (f64, f64),
-    },
+    Sapo(SapoOptions),
     /// [`cpgd`]: the clipped log-ratio.
-    Cpgd {
-        /// Lower clip of the ratio: `1 − low`.
-        low: f32,
-        /// Upper clip of the ratio: `1 + high`.
-        high: f32,
-    },
+    Cpgd(CpgdOptions),
 }
 
 impl Default for BuiltinSurrogate {
     fn default() -> Self {
-        Self::Clip { low: 0.2, high: 0.2, dual: 3.0 }
+        Self::Clip(ClipOptions::default())
+    }
+}
+
+impl BuiltinSurrogate {
+    /// Returns the surrogate itself.
+    fn surrogate(&self) -> &dyn Surrogate {
+        match self {
+            Self::Clip(options) => options,
+            Self::Cispo(options) => options,
+            Self::Sapo(options) => options,
+            Self::Cpgd(options) => options,
+        }
     }
 }
 
 impl Surrogate for BuiltinSurrogate {
     fn loss(&self, token: &PolicyToken) -> Clipped {
-        let PolicyToken { logp, log_ratio, advantage } = *token;
-        match *self {
-            Self::Clip { low, high, dual } => {
-                clipped_surrogate(log_ratio, advantage, (low.into(), high.into(), dual.into()))
-            }
-            Self::Cispo { high } => cispo(logp, log_ratio, advantage, high.into()),
-            Self::Sapo { gate } => sapo(log_ratio, advantage, gate),
-            Self::Cpgd { low, high } => cpgd(log_ratio, advantage, (low.into(), high.into())),
+        match self {
+            Self::Clip(options) => options.loss(token),
+            Self::Cispo(options) => options.loss(token),
+            Self::Sapo(options) => options.loss(token),
+            Self::Cpgd(options) => options.loss(token),
         }
     }
-}
 
-/// Loss of pairs of replies.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct PreferenceOptions {
-    /// Loss of a pair.
-    pub loss: Preference,
-    /// Strength of the KL constraint to the reference: less is weaker.
-    pub beta: f64,
-    /// True to compare with nothing instead of the starting weights.
-    pub reference_free: bool,
-}
-
-impl Default for PreferenceOptions {
-    /// Returns the loss of DPO with `beta = 0.1`.
-    fn default() -> Self {
-        Self { loss: Preference::Sigmoid { smoothing: 0.0 }, beta: 0.1, reference_free: false }
+    fn ratio_bounds(&self) -> Option<[f64; 2]> {
+        self.surrogate().ratio_bounds()
     }
+
+    fn needs_token_ratio(&self) -> bool {
+        self.surrogate().needs_token_ratio()
+    }
+}
+
+/// The clipped ratio (PPO). arXiv:1707.06347, eq. 7; arXiv:1912.09729, eq. 8
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
+#[serde(default, deny_unknown_fields)]
+#[settings(level = "agent", crate = crate)]
+pub struct ClipOptions {
+    /// Lower clip: the ratio is at least 1 minus this number.
+    #[setting(default = 0.2, range = above(0.0)..=1.0)]
+    pub clip_low: f64,
+    /// Upper clip: the ratio is at most 1 plus this number.
+    #[setting(default = 0.2, range = above(0.0)..)]
+    pub clip_high: f64,
+    /// Upper bound of the ratio where the advantage is negative (dual clip); above 1.
+    #[setting(default = 3.0, range = above(1.0)..)]
+    pub clip_dual: f64,
+}
+
+impl Surrogate for ClipOptions {
+    fn loss(&self, token: &PolicyToken) -> Clipped {
+        let bounds = (single(self.clip_low), single(self.clip_high), single(self.clip_dual));
+        clipped_surrogate(token.log_ratio, token.advantage, bounds)
+    }
+
+    fn ratio_bounds(&self) -> Option<[f64; 2]> {
+        Some([1.0 - self.clip_low, 1.0 + self.clip_high])
+    }
+}
+
+/// The log-probability, weighted by the clipped ratio (CISPO). arXiv:2506.13585
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
+#[serde(default, deny_unknown_fields)]
+#[settings(level = "agent", crate = crate)]
+pub struct CispoOptions {
+    /// Upper clip: the ratio is at most 1 plus this number.
+    #[setting(default = 4.0, range = above(0.0)..)]
+    pub clip_high: f64,
+}
+
+impl Surrogate for CispoOptions {
+    fn loss(&self, token: &PolicyToken) -> Clipped {
+        cispo(token.logp, token.log_ratio, token.advantage, single(self.clip_high))
+    }
+
+    fn needs_token_ratio(&self) -> bool {
+        true
+    }
+}
+
+/// A soft gate of the ratio (SAPO). arXiv:2511.20347
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
+#[serde(default, deny_unknown_fields)]
+#[settings(level = "agent", crate = crate)]
+pub struct SapoOptions {
+    /// Steepness of the gate for positive and negative advantages.
+    #[setting(default = (1.0, 1.05), range = above(0.0)..)]
+    pub gate: (f64, f64),
+}
+
+impl Surrogate for SapoOptions {
+    fn loss(&self, token: &PolicyToken) -> Clipped {
+        sapo(token.log_ratio, token.advantage, self.gate)
+    }
+}
+
+/// The clipped log-ratio (CPGD). arXiv:2505.12504
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
+#[serde(default, deny_unknown_fields)]
+#[settings(level = "agent", crate = crate)]
+pub struct CpgdOptions {
+    /// Lower clip: the ratio is at least 1 minus this number.
+    #[setting(default = 0.2, range = above(0.0)..=1.0)]
+    pub clip_low: f64,
+    /// Upper clip: the ratio is at most 1 plus this number.
+    #[setting(default = 0.2, range = above(0.0)..)]
+    pub clip_high: f64,
+}
+
+impl Surrogate for CpgdOptions {
+    fn loss(&self, token: &PolicyToken) -> Clipped {
+        let bounds = (single(self.clip_low), single(self.clip_high));
+        cpgd(token.log_ratio, token.advantage, bounds)
+    }
+}
+
+/// Rounds a bound of the ratio to single precision, in which recorded losses have it.
+fn single(bound: f64) -> f64 {
+    f64::from(bound as f32)
 }

@@ -1,26 +1,40 @@
 //! Losses of pairs of a better and a worse reply.
 
-/// Preference loss.
-#[derive(Debug, Clone, Copy, PartialEq)]
-#[non_exhaustive]
-pub enum Preference {
-    /// Logistic loss, `−(1 − s) · log sigmoid(d) − s · log sigmoid(−d)`, with label smoothing `s`.
-    /// DPO, [2305.18290](https://arxiv.org/abs/2305.18290) eq. 7.
-    Sigmoid {
-        /// Share of labels assumed to be wrong.
-        smoothing: f64,
-    },
-    /// Hinge loss, `max(0, 1 − d)`. SLiC-HF, [2305.10425](https://arxiv.org/abs/2305.10425).
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::settings::Settings;
+
+/// Loss of a pair of replies (dpo, spin, online_dpo).
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Settings)]
+#[settings(partial = "PreferenceConfig", level = "team", crate = crate)]
+pub struct PreferenceOptions {
+    /// Loss of a pair.
+    pub loss: PairLoss,
+    /// Strength of the KL constraint to the reference; smaller values allow larger deviations.
+    #[setting(default = 0.1, range = above(0.0)..)]
+    pub beta: f64,
+    /// Assumed probability that a pair is labeled the wrong way round; only with `sigmoid` and `robust`.
+    #[setting(default = 0.0, range = 0.0..0.5)]
+    pub label_smoothing: f64,
+    /// Omit the reference's log-probabilities from the margin.
+    #[setting(default = false)]
+    pub reference_free: bool,
+}
+
+/// The loss of a pair of replies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PairLoss {
+    /// Logistic (DPO). arXiv:2305.18290
+    #[default]
+    Sigmoid,
+    /// A margin of 1 (SLiC-HF). arXiv:2305.10425
     Hinge,
-    /// Squared loss, `(h − 1 / (2β))²`, with `h` over mean log-ratios. IPO,
-    /// [2310.12036](https://arxiv.org/abs/2310.12036).
+    /// Squared distance from a margin, over means of tokens (IPO). arXiv:2310.12036
     Ipo,
-    /// Logistic loss corrected for wrong labels, `(−(1 − s) · log sigmoid(d) + s · log sigmoid(−d)) / (1 − 2s)`.
-    /// Robust DPO, [2403.00409](https://arxiv.org/abs/2403.00409).
-    Robust {
-        /// Share of labels that are wrong, below a half.
-        smoothing: f64,
-    },
+    /// Logistic, unbiased where a known share of the pairs is the wrong way round. arXiv:2403.00409
+    Robust,
 }
 
 /// A pair of replies: for each, the sum of log-probs minus those of the reference, and the number of tokens.
@@ -54,8 +68,15 @@ pub struct PreferenceLoss {
 /// ```text
 /// h = Σ (logp − logp_ref) over chosen − Σ (logp − logp_ref) over rejected
 /// d = β · h
+/// sigmoid    −(1 − s) · log sigmoid(d) − s · log sigmoid(−d)               DPO, 2305.18290 eq. 7
+/// hinge      max(0, 1 − d)                                                 SLiC-HF, 2305.10425
+/// ipo        (h − 1 / (2β))², with h over mean log-ratios                  IPO, 2310.12036
+/// robust     (−(1 − s) · log sigmoid(d) + s · log sigmoid(−d)) / (1 − 2s)  Robust DPO, 2403.00409
 /// ```
-pub fn preference(kind: Preference, beta: f64, pair: &Pair) -> PreferenceLoss {
+///
+/// `s` is [`PreferenceOptions::label_smoothing`].
+pub fn preference(options: &PreferenceOptions, pair: &Pair) -> PreferenceLoss {
+    let PreferenceOptions { loss: kind, beta, label_smoothing: s, .. } = *options;
     let ((chosen, chosen_tokens), (rejected, rejected_tokens)) = (pair.chosen, pair.rejected);
     let d = beta * (chosen - rejected);
     let loss = |value, grad: f64, scales: (f64, f64)| PreferenceLoss {
@@ -66,20 +87,20 @@ pub fn preference(kind: Preference, beta: f64, pair: &Pair) -> PreferenceLoss {
         reward_rejected: beta * rejected,
     };
     match kind {
-        Preference::Sigmoid { smoothing: s } => {
+        PairLoss::Sigmoid => {
             let value = (1.0 - s) * softplus(-d) + s * softplus(d);
             loss(value, beta * (s * sigmoid(d) - (1.0 - s) * sigmoid(-d)), (1.0, 1.0))
         }
-        Preference::Hinge => {
+        PairLoss::Hinge => {
             let grad = if d < 1.0 { -beta } else { 0.0 };
             loss(1.0 - super::surrogate::at_most(d, 1.0), grad, (1.0, 1.0))
         }
-        Preference::Ipo => {
+        PairLoss::Ipo => {
             let (own, other) = (chosen_tokens.max(1) as f64, rejected_tokens.max(1) as f64);
             let error = chosen / own - rejected / other - 1.0 / (2.0 * beta);
             loss(error * error, 2.0 * error, (1.0 / own, 1.0 / other))
         }
-        Preference::Robust { smoothing: s } => {
+        PairLoss::Robust => {
             let value = ((1.0 - s) * softplus(-d) - s * softplus(d)) / (1.0 - 2.0 * s);
             let grad = -beta * ((1.0 - s) * sigmoid(-d) + s * sigmoid(d)) / (1.0 - 2.0 * s);
             loss(value, grad, (1.0, 1.0))

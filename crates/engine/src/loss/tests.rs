@@ -19,17 +19,16 @@ const LOSS: LossOptions = LossOptions {
     drift_coef: 0.0,
     entropy_coef: 0.0,
     correction: Correction::None,
-    correction_cap: 2.0,
 };
 const SURROGATES: [BuiltinSurrogate; 4] = [
     clip(0.2, 0.2, 3.0),
-    BuiltinSurrogate::Cispo { high: 0.2 },
-    BuiltinSurrogate::Sapo { gate: (1.0, 1.05) },
-    BuiltinSurrogate::Cpgd { low: 0.2, high: 0.2 },
+    BuiltinSurrogate::Cispo(CispoOptions { clip_high: 0.2 }),
+    BuiltinSurrogate::Sapo(SapoOptions { gate: (1.0, 1.05) }),
+    BuiltinSurrogate::Cpgd(CpgdOptions { clip_low: 0.2, clip_high: 0.2 }),
 ];
 
-const fn clip(low: f32, high: f32, dual: f32) -> BuiltinSurrogate {
-    BuiltinSurrogate::Clip { low, high, dual }
+const fn clip(clip_low: f64, clip_high: f64, clip_dual: f64) -> BuiltinSurrogate {
+    BuiltinSurrogate::Clip(ClipOptions { clip_low, clip_high, clip_dual })
 }
 
 /// Rows of any length, with the inputs of their losses.
@@ -226,11 +225,11 @@ fn a_log_prob_that_is_no_number_makes_the_loss_none() {
 
 /// Returns the components of a TRL loss type.
 fn parts(params: &Value) -> (LossOptions, Aggregation) {
-    let number = |key: &str, default: f64| params[key].as_f64().unwrap_or(default) as f32;
+    let number = |key: &str, default: f64| params[key].as_f64().unwrap_or(default);
     let high = number("epsilon_high", 0.2);
     let mut options = LossOptions {
         surrogate: clip(number("epsilon_low", 0.2), high, number("delta", 1e30)),
-        kl_coef: number("beta", 0.0),
+        kl_coef: number("beta", 0.0) as f32,
         kl_corrected: params["use_bias_correction_kl"].as_bool().unwrap_or(false),
         ..LOSS
     };
@@ -241,13 +240,13 @@ fn parts(params: &Value) -> (LossOptions, Aggregation) {
         Some("bnpo" | "dapo") => Aggregation::TokenMean,
         Some("cispo") => {
             // TRL's is the bound itself.
-            options.surrogate = BuiltinSurrogate::Cispo { high: high - 1.0 };
+            options.surrogate = BuiltinSurrogate::Cispo(CispoOptions { clip_high: high - 1.0 });
             Aggregation::TokenMean
         }
         Some("dr_grpo") => Aggregation::Constant,
         Some("luspo") => Aggregation::SequenceSum,
         Some("sapo") => {
-            options.surrogate = BuiltinSurrogate::Sapo { gate: (1.0, 1.05) };
+            options.surrogate = BuiltinSurrogate::Sapo(SapoOptions { gate: (1.0, 1.05) });
             Aggregation::SequenceMean
         }
         _ => Aggregation::SequenceMean,
@@ -371,12 +370,17 @@ fn losses_of_pairs_agree_with_trl() {
     ] {
         let case = rl_math(name);
         let params = &case["params"];
-        let smoothing = params["label_smoothing"].as_f64().unwrap();
-        let kind = match params["loss_type"].as_str().unwrap() {
-            "sigmoid" => Preference::Sigmoid { smoothing },
-            "hinge" => Preference::Hinge,
-            "ipo" => Preference::Ipo,
-            _ => Preference::Robust { smoothing },
+        let loss = match params["loss_type"].as_str().unwrap() {
+            "sigmoid" => PairLoss::Sigmoid,
+            "hinge" => PairLoss::Hinge,
+            "ipo" => PairLoss::Ipo,
+            _ => PairLoss::Robust,
+        };
+        let options = PreferenceOptions {
+            loss,
+            beta: params["beta"].as_f64().unwrap(),
+            label_smoothing: params["label_smoothing"].as_f64().unwrap(),
+            reference_free: false,
         };
         let of = |key: &str| matrix(&case["inputs"][key]);
         let (logp, reference, mask) = (of("logps"), of("ref_logps"), of("completion_mask"));
@@ -385,11 +389,10 @@ fn losses_of_pairs_agree_with_trl() {
             let sum = logp[row].iter().zip(&reference[row]).map(|(a, b)| a - b).sum::<f64>();
             (sum, mask[row].iter().sum::<f64>() as usize)
         };
-        let beta = params["beta"].as_f64().unwrap();
         let losses: Vec<PreferenceLoss> = (0..half)
             .map(|row| {
                 let pair = Pair { chosen: excess(row), rejected: excess(row + half) };
-                preference(kind, beta, &pair)
+                preference(&options, &pair)
             })
             .collect();
         let mean =
@@ -412,7 +415,11 @@ fn losses_of_pairs_agree_with_trl() {
 fn label_smoothing_mixes_a_pair_with_its_reverse() {
     let pair = Pair { chosen: (0.4, 2), rejected: (-0.3, 3) };
     let reverse = Pair { chosen: pair.rejected, rejected: pair.chosen };
-    let of = |smoothing, pair| preference(Preference::Sigmoid { smoothing }, 0.5, pair);
+    let of = |label_smoothing, pair| {
+        let options =
+            PreferenceOptions { beta: 0.5, label_smoothing, ..PreferenceOptions::default() };
+        preference(&options, pair)
+    };
     let want = 0.8 * of(0.0, &pair).value + 0.2 * of(0.0, &reverse).value;
     assert_close("smoothing", &[of(0.2, &pair).value], &[want], 1e-12);
 }
@@ -429,7 +436,7 @@ fn self_play_is_the_logistic_loss_of_its_paper() {
     let options = PreferenceOptions::default();
     for ((given, opponent), value, slope) in numbers {
         let pair = Pair { chosen: (given, 3), rejected: (opponent, 2) };
-        let loss = preference(options.loss, options.beta, &pair);
+        let loss = preference(&options, &pair);
         assert_close("value", &[loss.value], &[value], 1e-15);
         assert_close("slopes", &[loss.chosen, loss.rejected], &[slope, -slope], 1e-15);
     }
@@ -498,23 +505,25 @@ fn gradients_agree_with_central_differences() {
         }
         agrees("value", &|x| clipped_value(x, 0.2, 0.7, 0.3, 0.4), x);
         agrees("huber", &|x| huber(x, 1.0), x);
-        for kind in [
-            Preference::Sigmoid { smoothing: 0.1 },
-            Preference::Hinge,
-            Preference::Ipo,
-            Preference::Robust { smoothing: 0.2 },
+        for (loss, label_smoothing) in [
+            (PairLoss::Sigmoid, 0.1),
+            (PairLoss::Hinge, 0.0),
+            (PairLoss::Ipo, 0.0),
+            (PairLoss::Robust, 0.2),
         ] {
+            let options =
+                PreferenceOptions { loss, beta: 0.7, label_smoothing, reference_free: false };
             let pair = |x, y| Pair { chosen: (x, 3), rejected: (y, 2) };
             let chosen = |x| {
-                let loss = preference(kind, 0.7, &pair(x, 0.4));
+                let loss = preference(&options, &pair(x, 0.4));
                 Term { value: loss.value, grad: loss.chosen }
             };
             let rejected = |x| {
-                let loss = preference(kind, 0.7, &pair(0.4, x));
+                let loss = preference(&options, &pair(0.4, x));
                 Term { value: loss.value, grad: loss.rejected }
             };
-            agrees(&format!("{kind:?} chosen"), &chosen, x);
-            agrees(&format!("{kind:?} rejected"), &rejected, x);
+            agrees(&format!("{loss:?} chosen"), &chosen, x);
+            agrees(&format!("{loss:?} rejected"), &rejected, x);
         }
     }
 }
@@ -534,11 +543,13 @@ fn a_weight_without_gradient_has_none() {
 #[test]
 fn off_policy_tokens_count_less_or_not_at_all() {
     let (trainer, rollout) = ([-1.0, -1.0, -3.0], [-1.0, -2.0, -1.0]);
-    let of = |correction| correction_weights(correction, 2.0, &trainer, &rollout);
-    assert_close("truncate", &of(Correction::Truncate), &[1.0, 2.0, (-2.0_f64).exp()], 1e-12);
-    assert_eq!(of(Correction::MaskTokens), [1.0, 0.0, 0.0]);
-    assert_eq!(of(Correction::MaskSequences), [1.0; 3]);
-    assert_eq!(correction_weights(Correction::MaskSequences, 1.1, &trainer, &rollout), [0.0; 3]);
+    let of = |correction| correction_weights(correction, &trainer, &rollout);
+    let truncate = Correction::Truncate(TruncateOptions { cap: 2.0 });
+    assert_close("truncate", &of(truncate), &[1.0, 2.0, (-2.0_f64).exp()], 1e-12);
+    let mask = |cap| MaskOptions { cap };
+    assert_eq!(of(Correction::MaskTokens(mask(2.0))), [1.0, 0.0, 0.0]);
+    assert_eq!(of(Correction::MaskSequences(mask(2.0))), [1.0; 3]);
+    assert_eq!(of(Correction::MaskSequences(mask(1.1))), [0.0; 3]);
 }
 
 #[test]
@@ -608,7 +619,8 @@ fn what_is_not_a_number_never_becomes_one() {
         assert!(importance_corrected(kl(estimator, -1.0, -2.0), nan).value.is_nan());
     }
     assert!(policy_drift(nan).value.is_nan());
-    assert!(correction_weights(Correction::Truncate, 2.0, &[f32::NAN], &[0.0])[0].is_nan());
+    let truncate = Correction::Truncate(TruncateOptions::default());
+    assert!(correction_weights(truncate, &[f32::NAN], &[0.0])[0].is_nan());
 }
 
 #[test]

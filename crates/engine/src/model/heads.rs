@@ -10,20 +10,26 @@
 use std::path::{Path, PathBuf};
 
 use maverl_kernels::matmul::Precision;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::model::save::{self, Entry};
 use crate::model::values::{Params, Tensor};
 use crate::model::weights::Shards;
 use crate::model::{Gradients, HfConfig, Model, ModelError, ModelErrorKind, Pool, Rows, Tape};
 
-/// Output of a head.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Kind of a head. A configuration chooses that of a verifier, which gives rewards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum HeadKind {
     /// Expected return from each token on.
+    #[serde(skip)]
     Value,
-    /// Reward of a whole row.
+    /// A linear map of the hidden state of a token, without a bias.
+    #[serde(rename = "linear")]
     Reward,
-    /// Reward of a reply from the log-probs that the trunk gives its tokens.
+    /// A weight and a bias for the mean log-prob of the reply's tokens. The trunk is one that gives right replies, such as after
+    /// supervised training.
     Likelihood,
 }
 

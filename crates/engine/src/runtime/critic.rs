@@ -71,11 +71,11 @@ impl<O: Backend> Critic<O> {
         (pool, peers): (Arc<Mutex<Pool<O>>>, Peers),
     ) -> Result<Self, ModelError> {
         let ops = base.decoder.ops();
-        let trunk = match &spec.trunk {
+        let trunk = match spec.trunk {
             Trunk::Shared => None,
             Trunk::Own => Some(ops.load(loaded.duplicate()?, true)?),
-            Trunk::Lora(lora) => {
-                let adapter = Adapter::new(&base.config, lora.on(&base.config), seed)?;
+            Trunk::Lora => {
+                let adapter = Adapter::new(&base.config, spec.lora.on(&base.config), seed)?;
                 Some(base.with_adapter(adapter.on(ops, true)?))
             }
         };

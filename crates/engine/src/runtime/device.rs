@@ -1,66 +1,31 @@
 //! Devices of worker groups: the choice, its requirements, and opening one.
 
-use std::fmt;
-use std::str::FromStr;
+mod choice;
 
-use maverl_kernels::matmul::Precision;
+pub use choice::DeviceChoice;
 
 #[cfg(feature = "cuda")]
 use super::parity::DeviceKernels;
 #[cfg(feature = "cuda")]
 use crate::model::ops::device::{self, Device};
 use crate::model::{HfConfig, ModelFiles};
-use crate::runtime::{AdapterSpec, Runtime, RuntimeError, WorkerSpec};
+use crate::runtime::{AdapterSpec, Dtype, Runtime, RuntimeError, WorkerSpec};
 #[cfg(feature = "cuda")]
 use maverl_kernels::cuda::{Driver, Emulated, Gpu, Kernels, MODEL};
 #[cfg(feature = "cuda")]
 use maverl_kernels::emulate;
 
-/// Device on which worker groups generate and are trained.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-#[non_exhaustive]
-pub enum DeviceChoice {
-    /// The CPU.
-    #[default]
-    Cpu,
-    /// The first GPU if it can run the worker groups, else the CPU.
-    Auto,
-    /// The GPU of a number.
-    Cuda(usize),
-    /// The kernels of GPUs as C++ on the CPU: slow, for tests.
-    Emulated,
-}
-
-impl fmt::Display for DeviceChoice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl DeviceChoice {
+    /// Returns true if products on the device are in bf16 alone: those of a GPU and of its emulation.
+    #[doc(hidden)]
+    pub fn is_accelerator(self) -> bool {
         match self {
-            Self::Cpu => f.write_str("cpu"),
-            Self::Auto => f.write_str("auto"),
-            Self::Cuda(number) => write!(f, "cuda:{number}"),
-            Self::Emulated => f.write_str("emulated"),
+            Self::Cpu => false,
+            Self::Auto => Self::Cuda(0).unavailable().is_none(),
+            Self::Cuda(_) | Self::Emulated => true,
         }
     }
-}
 
-impl FromStr for DeviceChoice {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        let number = |number: &str| Some(Self::Cuda(number.parse().ok()?));
-        let found = match name {
-            "cpu" => Some(Self::Cpu),
-            "auto" => Some(Self::Auto),
-            "cuda" => Some(Self::Cuda(0)),
-            "emulated" => Some(Self::Emulated),
-            _ => name.strip_prefix("cuda:").and_then(number),
-        };
-        found.ok_or_else(|| {
-            format!("\"{name}\" is no device; write \"cpu\", \"auto\", \"cuda\", \"cuda:1\" or \"emulated\"")
-        })
-    }
-}
-
-impl DeviceChoice {
     /// Returns the reason why this program cannot use the device on this machine, with a remedy; `None` if it can. The
     /// automatic choice can always be used.
     pub fn unavailable(self) -> Option<String> {
@@ -98,7 +63,7 @@ impl DeviceChoice {
             return Vec::new();
         }
         let mut reasons = Vec::new();
-        if worker.precision == Precision::F32 {
+        if worker.dtype == Dtype::F32 {
             reasons.push("products are in bf16: write `dtype = \"bf16\"`".to_owned());
         }
         for policy in worker.policies.iter().filter(|policy| policy.trained) {
@@ -370,18 +335,6 @@ mod tests {
     use crate::runtime::LoraSpec;
 
     #[test]
-    fn a_device_is_read_as_it_is_written() {
-        for name in ["cpu", "auto", "cuda:0", "cuda:7", "emulated"] {
-            assert_eq!(name.parse::<DeviceChoice>().unwrap().to_string(), name);
-        }
-        assert_eq!("cuda".parse(), Ok(DeviceChoice::Cuda(0)));
-        for name in ["gpu", "cuda:", "cuda:x", "CPU", ""] {
-            let error = name.parse::<DeviceChoice>().unwrap_err();
-            assert!(error.contains("\"cuda:1\""), "{error}");
-        }
-    }
-
-    #[test]
     fn a_device_that_cannot_be_used_is_answered_with_what_is_missing_and_what_to_do_about_it() {
         assert_eq!(DeviceChoice::Cpu.unavailable_parts(), None);
         let Some([reason, remedy]) = DeviceChoice::Cuda(99).unavailable_parts() else {
@@ -434,7 +387,7 @@ mod tests {
         let worker = |name: &str, dropout| {
             let mut worker = WorkerSpec::new(name, ModelSource::Builtin("tiny".to_owned()));
             worker.device = Some(DeviceChoice::Auto);
-            worker.precision = Precision::Bf16;
+            worker.dtype = Dtype::Bf16;
             let lora = LoraSpec { dropout, ..LoraSpec::default() };
             worker.policies[0].adapter = Some(AdapterSpec::New(lora));
             worker

@@ -5,6 +5,7 @@
 //! - **RT-3** A worker's panic resolves every pending call to [`RuntimeError::Gone`].
 //! - **K-1** A completion never depends on the other requests in a batch, to the bit.
 
+mod adapter;
 mod batch;
 mod columns;
 mod critic;
@@ -18,6 +19,7 @@ mod host;
 mod memory;
 #[cfg(feature = "cuda")]
 mod nccl;
+mod optim;
 mod optimizer;
 mod packed;
 #[cfg(feature = "cuda")]
@@ -37,6 +39,9 @@ mod worker;
 #[cfg(feature = "cuda")]
 pub use crate::dist::NcclOptions;
 pub use crate::message::Finish;
+#[doc(hidden)]
+pub use adapter::LoraConfig;
+pub use adapter::{AdapterSpec, LoraSpec, TargetModules};
 pub use batch::{
     Batch, CustomSurrogate, Objective, Row, ValueBatch, ValueRow, ValueTarget, ValueText,
 };
@@ -49,6 +54,9 @@ pub use error::RuntimeError;
 pub use generator::{Generating, Generator};
 pub use grammar::{Grammar, GrammarState};
 pub use host::{Host, KvBlocks};
+#[doc(hidden)]
+pub use optim::OptimConfig;
+pub use optim::{OptimOptions, Schedule};
 #[cfg(feature = "cuda")]
 #[doc(hidden)]
 pub use parity::{DeviceKernels, StepDifference, compare_step};
@@ -56,10 +64,11 @@ pub use parity::{DeviceKernels, StepDifference, compare_step};
 #[doc(hidden)]
 pub use predict::{MemoryPlan, Workload, predict};
 pub use request::{Completion, Request, Sampling};
-pub use spec::{
-    AdapterSpec, CriticSpec, LoraSpec, Normalize, OptimOptions, PolicySpec, RuntimeOptions, Trunk,
-    WorkerSpec,
-};
+#[doc(hidden)]
+pub use request::{REPLY, SamplingConfig};
+pub use spec::{CriticSpec, Dtype, Normalize, PolicySpec, RuntimeOptions, Trunk, WorkerSpec};
+#[doc(hidden)]
+pub use spec::{LARGE, MANY};
 pub use stats::{PairStats, UpdateStats, ValueStats};
 pub use watch::{Step, Watch};
 pub use {memory::giving_back, work::EngineStats};

@@ -150,8 +150,7 @@ pub fn predict(
         if !policy.trained {
             continue;
         }
-        let shared =
-            policy.critic.as_ref().is_some_and(|critic| matches!(critic.trunk, Trunk::Shared));
+        let shared = policy.critic.as_ref().is_some_and(|critic| critic.trunk == Trunk::Shared);
         let values = workload.values.as_ref();
         owned.update(&workload.batch, values.filter(|_| shared))?;
         if let Some(values) = values.filter(|_| !shared) {

@@ -1,11 +1,16 @@
 //! Requests for completions, and their results.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use serde::Serialize;
 
 use crate::message::Finish;
 use crate::runtime::{Grammar, Watch};
+use crate::settings::Settings;
+
+/// Largest number of tokens of a reply.
+pub const REPLY: u64 = 1 << 24;
 
 /// A request for a completion.
 #[derive(Debug, Clone)]
@@ -29,40 +34,32 @@ impl Request {
     }
 }
 
-/// Sampling parameters.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+/// Sampling of replies: `[sampling]` and `[agents.*.sampling]` of a configuration.
+#[derive(Debug, Clone, PartialEq, Serialize, Settings)]
+#[settings(partial = "SamplingConfig", level = "agent", crate = crate)]
 pub struct Sampling {
-    /// Divisor of the logits; 0 is greedy.
+    /// Divisor of the logits; 0 is greedy; training on sampled replies needs a value above 0.
+    #[setting(default = 1.0, range = 0.0..)]
     pub temperature: f32,
-    /// Keep the k likeliest tokens; 0 keeps all.
+    /// Number of most likely tokens that are kept; 0 keeps all; training on sampled replies needs 0.
+    #[setting(default = 0)]
     pub top_k: u32,
-    /// Keep the smallest set of likeliest tokens with this mass.
+    /// Nucleus sampling: smallest set of most likely tokens with this total probability; 1 keeps all; training on sampled replies needs 1.
+    #[setting(default = 1.0, range = above(0.0)..=1.0)]
     pub top_p: f32,
-    /// Drop tokens less likely than this times the likeliest.
+    /// Minimum probability of a token, relative to that of the most likely token; 0 keeps all; training on sampled replies needs 0.
+    #[setting(default = 0.0, range = 0.0..=1.0)]
     pub min_p: f32,
-    /// Divisor of positive, and factor of negative logits of tokens that occurred before; 1 is off.
+    /// Penalty on tokens that the prompt or the reply already contains: their positive logits are divided by it, negative ones multiplied; 1 disables it; training on sampled replies needs 1.
+    #[setting(default = 1.0, range = above(0.0)..)]
     pub repetition_penalty: f32,
-    /// Maximum number of tokens of a completion.
+    /// Maximum number of tokens of a reply.
+    #[setting(default = 256, written = NonZeroUsize, range = 1..=REPLY)]
     pub max_tokens: usize,
-    /// Texts that end a completion.
+    /// Strings that end a reply and stay in it, in addition to the model's stop ids.
     pub stop: Vec<String>,
-    /// Token ids that end a completion, beside the model's own.
+    /// Token ids that end a reply, in addition to the model's.
     pub stop_ids: Vec<u32>,
-}
-
-impl Default for Sampling {
-    fn default() -> Self {
-        Self {
-            temperature: 1.0,
-            top_k: 0,
-            top_p: 1.0,
-            min_p: 0.0,
-            repetition_penalty: 1.0,
-            max_tokens: 256,
-            stop: Vec::new(),
-            stop_ids: Vec::new(),
-        }
-    }
 }
 
 /// Completion of a request.

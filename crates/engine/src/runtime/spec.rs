@@ -1,63 +1,87 @@
 //! Options of a runtime: its worker groups, their policies, and the machine.
 
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
 
-use maverl_kernels::adamw::AdamW;
 use maverl_kernels::matmul::Precision;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::loss::ValueLimits;
-use crate::model::lora::{Patterns, linear_names};
-use crate::model::{HeadKind, HfConfig, LoraConfig, ModelSource};
-use crate::runtime::DeviceChoice;
+use crate::model::{HeadKind, ModelSource};
 #[cfg(feature = "cuda")]
 use crate::runtime::NcclOptions;
+use crate::runtime::{AdapterSpec, DeviceChoice, LoraSpec, OptimOptions};
+use crate::settings::Settings;
 
-/// Options of the machine and of all worker groups. Results depend on `seed` and on the kinds of devices.
-#[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
+/// Largest number of requests, passes, minibatches, and tasks of a step.
+pub const MANY: u64 = 1 << 20;
+/// Largest number of tokens of a batch, and of MiB.
+pub const LARGE: u64 = 1 << 30;
+
+/// Options of the machine and of all worker groups: `[runtime]` of a configuration. Results depend on `seed` and on the kinds
+/// of devices.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
+#[serde(default, deny_unknown_fields)]
+#[settings(level = "run", crate = crate)]
 pub struct RuntimeOptions {
-    /// Seed from which new adapters are initialized.
-    pub seed: u64,
-    /// Device of worker groups without one of their own.
+    /// Device of models and advantages: "cpu", "cuda", "cuda:1", "auto" or "emulated". "auto" takes the first GPU if one can be
+    /// used. On a GPU, products are in bf16 and advantages in f32. "emulated" runs a GPU's kernels on the CPU: slow, for tests.
+    /// Worker groups with another device have it in `[worker_groups.NAME]`.
+    #[setting(level = "team")]
     pub device: DeviceChoice,
-    /// Threads of the numeric kernels; 0 is one per core.
+    /// Threads of the numeric kernels; 0 is one per core. Results do not depend on it.
+    #[setting(range = 0..=1024)]
     pub threads: usize,
     /// Maximum number of concurrent requests of a worker group.
+    #[setting(default = 512, range = 1..=MANY)]
     pub max_requests: NonZeroUsize,
-    /// Maximum number of prompt tokens per forward pass.
+    /// Maximum number of prompt tokens that a worker group processes together in a step of generation.
+    #[setting(default = 4096, range = 1..=LARGE)]
     pub prefill_tokens: NonZeroUsize,
-    /// Maximum memory for keys and values of a worker group, in MiB. When it is full, requests wait or are recomputed.
+    /// Maximum size of the KV cache of a worker group in MiB. If it is full, requests wait or are preempted and recomputed; results do not depend on it.
+    #[setting(default = 4096, range = 1..=LARGE)]
     pub kv_mib: NonZeroUsize,
-    /// True to compute common prefixes of prompts once.
+    /// Compute the keys and values of a common prefix of prompts once. Results do not depend on it.
+    #[setting(default = true)]
     pub prefix_cache: bool,
-    /// True to record passes of decoding on a device, and to replay them as graphs.
+    /// On a GPU, record passes of decoding, and replay them as CUDA graphs. Results do not depend on it.
+    #[setting(default = true)]
     pub graphs: bool,
     /// Maximum number of tokens of a training micro-batch.
+    #[setting(default = 4096, range = 1..=LARGE, level = "team")]
     pub micro_batch_tokens: NonZeroUsize,
+    /// Seed from which new adapters are initialized.
+    #[serde(skip)]
+    #[setting(skip)]
+    pub seed: u64,
     /// True to divide the moments of the optimizers among ranks (ZeRO-1).
+    #[serde(skip)]
+    #[setting(skip)]
     pub shard_optimizer: bool,
     /// NCCL between the GPUs of ranks; `None` for their other connection.
     #[cfg(feature = "cuda")]
+    #[serde(skip)]
+    #[setting(skip)]
     pub nccl: Option<NcclOptions>,
 }
 
-impl Default for RuntimeOptions {
-    fn default() -> Self {
-        Self {
-            seed: 0,
-            device: DeviceChoice::Cpu,
-            threads: 0,
-            max_requests: NonZeroUsize::MIN.saturating_add(511),
-            prefill_tokens: NonZeroUsize::MIN.saturating_add(4095),
-            kv_mib: NonZeroUsize::MIN.saturating_add(4095),
-            prefix_cache: true,
-            graphs: true,
-            micro_batch_tokens: NonZeroUsize::MIN.saturating_add(4095),
-            shard_optimizer: false,
-            #[cfg(feature = "cuda")]
-            nccl: None,
+/// Precision of matrix products. Weights, sums and gradients are f32.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Dtype {
+    /// Nothing: single precision.
+    #[default]
+    F32,
+    /// The nearest `bf16`.
+    Bf16,
+}
+
+impl From<Dtype> for Precision {
+    fn from(dtype: Dtype) -> Self {
+        match dtype {
+            Dtype::F32 => Self::F32,
+            Dtype::Bf16 => Self::Bf16,
         }
     }
 }
@@ -70,8 +94,8 @@ pub struct WorkerSpec {
     pub name: String,
     /// Source of the base's weights.
     pub source: ModelSource,
-    /// Precision of matrix products. Weights, sums and gradients are f32.
-    pub precision: Precision,
+    /// Precision of matrix products.
+    pub dtype: Dtype,
     /// Device of its own; `None` for that of [`RuntimeOptions::device`].
     pub device: Option<DeviceChoice>,
     /// Additional variables of the chat template.
@@ -88,7 +112,7 @@ impl WorkerSpec {
             policies: vec![PolicySpec::new(name.clone())],
             name,
             source,
-            precision: Precision::F32,
+            dtype: Dtype::F32,
             device: None,
             template_kwargs: Map::new(),
         }
@@ -131,66 +155,14 @@ impl PolicySpec {
     }
 }
 
-/// Start of an adapter.
-#[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
-pub enum AdapterSpec {
-    /// A new adapter: random A, zero B.
-    New(LoraSpec),
-    /// The adapter of a PEFT directory, with this dropout in training.
-    Load {
-        /// Directory.
-        dir: PathBuf,
-        /// Share of the inputs of A that is dropped in training.
-        dropout: f32,
-    },
-}
-
-/// Shape of a new LoRA adapter.
-#[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
-pub struct LoraSpec {
-    /// Rows of A and columns of B.
-    pub rank: usize,
-    /// The scale is `alpha / rank`, or `alpha / sqrt(rank)` with `rslora`.
-    pub alpha: f64,
-    /// Share of the inputs of A that is dropped in training.
-    pub dropout: f32,
-    /// Ends of the names of the linear maps with a correction; `None` is all of them.
-    pub target_modules: Option<Vec<String>>,
-    /// True for the rank-stabilized scale.
-    pub rslora: bool,
-}
-
-impl Default for LoraSpec {
-    fn default() -> Self {
-        Self { rank: 8, alpha: 16.0, dropout: 0.0, target_modules: None, rslora: false }
-    }
-}
-
-impl LoraSpec {
-    /// Returns the configuration of the adapter on a base.
-    pub fn on(&self, base: &HfConfig) -> LoraConfig {
-        let mut target_modules = self.target_modules.clone().unwrap_or_else(|| linear_names(base));
-        target_modules.sort();
-        target_modules.dedup();
-        LoraConfig {
-            rank: self.rank,
-            alpha: self.alpha,
-            dropout: self.dropout,
-            target_modules,
-            rslora: self.rslora,
-            patterns: Patterns::default(),
-        }
-    }
-}
-
 /// A critic: a value head on a trunk.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct CriticSpec {
     /// Trunk under the head.
     pub trunk: Trunk,
+    /// Shape of the adapter with [`Trunk::Lora`].
+    pub lora: LoraSpec,
     /// Kind of the head: of rewards or log-probs for a verifier.
     pub head: HeadKind,
     /// Learning rate of the head on a trunk of its own, in units of the trunk's.
@@ -210,9 +182,10 @@ impl CriticSpec {
     pub fn new(trunk: Trunk) -> Self {
         Self {
             trunk,
+            lora: LoraSpec::default(),
             head: HeadKind::Value,
             head_rate: 1.0,
-            normalize: Normalize::None,
+            normalize: Normalize::default(),
             limits: ValueLimits { clip: 0.2, huber: 0.0 },
             value_coef: 0.1,
             optim: OptimOptions::default(),
@@ -221,58 +194,27 @@ impl CriticSpec {
 }
 
 /// Trunk under the head of a critic.
-#[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum Trunk {
-    /// A copy of the base, every weight of it trained.
+    /// A copy of the model, every weight of it trained.
+    #[default]
     Own,
-    /// A new adapter on the policy's base.
-    Lora(LoraSpec),
-    /// The policy itself. Both are updated in the same optimizer steps.
+    /// An adapter on the policy's base, which stays as it is.
+    Lora,
+    /// The policy itself.
     Shared,
 }
 
-/// Normalization of value targets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
+/// Normalization of value targets: none, running statistics, or PopArt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum Normalize {
-    /// None: values are in units of the reward.
+    /// Reward.
     #[default]
     None,
-    /// Running mean and deviation of the returns.
+    /// Deviations of the returns so far from their mean.
     Running,
-    /// The same, with the head corrected for their changes, so that no value changes (PopArt).
+    /// The same; when they move, the head moves against it, so that no value changes.
     Popart,
-}
-
-/// Options of AdamW. The learning rate is that of each [`Batch`](super::Batch).
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct OptimOptions {
-    /// Decay rates of the moments.
-    pub betas: (f64, f64),
-    /// Added to the denominator.
-    pub eps: f64,
-    /// Decoupled weight decay.
-    pub weight_decay: f64,
-    /// Maximum global norm of the gradient.
-    pub grad_clip: f64,
-}
-
-impl Default for OptimOptions {
-    fn default() -> Self {
-        Self { betas: (0.9, 0.999), eps: 1e-8, weight_decay: 0.01, grad_clip: 1.0 }
-    }
-}
-
-impl OptimOptions {
-    /// Returns the constants of an AdamW step, and the factor that clips a gradient of this norm.
-    ///
-    /// ```text
-    /// factor = min(grad_clip / (norm + 1e-6), 1)
-    /// ```
-    pub fn step(&self, lr: f64, norm: f64) -> (AdamW, f32) {
-        let Self { betas: (beta1, beta2), eps, weight_decay, grad_clip } = *self;
-        let factor = (grad_clip / (norm + 1e-6)).min(1.0) as f32;
-        (AdamW { lr, beta1, beta2, eps, weight_decay }, factor)
-    }
 }

@@ -6,7 +6,7 @@ mod device;
 mod ranks;
 
 use super::*;
-use crate::loss::{Aggregation, Correction, Preference, PreferenceOptions};
+use crate::loss::{Aggregation, Correction, MaskOptions, PreferenceOptions, TruncateOptions};
 use crate::model::ModelSource;
 
 /// Worker groups and options of a runtime.
@@ -376,11 +376,7 @@ async fn pairs(policy: &Policy, n: u64) -> Vec<Row> {
 
 #[tokio::test]
 async fn pairs_are_learned_and_no_split_changes_what_is() {
-    let preference = PreferenceOptions {
-        loss: Preference::Sigmoid { smoothing: 0.0 },
-        beta: 0.5,
-        reference_free: false,
-    };
+    let preference = PreferenceOptions { beta: 0.5, ..PreferenceOptions::default() };
     let mut first = Vec::new();
     for tokens in [usize::MAX, 32, 1] {
         let mut setup = setup(&["p"]);
@@ -429,11 +425,7 @@ fn dpo(beta: f64, pairs: &[[usize; 2]], own: &[Vec<f32>], reference: &[Vec<f32>]
 
 #[tokio::test]
 async fn replies_of_several_turns_have_the_loss_of_their_sums() {
-    let preference = PreferenceOptions {
-        loss: Preference::Sigmoid { smoothing: 0.0 },
-        beta: 0.3,
-        reference_free: false,
-    };
+    let preference = PreferenceOptions { beta: 0.3, ..PreferenceOptions::default() };
     let sizes = vec![[1, 1], [2, 1], [1, 3], [2, 1]];
     let mut norms = Vec::new();
     for tokens in [usize::MAX, 32, 1] {
@@ -476,11 +468,12 @@ async fn log_probs_the_sampler_got_wrong_are_corrected_for() {
     };
     // Every ratio is e: truncated to 2, or outside [1/2, 2].
     let plain = norm(Correction::None, 0.0).await;
-    let cut = norm(Correction::Truncate, 1.0).await;
+    let cut = norm(Correction::Truncate(TruncateOptions::default()), 1.0).await;
     assert!((cut.grad_norm / plain.grad_norm - 2.0).abs() < 1e-3, "{cut:?}");
     assert!((cut.correction_mean.unwrap() - 2.0).abs() < 1e-5);
     assert!((cut.mismatch_mean - 1.0).abs() < 1e-5, "the mismatch is told all the same");
-    for masked in [Correction::MaskTokens, Correction::MaskSequences] {
+    let mask = MaskOptions::default();
+    for masked in [Correction::MaskTokens(mask), Correction::MaskSequences(mask)] {
         let stats = norm(masked, 1.0).await;
         assert_eq!((stats.grad_norm, stats.correction_mean), (0.0, Some(0.0)));
         let agreed = norm(masked, 0.0).await;

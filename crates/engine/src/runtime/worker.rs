@@ -268,7 +268,7 @@ impl Worker {
     ) -> Result<(Self, JoinHandle<()>), RuntimeError> {
         match device {
             OpenDevice::Cpu => {
-                Self::on(&Cpu { precision: worker.precision }, worker, options, peers)
+                Self::on(&Cpu { precision: worker.dtype.into() }, worker, options, peers)
             }
             #[cfg(feature = "cuda")]
             OpenDevice::Emulated(device) => Self::on_device(device, worker, options, peers),

@@ -18,7 +18,7 @@ use crate::base::base;
 use crate::guard::Guard;
 use crate::listener::Limits;
 use crate::testing::{Answer, Running, ask, start};
-use maverl::config::RuntimeConfig;
+use maverl::config::RuntimeOptions;
 use maverl::model::{Model, ModelFiles, ModelSource, Tokenizer};
 use maverl::runtime::Host;
 
@@ -34,12 +34,12 @@ impl Served {
         let files = ModelFiles::new(&ModelSource::Builtin("tiny".to_owned()));
         let model = Model::load(&files).unwrap();
         let tokenizer = Arc::new(Tokenizer::load(&files).unwrap());
-        let runtime = RuntimeConfig {
+        let runtime = RuntimeOptions {
             max_requests: settings.queue.running,
             kv_mib: 64.try_into().unwrap(),
-            ..RuntimeConfig::default()
+            ..RuntimeOptions::default()
         };
-        let host = Host::start("tiny", &model, &tokenizer, &(&runtime).into(), 2).unwrap();
+        let host = Host::start("tiny", &model, &tokenizer, &runtime, 2).unwrap();
         let fingerprint = model.fingerprint();
         let entry = Entry { fingerprint, ..Entry::new("tiny", &host, 0, "builtin:tiny") };
         let health = Health::default();

@@ -11,7 +11,7 @@ use crate::trajectory::Episode;
 /// True if an episode was played greedily, to compare others with: its index is that after those of the group.
 pub(crate) fn is_greedy(plan: &Plan, episode: &Episode) -> bool {
     plan.algorithm.advantage.baseline() == KnownBaseline::Greedy
-        && episode.index >= plan.task.group_size.get()
+        && episode.index >= plan.config.task.group_size.get()
 }
 
 /// Gives samples what their rewards are compared with, where the algorithm has it before the step, and lets the averages

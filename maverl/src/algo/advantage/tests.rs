@@ -480,7 +480,8 @@ fn turns_with_similar_prompts_are_compared_where_that_is_wanted() {
 fn a_greedy_episode_is_compared_with_and_not_trained_on() {
     let mut plan = plan(&[("t/a", true), ("t/b", true)]);
     plan.algorithm.advantage = AdvantagePlan::Greedy(GreedyPlan::default());
-    plan.task.group_size = std::num::NonZeroU32::new(2).unwrap();
+    let two = std::num::NonZeroU32::new(2).unwrap();
+    plan.config = plan.config.with(|config| config.task.group_size = two);
     let turns = || vec![turn("t/a", 0), turn("t/b", 1)];
     let mut greedy = episode("p", 2, 0.25, vec![turn("t/a", 0), turn("t/a", 1)]);
     greedy.rewards.push(RewardPart { name: "x".to_owned(), value: 0.5, of: RewardOf::Turn(1) });

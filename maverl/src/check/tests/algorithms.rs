@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::config::{
-    AdvantagePlan, ClipPlan, GroupBy, GroupPlan, HappoFactor, Ratio, SequencePlan, Shaping,
+    AdvantagePlan, ClipOptions, GroupBy, GroupPlan, HappoFactor, Ratio, SequencePlan, Shaping,
     ShapingPlan, SurrogatePlan, UpdateOrder,
 };
 
@@ -33,7 +33,7 @@ fn a_preset_sets_its_parts_and_each_can_be_overridden() {
 fn agents_inherit_the_loss_of_the_preset() {
     let plan = plan_of(&text("[algorithm]\nname = \"gspo\"\nloss.surrogate = { clip_low = 0.1 }"));
     let loss = &plan.seats[0].loss;
-    let clip = ClipPlan { clip_low: 0.1, clip_high: 4e-4, clip_dual: 3.0 };
+    let clip = ClipOptions { clip_low: 0.1, clip_high: 4e-4, clip_dual: 3.0 };
     assert_eq!((loss.ratio, &loss.surrogate), (Ratio::Sequence, &SurrogatePlan::Clip(clip)));
     let resolved = toml::to_string(&plan.config).unwrap();
     assert_eq!(plan_of(&text(&resolved)), plan);

@@ -3,7 +3,6 @@
 use std::num::NonZeroUsize;
 
 use super::*;
-use crate::config::RuntimeConfig;
 use crate::plan::{json, table};
 
 #[test]
@@ -140,7 +139,7 @@ fn a_plan_beside_a_machine_that_is_too_small_is_refused_or_warned_of() {
     let fits = (5 << 30) + 2 * sure;
     assert_eq!(on(&plan, fits), (String::new(), String::new()));
     let narrow = Plan {
-        runtime: RuntimeConfig { kv_mib: NonZeroUsize::MIN, ..plan.runtime.clone() },
+        config: plan.config.with(|config| config.runtime.kv_mib = NonZeroUsize::MIN),
         ..plan
     };
     let (warning, refused) = on(&narrow, sure * 11 / 10);

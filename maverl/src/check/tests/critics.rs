@@ -269,7 +269,7 @@ fn how_many_updates_a_critic_gets_is_told_and_follows_its_own_keys_before_those_
     ];
     for (algorithm, told, [epochs, minibatches]) in cases {
         let mut plan = plan_of(&text(&format!("{TWO}[algorithm]\n{algorithm}\n")));
-        plan.steps = 7;
+        plan.config = plan.config.with(|config| config.steps = 7);
         let table = crate::plan::table(&plan, 400);
         let table = table.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(table.contains(&format!("a critic gets {told}")), "{algorithm}: {table}");

@@ -1,7 +1,7 @@
 //! Devices of worker groups.
 
 use super::*;
-use crate::config::{Device, Dtype};
+use crate::config::Dtype;
 use crate::plan::{json, table};
 use crate::runtime::DeviceChoice;
 
@@ -22,12 +22,12 @@ fn own(device: &str) -> String {
 #[test]
 fn a_worker_group_is_on_the_device_of_its_table_or_on_that_of_the_runtime() {
     let plan = plan_of(&text(&own("auto")));
-    let devices: Vec<(&str, Option<Device>)> =
+    let devices: Vec<(&str, Option<DeviceChoice>)> =
         plan.workers.iter().map(|worker| (worker.name.as_str(), worker.device)).collect();
-    let auto = Device(DeviceChoice::Auto);
+    let auto = DeviceChoice::Auto;
     assert_eq!(devices, [("own", Some(auto)), ("tiny", None)]);
-    let of: Vec<Device> = plan.workers.iter().map(|worker| plan.device_of(worker)).collect();
-    assert_eq!(of, [auto, Device::default()]);
+    let of: Vec<DeviceChoice> = plan.workers.iter().map(|worker| plan.device_of(worker)).collect();
+    assert_eq!(of, [auto, DeviceChoice::default()]);
     let specs = plan.worker_specs();
     assert_eq!([specs[0].device, specs[1].device], [Some(DeviceChoice::Auto), None]);
 
@@ -162,11 +162,11 @@ fn memory_is_predicted_for_the_worker_groups_on_a_device() {
     if let Some(reason) = DeviceChoice::Emulated.unavailable() {
         return eprintln!("skipped: {reason}");
     }
-    let on = |toml: &str| -> Vec<(String, Device)> {
+    let on = |toml: &str| -> Vec<(String, DeviceChoice)> {
         let memory = plan_of(&text(toml)).device_memory;
         memory.into_iter().map(|of| (of.worker, of.device)).collect()
     };
-    let emulated = |name: &str| (name.to_owned(), Device(DeviceChoice::Emulated));
+    let emulated = |name: &str| (name.to_owned(), DeviceChoice::Emulated);
     assert!(on(&own("cpu")).is_empty());
     assert_eq!(on(&own("emulated")), [emulated("own")]);
     let runtime = "[runtime]\ndevice = \"emulated\"\n";

@@ -366,7 +366,7 @@ fn levels_that_no_task_has_and_facts_outside_of_search_are_warned_of() {
         let told = format!("`task.{key}` has no effect: no task has a `level`");
         assert!(plan.warnings.contains(&told), "{:?}", plan.warnings);
     }
-    let mut config = plan.config;
+    let mut config = (*plan.config).clone();
     config.environment.name = Some("math".to_owned());
     let doubts = super::super::data::doubts(&config, &[]);
     assert!(doubts[0].contains("which environment `math` is not made for"), "{doubts:?}");

@@ -76,7 +76,7 @@ fn a_verifier_of_a_stage_is_one_that_an_earlier_stage_trains() {
     let alone = found(named("judge"));
     assert!(alone.contains("no earlier stage `judge` trains a verifier"), "{alone}");
     assert!(alone.contains("write the directory that `maverl export --verifier` wrote"), "{alone}");
-    let question = &crate::data::load(&plan.task, "train", &plan.base).unwrap()[0].question;
+    let question = &crate::data::load(&plan.config.task, "train", &plan.base).unwrap()[0].question;
     let key = crate::task::question_key(question);
     let seen = found(Sources { verifiers: verifiers(&key), ..named("judge") });
     assert!(seen.contains("the verifier was trained on 1 of the tasks"), "{seen}");

@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::config::AdvantagePlan;
+use crate::config::Sampling;
 
 #[test]
 fn an_empty_file_is_a_plan_where_one_of_each_is_linked() {
@@ -42,10 +43,10 @@ fn layers_are_defaults_then_file_then_environment_then_set() {
         .with("agents.\"search/answerer\".sampling = { temperature = 0.25, stop = ['x'] }")
         .with("task.split=validation");
     let plan = plan_of(&sources);
-    assert_eq!((plan.seed, plan.steps), (1, 2));
-    assert_eq!((plan.runtime.threads, plan.runtime.max_requests.get()), (3, 7));
+    assert_eq!((plan.config.seed, plan.config.steps), (1, 2));
+    assert_eq!((plan.config.runtime.threads, plan.config.runtime.max_requests.get()), (3, 7));
     assert_eq!(plan.policies[0].optim.lr, 1e-5);
-    assert_eq!(plan.task.split, "validation");
+    assert_eq!(plan.config.task.split, "validation");
     let temperatures: Vec<f32> = plan.seats.iter().map(|seat| seat.sampling.temperature).collect();
     assert_eq!(temperatures, [0.25, 1.0, 0.5]);
     assert_eq!(plan.seats[0].sampling.stop, ["x"]);

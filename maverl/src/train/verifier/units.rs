@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::algo::loss::cross_entropy;
-use crate::config::{VerifierHead, VerifierLabels, VerifierLoss, VerifierPlan};
+use crate::config::{HeadKind, VerifierLabels, VerifierLoss, VerifierPlan};
 use crate::data::LabeledReply;
 use crate::model::{ChatInput, TokenizerError, reply_ids, scored_ids};
 use crate::runtime::{Policy, ValueText};
@@ -29,11 +29,11 @@ pub(super) enum Logits {
     Mean,
 }
 
-impl From<VerifierHead> for Logits {
-    fn from(head: VerifierHead) -> Self {
+impl From<HeadKind> for Logits {
+    fn from(head: HeadKind) -> Self {
         match head {
-            VerifierHead::Linear => Self::Each,
-            VerifierHead::Likelihood => Self::Mean,
+            HeadKind::Value | HeadKind::Reward => Self::Each,
+            HeadKind::Likelihood => Self::Mean,
         }
     }
 }
@@ -166,9 +166,9 @@ fn chain(ids: &[Vec<u32>], context: usize) -> Option<(ValueText, Vec<Option<usiz
 pub(super) fn text(
     policy: &Policy,
     row: &LabeledReply,
-    (head, loss): (VerifierHead, VerifierLoss),
+    (head, loss): (HeadKind, VerifierLoss),
 ) -> Result<ValueText, TrainError> {
-    if head == VerifierHead::Likelihood {
+    if head == HeadKind::Likelihood {
         let found = reply_ids(policy.tokenizer(), &row.conversation(), policy.context());
         let (ids, places) = found.map_err(|error| refused(row, &error))?;
         return Ok(ValueText { ids, places });

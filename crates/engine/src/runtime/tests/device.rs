@@ -1,7 +1,6 @@
 //! Worker groups on the emulated machine: the kernels of a GPU as C++ on the CPU.
 
 use maverl_kernels::emulate;
-use maverl_kernels::matmul::Precision;
 
 use super::*;
 use crate::model::HeadKind;
@@ -19,7 +18,7 @@ fn compiles() -> bool {
 fn on(device: DeviceChoice) -> Setup {
     let mut setup = setup(&["p"]);
     setup.options.device = device;
-    setup.workers[0].precision = Precision::Bf16;
+    setup.workers[0].dtype = Dtype::Bf16;
     setup
 }
 
@@ -226,7 +225,7 @@ async fn each_worker_group_computes_what_it_computes_where_all_are_on_its_device
         let mut setup = setup(&["a", "b", "c"]);
         setup.options.device = shared;
         for (worker, own) in setup.workers.iter_mut().zip(own) {
-            (worker.device, worker.precision) = (own, Precision::Bf16);
+            (worker.device, worker.dtype) = (own, Dtype::Bf16);
         }
         let lora = LoraSpec { rank: 4, alpha: 8.0, ..LoraSpec::default() };
         setup.workers[2].policies[0].adapter = Some(AdapterSpec::New(lora));
@@ -311,7 +310,7 @@ async fn the_predicted_memory_is_the_high_water_mark_of_the_device_in_six_config
         |policy, _| (policy.reference, policy.gradient_checkpointing) = (true, true),
         |policy, lora| policy.adapter = Some(AdapterSpec::New(lora)),
         |policy, lora| {
-            policy.critic = Some(CriticSpec::new(Trunk::Lora(lora.clone())));
+            policy.critic = Some(CriticSpec { lora: lora.clone(), ..CriticSpec::new(Trunk::Lora) });
             policy.adapter = Some(AdapterSpec::New(lora));
         },
         |policy, _| policy.critic = Some(CriticSpec::new(Trunk::Own)),
@@ -345,7 +344,7 @@ async fn an_adapter_with_a_critic_in_one_of_two_groups_on_a_device_learns_and_re
     let lora = LoraSpec { rank: 4, alpha: 8.0, ..LoraSpec::default() };
     setup.policies().for_each(|policy| {
         policy.adapter = Some(AdapterSpec::New(lora.clone()));
-        policy.critic = Some(CriticSpec::new(Trunk::Lora(lora.clone())));
+        policy.critic = Some(CriticSpec { lora: lora.clone(), ..CriticSpec::new(Trunk::Lora) });
     });
     let mut second = on(DeviceChoice::Emulated).workers.remove(0);
     second.name = "q".to_owned();

@@ -161,7 +161,7 @@ fn sums_over_nccl_have_the_bits_of_those_over_tcp() {
     let Some(fake) = crate::dist::nccl::tests::Fake::open() else { return };
     let mut setup = setup(&["p"]);
     setup.options.device = DeviceChoice::Emulated;
-    setup.workers[0].precision = maverl_kernels::matmul::Precision::Bf16;
+    setup.workers[0].dtype = Dtype::Bf16;
     setup.workers[0].policies[0].critic = Some(CriticSpec::new(Trunk::Own));
     for (size, sharded) in [(2, false), (2, true), (3, true)] {
         setup.options.nccl = None;
@@ -186,7 +186,7 @@ fn ranks_on_devices_have_their_part_of_the_moments() {
     }
     let mut setup = setup(&["p"]);
     setup.options.device = DeviceChoice::Emulated;
-    setup.workers[0].precision = maverl_kernels::matmul::Precision::Bf16;
+    setup.workers[0].dtype = Dtype::Bf16;
     is_as_whole(&mut setup);
     let [whole, sharded] = [false, true].map(|sharded| on(&mut setup, sharded, 2, None, None));
     let files = crate::model::ModelFiles::new(&ModelSource::Builtin("tiny".to_owned()));

@@ -85,8 +85,7 @@ impl<O: Backend> Trainer<O> {
             if let Some(recorder) = &mut totals.recorder {
                 recorder.corrected(index, &trainer, &row.logprobs);
             }
-            let (kind, cap) = (row.loss.correction, row.loss.correction_cap);
-            let weights = loss::correction_weights(kind, cap, &trainer, &row.logprobs);
+            let weights = loss::correction_weights(row.loss.correction, &trainer, &row.logprobs);
             (sum, tokens) = (sum + weights.iter().sum::<f64>(), tokens + weights.len());
             row.weights = weights.into_iter().map(|weight| weight as f32).collect();
             row.logprobs = trainer;
@@ -128,7 +127,7 @@ impl<O: Backend> Trainer<O> {
                 (ratios[own].iter().sum(), tokens)
             };
             let pair = Pair { chosen: reply(chosen), rejected: reply(rejected) };
-            let lost = preference(options.loss, options.beta, &pair);
+            let lost = preference(options, &pair);
             totals.policy.loss += lost.value / count;
             totals.policy.surrogate += lost.value / count;
             totals.pairs.pairs += 1;

@@ -26,7 +26,7 @@ pub(crate) fn host_with_stop_ids(setup: &Setup) -> Result<Host, Failure> {
 fn hosted(dir: &Path, setup: &Setup) -> Result<Host, Failure> {
     let (worker, options) = specs(dir, setup, &[])?;
     let files = ModelFiles::new(&worker.source);
-    let model = Model::load(&files)?.with_precision(worker.precision);
+    let model = Model::load(&files)?.with_precision(worker.dtype.into());
     let tokenizer = Arc::new(Tokenizer::load(&files)?);
     Ok(Host::start(MODEL, &model, &tokenizer, &options, 1)?)
 }

@@ -65,15 +65,15 @@ pub(crate) async fn demonstrations(
 /// Returns at least `n` generated tasks that are not among the plan's own, if its environments generate tasks; else
 /// training tasks.
 fn tasks(plan: &Plan, n: usize, seed: u64) -> Result<Vec<Task>> {
-    let shipped = data::load(&plan.task, data::ALL, &plan.base)?;
+    let shipped = data::load(&plan.config.task, data::ALL, &plan.base)?;
     let shipped: BTreeSet<&str> = shipped.iter().map(|task| task.question.as_str()).collect();
-    let components = plan.task.mixture.iter();
+    let components = plan.config.task.mixture.iter();
     let mut components: Vec<(String, &str)> =
         components.map(|(name, component)| (format!("{name}/"), component.data.as_str())).collect();
     if components.is_empty() {
-        components.push((String::new(), &plan.task.data));
+        components.push((String::new(), &plan.config.task.data));
     }
-    let most = plan.task.max_level.unwrap_or(u64::MAX);
+    let most = plan.config.task.max_level.unwrap_or(u64::MAX);
     let mut tasks = Vec::new();
     for seed in seed.. {
         let before = tasks.len();
@@ -95,7 +95,7 @@ fn tasks(plan: &Plan, n: usize, seed: u64) -> Result<Vec<Task>> {
         }
     }
     if tasks.is_empty() {
-        tasks = data::load(&plan.task, &plan.task.split, &plan.base)?;
+        tasks = data::load(&plan.config.task, &plan.config.task.split, &plan.base)?;
     }
     Ok(tasks)
 }

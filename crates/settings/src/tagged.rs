@@ -217,6 +217,7 @@ mod tests {
 
     /// A gate.
     #[derive(Debug, Clone, PartialEq, Settings)]
+    #[settings(crate = crate)]
     enum Gate {
         /// Always open.
         #[setting(default)]
@@ -228,6 +229,7 @@ mod tests {
     /// A limit.
     #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
     #[serde(default, deny_unknown_fields)]
+    #[settings(crate = crate)]
     struct Limit {
         /// Upper end.
         #[setting(default = 1.0, range = above(0.0)..)]
@@ -240,6 +242,7 @@ mod tests {
     /// A lower end.
     #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
     #[serde(default, deny_unknown_fields)]
+    #[settings(crate = crate)]
     struct Low {
         /// Its value.
         #[setting(default = 0.5, range = 0.0..=1.0)]

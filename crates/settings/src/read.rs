@@ -21,7 +21,7 @@ use serde::forward_to_deserialize_any;
 /// # Errors
 ///
 /// The first key or value that is not of the type, with its path.
-pub(crate) fn read<T: DeserializeOwned>(value: &Value) -> Result<T, Box<figment::Error>> {
+pub fn read<T: DeserializeOwned>(value: &Value) -> Result<T, Box<figment::Error>> {
     T::deserialize(Reader(value)).map_err(|Unread(error)| error)
 }
 

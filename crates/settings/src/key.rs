@@ -1,0 +1,88 @@
+//! Keys of tables.
+
+use serde_json::Value;
+
+use super::{Range, json};
+
+/// A key of a table of settings.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Key {
+    /// Its name in the table.
+    pub name: &'static str,
+    /// Its documentation.
+    pub doc: &'static str,
+    /// `agent`, `policy`, `team`, or `run`, which may change when a run is resumed.
+    pub level: &'static str,
+    /// Numbers that are accepted, if not all of the type.
+    pub range: Option<Range>,
+    /// It is a table of settings.
+    pub table: bool,
+    /// Value that the reference shows for a key without a default, or for a table.
+    pub example: Option<&'static str>,
+    /// Conditions on other keys of the table under which this one has no effect.
+    pub idle: &'static [Idle],
+}
+
+impl Key {
+    /// A key with its documentation alone.
+    pub const fn documented(name: &'static str, doc: &'static str) -> Self {
+        let (range, table, example) = (None, false, None);
+        Self { name, doc, level: "team", range, table, example, idle: &[] }
+    }
+
+    /// The first sentence of its documentation, as the reference has it: without a capital and a full stop.
+    pub fn meaning(&self) -> String {
+        let paragraph = self.doc.split("\n\n").next().unwrap_or_default().replace('\n', " ");
+        let sentence = paragraph.split(". ").next().unwrap_or_default().trim_end_matches('.');
+        let mut chars = sentence.chars();
+        let (first, rest) = (chars.next(), chars.as_str());
+        // A name with further capitals, as KL and AdamW, stays.
+        let word = rest.split(' ').next().unwrap_or_default();
+        match first.filter(|_| !word.contains(char::is_uppercase)) {
+            Some(first) => first.to_lowercase().collect::<String>() + rest,
+            None => sentence.to_owned(),
+        }
+    }
+}
+
+/// A condition on another key of a table, under which a key has no effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Idle {
+    /// The key has no effect where the condition holds; otherwise where it does not hold.
+    pub holds: bool,
+    /// The other key with its value or with a list of values, as TOML.
+    pub condition: &'static str,
+}
+
+impl Idle {
+    /// Returns the other key and its values; `None` if the condition is no TOML, which a test excludes.
+    pub fn parts(&self) -> Option<(String, Vec<Value>)> {
+        let condition: toml::Table = self.condition.parse().ok()?;
+        let (key, value) = condition.into_iter().next()?;
+        match json(&value) {
+            Value::Array(values) => Some((key, values)),
+            value => Some((key, vec![value])),
+        }
+    }
+
+    /// Returns the reason why the key has no effect in a table with these values, if it has none.
+    pub fn reason(&self, table: &Value) -> Option<String> {
+        let (key, values) = self.parts()?;
+        let found = table.get(&key)?;
+        let equal = |value: &&Value| match (value.as_f64(), found.as_f64()) {
+            (Some(value), Some(found)) => value == found,
+            _ => *value == found,
+        };
+        let holds = values.iter().find(equal);
+        let shown =
+            |value: &Value| value.as_f64().map_or_else(|| value.to_string(), |n| n.to_string());
+        match (self.holds, holds) {
+            (true, Some(value)) => Some(format!("`{key}` is {}", shown(value))),
+            (false, None) => {
+                let values: Vec<String> = values.iter().map(shown).collect();
+                Some(format!("`{key}` is not {}", values.join(" or ")))
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Worker groups and options of the engine for a plan.
+
+#[cfg(feature = "cuda")]
+use maverl_engine::runtime::NcclOptions;
+use maverl_engine::runtime::{
+    AdapterSpec, CustomSurrogate, LoraSpec, PolicySpec, RuntimeOptions, WorkerSpec,
+};
+
+use super::{AdapterPlan, AlgorithmPlan, Plan, WorkerPlan};
+#[cfg(feature = "cuda")]
+use crate::config::Transport;
+use crate::config::{Preset, SurrogatePlan};
+
+impl Plan {
+    /// Returns the worker groups of the plan, as [`Runtime::start`](crate::runtime::Runtime::start) takes them.
+    pub fn worker_specs(&self) -> Vec<WorkerSpec> {
+        self.workers
+            .iter()
+            .enumerate()
+            .map(|(index, worker)| self.worker_spec(index, worker))
+            .collect()
+    }
+
+    fn worker_spec(&self, index: usize, worker: &WorkerPlan) -> WorkerSpec {
+        let mut spec = WorkerSpec::new(worker.name.clone(), worker.source.clone());
+        spec.dtype = worker.dtype;
+        spec.device = worker.device;
+        spec.template_kwargs = worker.chat_template_kwargs.clone();
+        let policies = (0..self.policies.len()).filter(|&at| self.policies[at].worker == index);
+        spec.policies = policies.map(|at| self.policy_spec(at)).collect();
+        spec
+    }
+
+    fn policy_spec(&self, index: usize) -> PolicySpec {
+        let policy = &self.policies[index];
+        let here = self.critic_of(index) == Some(index);
+        let mut spec = PolicySpec::new(policy.name.clone());
+        spec.trained = policy.trained;
+        spec.reference = policy.reference;
+        spec.gradient_checkpointing = policy.gradient_checkpointing;
+        spec.adapter = policy.adapter.as_ref().map(AdapterPlan::spec);
+        spec.critic = self.algorithm.critic.as_ref().filter(|_| here).map(|critic| critic.spec());
+        if self.algorithm.preset == Preset::Verifier {
+            // The head of rewards is trained on a trunk of its own, and the policy stays as it is.
+            spec.trained = false;
+            if let Some(critic) = &mut spec.critic {
+                critic.head = self.algorithm.verifier.head;
+                critic.head_rate = self.algorithm.verifier.head_rate;
+            }
+        }
+        spec.optim = policy.optim;
+        spec
+    }
+
+    /// Returns the options of the machine.
+    pub fn runtime_options(&self) -> RuntimeOptions {
+        RuntimeOptions {
+            seed: self.config.seed,
+            shard_optimizer: self.config.dist.shard_optimizer,
+            #[cfg(feature = "cuda")]
+            nccl: match self.config.dist.transport {
+                Transport::Nccl => Some(NcclOptions::within(self.config.dist.timeout_s)),
+                Transport::Tcp | Transport::Mpi => None,
+            },
+            ..self.config.runtime.clone()
+        }
+    }
+}
+
+impl AlgorithmPlan {
+    /// Returns the declared surrogate as batches hold it.
+    pub(crate) fn custom_surrogate(&self) -> Option<CustomSurrogate> {
+        match &self.loss.surrogate {
+            SurrogatePlan::Declared(declared) => Some(CustomSurrogate {
+                name: declared.chosen.name.clone(),
+                value: declared.value.clone(),
+            }),
+            _ => None,
+        }
+    }
+}
+
+impl AdapterPlan {
+    /// Returns the start of the adapter.
+    fn spec(&self) -> AdapterSpec {
+        match &self.start {
+            Some(dir) => AdapterSpec::Load { dir: dir.clone(), dropout: self.lora.dropout },
+            None => AdapterSpec::New(LoraSpec::from(&self.lora)),
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! The engine's surrogates as declarations, beside those of linked crates.
+
+use serde_json::Value;
+
+use super::{Build, Entry, SourceLocation, from_options, in_range};
+use crate::loss::{CispoOptions, ClipOptions, CpgdOptions, SapoOptions};
+use crate::settings::{Key, Table};
+
+/// Registers surrogates with their names and first lines of documentation.
+macro_rules! surrogates {
+    ($($name:literal: $options:ident, $summary:literal;)*) => {$(
+        impl Build for $options {
+            const KEYS: &'static [Key] = <Self as Table>::KEYS;
+
+            fn defaults() -> Value {
+                <Self as Table>::defaults()
+            }
+
+            fn build(options: &Value) -> Result<Self, String> {
+                let built = from_options(options)?;
+                in_range(&built).map(|()| built)
+            }
+        }
+
+        inventory::submit! {
+            Entry::surrogate::<$options>($name, $summary, SourceLocation {
+                file: file!(),
+                line: line!(),
+                item: concat!("maverl::loss::", stringify!($options)),
+            })
+        }
+    )*};
+}
+
+surrogates! {
+    "clip": ClipOptions, "The clipped ratio (PPO). arXiv:1707.06347, eq. 7; arXiv:1912.09729, eq. 8";
+    "cispo": CispoOptions, "The log-probability, weighted by the clipped ratio (CISPO). arXiv:2506.13585";
+    "sapo": SapoOptions, "A soft gate of the ratio (SAPO). arXiv:2511.20347";
+    "cpgd": CpgdOptions, "The clipped log-ratio (CPGD). arXiv:2505.12504";
+}
