@@ -41,7 +41,8 @@ fn a_large_offset_costs_nothing() {
     let got = Cpu.moments(&values, &Segments::one(3000)).unwrap()[0];
     let want = 0.5 / 1024.0 * (3000.0_f64 / 2999.0).sqrt();
     assert!((got.std() / want - 1.0).abs() < 1e-9, "{} and {want}", got.std());
-    assert_eq!(Cpu.moments(&[0.1; 3000], &Segments::one(3000)).unwrap()[0].m2, 0.0);
+    let equal = [f64::from(0.1_f32); 3000];
+    assert_eq!(Cpu.moments(&equal, &Segments::one(3000)).unwrap()[0].m2, 0.0);
 }
 
 #[test]

@@ -166,7 +166,8 @@ impl Family {
         sizes: Sizes,
         biases: Biases,
     ) -> Vec<Arc<LayerShape>> {
-        vec![Arc::new(self.layer(sizes, biases)); layers]
+        let layer = Arc::new(self.layer(sizes, biases));
+        vec![layer; layers]
     }
 
     fn layer(&self, sizes: Sizes, biases: Biases) -> LayerShape {
