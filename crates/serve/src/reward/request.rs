@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
-use super::Refusal;
+use crate::refusal::Refusal;
 use maverl::agent::tag;
 use maverl::rollout::rewards::{Input, Item, ItemTask, protocol};
 use maverl::trajectory::{Message, Role};

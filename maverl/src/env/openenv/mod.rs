@@ -108,12 +108,6 @@ struct State {
 }
 
 impl OpenEnv {
-    /// Creates the environment of a server with arguments of a reset.
-    #[cfg(test)]
-    pub(crate) fn at(url: String, reset: BTreeMap<String, Value>) -> Self {
-        Self { url, reset, ..Self::default() }
-    }
-
     fn started(&self) -> Result<&Arc<Server>, EnvError> {
         self.server.as_ref().ok_or_else(|| EnvError::new("the environment is not started"))
     }
