@@ -1,22 +1,20 @@
 //! The accept loop: connections with time-outs and caps, and a stop that drains.
 
+mod answer;
 #[cfg(feature = "grpc")]
 mod http2;
+mod limits;
 pub(super) mod patient;
 
-use std::any::Any;
+pub use limits::Limits;
+
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::net::IpAddr;
-use std::panic::AssertUnwindSafe;
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Router};
-use futures::FutureExt as _;
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -28,47 +26,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 
 use crate::guard::OwnAddress;
-use crate::refusal::Refusal;
+use answer::answer;
 use patient::Patient;
 
 /// Pause after a failed accept, such as one with too many open connections.
 const PAUSE: Duration = Duration::from_millis(50);
-
-/// Bounds on the connections of a server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// Maximum number of concurrent connections; further ones wait to be accepted.
-    pub connections: usize,
-    /// Maximum number of concurrent connections of one address; further ones are closed. Programs of this machine
-    /// share an address, so loopback addresses are exempt.
-    pub connections_per_peer: usize,
-    /// Timeout for the head of a request. A connection without a request is closed after the same time.
-    pub head: Duration,
-    /// Maximum size of the head of a request in bytes. The connection is read a part at a time, so that a head of up to
-    /// twice this size may pass.
-    pub head_bytes: usize,
-    /// Time without any progress after which a client that does not read its answer is dropped.
-    pub write: Duration,
-    /// Maximum time that a stop waits for running requests.
-    pub drain: Duration,
-    /// A client that closes its sending half still gets its answer. Otherwise that cancels the running request, as a closed
-    /// connection does: the two cannot be told apart.
-    pub half_close: bool,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            connections: 1024,
-            connections_per_peer: 64,
-            head: Duration::from_secs(10),
-            head_bytes: 64 << 10,
-            write: Duration::from_secs(60),
-            drain: Duration::from_secs(30),
-            half_close: false,
-        }
-    }
-}
 
 /// A bound socket and its limits.
 pub struct Listener {
@@ -195,29 +157,6 @@ async fn speak<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         _ = stopped.wait_for(|stopped| *stopped) => connection.as_mut().graceful_shutdown(),
     }
     let _ = connection.await;
-}
-
-/// Returns the answer of a handler, also if it panics.
-async fn answer(
-    handler: impl Future<Output = Result<Response, Infallible>>,
-) -> Result<Response, Infallible> {
-    match AssertUnwindSafe(handler).catch_unwind().await {
-        Ok(answer) => answer,
-        Err(panic) => Ok(panicked(&*panic)),
-    }
-}
-
-/// Returns the answer of a handler that panicked; the message of the panic goes to the log alone.
-fn panicked(panic: &(dyn Any + Send)) -> Response {
-    static COUNT: AtomicU64 = AtomicU64::new(1);
-    let id = format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-    let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    maverl::output::tell(format_args!(
-        "error {id}: a request panicked: {}",
-        text.unwrap_or("(no message)")
-    ));
-    Refusal::internal(format!("a bug of this server; its log has the error {id}")).into_response()
 }
 
 /// Number of connections of each address.

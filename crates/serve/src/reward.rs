@@ -22,6 +22,7 @@ use crate::metrics::{Family, Kind, Metrics};
 use crate::queue::{Queue, QueueLimits};
 use crate::refusal::Refusal;
 use crate::refusal::json_response;
+use grader::Scores;
 use maverl::task::Score;
 use request::{Route, Wanted};
 
@@ -78,9 +79,6 @@ pub struct RewardServer {
     metrics: Metrics,
     health: Health,
 }
-
-/// Score of each item, or the reason for none.
-type Scores = Vec<Result<Score, String>>;
 
 impl RewardServer {
     /// Creates a server whose grader is loaded later, with [`RewardServer::open`].

@@ -16,8 +16,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
+use super::answer::answer;
+use super::limits::Limits;
 use super::patient::Patient;
-use super::{Limits, answer};
 use unread::Unread;
 
 /// Beginning of a connection of HTTP/2. No method of HTTP/1.1 begins so.

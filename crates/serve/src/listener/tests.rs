@@ -4,6 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream as StdStream;
 use std::time::Instant;
 
+use axum::response::Response;
 use axum::routing::get;
 
 use super::*;

@@ -7,7 +7,9 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 
-use super::{Entry, ModelServer, Outcome};
+use super::asked::Outcome;
+use super::catalog::Entry;
+use super::server::ModelServer;
 use crate::body;
 use crate::openai::Fields;
 use crate::refusal::Refusal;

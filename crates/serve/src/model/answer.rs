@@ -4,8 +4,9 @@ use std::sync::atomic::Ordering;
 
 use tokio::sync::mpsc;
 
+use super::catalog::Entry;
 use super::choice::{Batch, End, News};
-use super::{Entry, ModelServer};
+use super::server::ModelServer;
 use crate::openai::chat::{FinishReason, PromptTokens, Usage};
 use crate::openai::origin::{Origin, Seed};
 use crate::openai::writer::Header;

@@ -9,11 +9,12 @@ use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
 use super::answer::{finish_reason, ids, usage};
+use super::asked::Asked;
+use super::catalog::Entry;
 use super::choice::{Batch, Echo, Job, News};
 #[cfg(feature = "grammar")]
 use super::grammar::Style;
-use super::reading::Asked;
-use super::{Entry, ModelServer};
+use super::server::ModelServer;
 use crate::openai::chat::{ChatCompletion, ChatLogprobs, ChoiceEnd, Delta, PartTokens, ToolCall};
 use crate::openai::writer::{ChatWriter, ChunkWriter, Extra, UsageChunks, WholeWriter};
 use crate::openai::{

@@ -9,7 +9,8 @@ use futures::future::try_join_all;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-use super::{Entry, ModelServer};
+use super::catalog::Entry;
+use super::server::ModelServer;
 use crate::openai::{Part, ReplyText, Reported, Shape};
 use crate::queue::Admitted;
 use crate::refusal::Refusal;

@@ -9,9 +9,10 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 
 use super::answer::{finish_reason, ids, usage, whole};
+use super::asked::Asked;
+use super::catalog::Entry;
 use super::choice::{Batch, Echo, End, Job, News};
-use super::reading::Asked;
-use super::{Entry, ModelServer};
+use super::server::ModelServer;
 use crate::openai::completions::{TextChoice, TextChunk, TextCompletion, TextObject};
 use crate::openai::writer::Header;
 use crate::openai::{

@@ -8,9 +8,10 @@ use axum::response::Response;
 use serde_json::json;
 
 use super::answer::{finish_reason, ids, whole};
+use super::asked::Asked;
+use super::catalog::Entry;
 use super::choice::{Batch, Echo, Job};
-use super::reading::Asked;
-use super::{Entry, ModelServer};
+use super::server::ModelServer;
 use crate::openai::{
     Choices, Common, Fields, MaxTokens, Reported, Shape, TokenForm, chat_logprobs, new_id,
 };

@@ -11,7 +11,7 @@ use llguidance::toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};
 use llguidance::{Matcher, ParserFactory};
 use lru::LruCache;
 
-use super::Entry;
+use super::catalog::Entry;
 use crate::openai::{Form, Tools, count_values};
 use crate::refusal::Refusal;
 use maverl::model::Tokenizer;

@@ -6,7 +6,9 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 
-use super::{Entry, ModelServer, Outcome};
+use super::asked::Outcome;
+use super::catalog::Entry;
+use super::server::ModelServer;
 use crate::openai::models::{Lineage, ModelCard, ModelList};
 use crate::refusal::json_response;
 

@@ -6,9 +6,9 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 
-use super::ModelServer;
+use super::asked::Asked;
 use super::chat::Chat;
-use super::reading::Asked;
+use super::server::ModelServer;
 use crate::openai::chat::ChatCompletion;
 use crate::openai::new_id;
 use crate::openai::responses::{self, response_events};

@@ -14,9 +14,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::base::base;
+use crate::base::{Health, base};
 use crate::guard::Guard;
 use crate::listener::Limits;
+use crate::openai::Structured;
+use crate::queue::QueueLimits;
 use crate::testing::{Answer, Running, ask, start};
 use maverl::config::RuntimeOptions;
 use maverl::model::{Model, ModelFiles, ModelSource, Tokenizer};

@@ -7,9 +7,11 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use serde_json::{Map, Value, json};
 
+use super::asked::Asked;
+use super::asked::Outcome;
+use super::catalog::Entry;
 use super::chat::{render, unrendered};
-use super::reading::Asked;
-use super::{Entry, ModelServer, Outcome};
+use super::server::ModelServer;
 use crate::openai::{Fields, TokenForm, Tools, messages, token_text};
 use crate::refusal::Refusal;
 use crate::refusal::json_response;

@@ -6,12 +6,14 @@ use std::sync::Arc;
 use futures::future::join_all;
 use maverl_answers::without_tokens;
 
-use super::Scores;
 use super::request::Graded;
 use maverl::env::DynEnvironment;
 use maverl::env::search::{exact_match, texts};
 use maverl::rollout::rewards::Verifier;
 use maverl::task::{Score, Task};
+
+/// Score of each item, or the reason for none.
+pub(super) type Scores = Vec<Result<Score, String>>;
 
 /// A judge of replies.
 pub struct Grader(Kind);

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
-use super::Refusal;
+use crate::refusal::Refusal;
 use maverl::agent::tag;
 use maverl::data::{KeyPath, with_numbers_as_written};
 use maverl::rollout::rewards::{Input, Item, ItemTask, protocol};

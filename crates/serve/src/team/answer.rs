@@ -9,7 +9,7 @@ use futures::future::try_join_all;
 use tokio::sync::mpsc;
 
 use super::request::Question;
-use super::{ServedTeam, TeamServer};
+use super::server::{ServedTeam, TeamServer};
 use crate::openai::chat::{ChoiceEnd, Delta, FinishReason, PartTokens, Usage};
 use crate::openai::origin::{Origin, Seed, TurnRecord, TurnUsage};
 use crate::openai::writer::{ChatWriter, ChunkWriter, Extra, Header, UsageChunks, WholeWriter};

@@ -3,7 +3,7 @@
 use axum::http::StatusCode;
 use serde_json::{Map, Value};
 
-use super::{History, ServedTeam, TeamSettings};
+use super::server::{History, ServedTeam, TeamSettings};
 use crate::openai::{Choices, Fields, MaxTokens, Streaming, messages};
 use crate::refusal::Refusal;
 use maverl::model::ChatMessage;

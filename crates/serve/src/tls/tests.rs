@@ -14,7 +14,7 @@ use super::*;
 use crate::listener::{Limits, Listener};
 
 fn file(name: &str) -> std::path::PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("src/serve/tls").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("src/tls").join(name)
 }
 
 /// Connects with or without trust in the certificate, and returns the answer.

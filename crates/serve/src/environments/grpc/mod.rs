@@ -20,7 +20,7 @@ use tonic_reflection::server::Builder;
 
 use self::health::Probe;
 use self::service::Service;
-use super::{EnvironmentServer, MOST_BYTES};
+use crate::environments::server::{EnvironmentServer, MOST_BYTES};
 use maverl::env::grpc::wire;
 
 /// Returns the routes of the services. Fails if the system has no random numbers, for the ids of sessions.

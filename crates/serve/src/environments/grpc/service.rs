@@ -13,7 +13,7 @@ use super::many;
 use super::play::Play;
 use super::session::{Begin, Session, described, task};
 use super::sessions::{Sessions, id_of};
-use crate::environments::EnvironmentServer;
+use crate::environments::server::EnvironmentServer;
 use crate::guard::Client;
 use crate::key::new_key;
 use maverl::env::grpc::wire::{

@@ -11,7 +11,8 @@ use tokio::sync::OwnedSemaphorePermit;
 use tonic::Status;
 
 use super::sessions::{Sessions, unknown};
-use crate::environments::{EnvironmentFailed, Episode, FAILED, ServedEnvironment};
+use crate::environments::episode::{EnvironmentFailed, Episode, FAILED};
+use crate::environments::server::ServedEnvironment;
 use maverl::env::grpc::wire::{
     ActRequest, ActResponse, ForkRequest, JudgeRequest, JudgeResponse, OpenRequest, OpenResponse,
     Task, Tool, ToolCall, act_request,

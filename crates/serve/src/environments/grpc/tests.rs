@@ -16,7 +16,9 @@ use tonic_health::pb::health_client::HealthClient;
 
 use super::*;
 use crate::base::{Health, Ready};
-use crate::environments::{EnvironmentSettings, FAILED, ServedEnvironment, TaskSet};
+use crate::environments::episode::FAILED;
+use crate::environments::server::{EnvironmentSettings, ServedEnvironment};
+use crate::environments::tasks::TaskSet;
 use crate::guard::Guard;
 use crate::key::Keys;
 use crate::listener::Limits;
@@ -568,7 +570,7 @@ async fn frames_that_http_2_forbids_end_their_connection_and_no_other() {
 #[cfg(feature = "tls")]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_over_tls_is_trusted_by_its_certificate_alone() {
-    let file = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("src/serve/tls").join(name);
+    let file = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("src/tls").join(name);
     let tls = crate::Tls::read(&file("certificate.pem"), &file("key.pem")).unwrap();
     let (served, _) = Served::counter().await;
     let socket = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

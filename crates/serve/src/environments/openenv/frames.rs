@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::environments::{EnvironmentFailed, FAILED};
+use crate::environments::episode::{EnvironmentFailed, FAILED};
 use maverl::tools::Tool;
 
 /// Code of a failed message.

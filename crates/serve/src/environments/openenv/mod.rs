@@ -20,8 +20,8 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use serde_json::{Value, json};
 
-use super::{EnvironmentServer, MOST_BYTES, ServedEnvironment};
 use crate::body;
+use crate::environments::server::{EnvironmentServer, MOST_BYTES, ServedEnvironment};
 use crate::openai::Fields;
 use crate::refusal::Refusal;
 use crate::refusal::json_response;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::frames::{Code, Failed, observation, tools};
-use crate::environments::{EnvironmentServer, Episode, ServedEnvironment};
+use crate::environments::episode::Episode;
+use crate::environments::server::{EnvironmentServer, ServedEnvironment};
 use maverl::task::{Action, Task};
 
 /// A session of a client.

@@ -20,7 +20,7 @@ use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 
 use super::frames::{Code, Failed};
 use super::session::Session;
-use crate::environments::{EnvironmentServer, MOST_BYTES, ServedEnvironment};
+use crate::environments::server::{EnvironmentServer, MOST_BYTES, ServedEnvironment};
 use crate::refusal::Refusal;
 
 type Stream = WebSocketStream<TokioIo<Upgraded>>;

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use super::*;
 use crate::base::Health;
-use crate::environments::{EnvironmentSettings, TaskSet};
+use crate::environments::server::EnvironmentSettings;
+use crate::environments::tasks::TaskSet;
 use crate::guard::Guard;
 use crate::listener::Limits;
 use crate::testing::{Running, ask, start};

@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::time::Instant;
 
 use super::*;
+use crate::guard::Client;
 use crate::testing::request;
 
 fn one_at_a_time() -> ModelSettings {
