@@ -16,8 +16,11 @@ mod compare;
 mod interval;
 
 pub use compare::{Comparison, Side, System, paired};
+pub use interval::Interval;
+#[doc(hidden)]
+pub use interval::{over_runs, student};
+
 use interval::share;
-pub use interval::{Interval, over_runs, student};
 
 use std::collections::BTreeMap;
 
