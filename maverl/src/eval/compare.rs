@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Interval, are_equal, over_runs, share};
+use super::interval::{Interval, are_equal, over_runs, share};
 use crate::IntoMap;
 use crate::ballot::{Ballot, Ties};
 use crate::rng::SplitMix64;
@@ -403,7 +403,8 @@ mod tests {
         assert_eq!(solved(System::mean("mostly unscored", 8, &all(8))), twice);
         // The result of a vote is one, whatever the number of votes.
         let votes = |n: usize| {
-            let task = |i: usize| said(&format!("t{i:02}"), &vec![(Some("1"), i % 2 == 0); n]);
+            let task =
+                |i: usize| said(&format!("t{i:02}"), &vec![(Some("1"), i.is_multiple_of(2)); n]);
             solved(System::vote("vote", n as u32, &(0..10).flat_map(task).collect::<Vec<_>>()))
         };
         assert_eq!(votes(8), votes(1));

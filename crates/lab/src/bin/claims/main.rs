@@ -135,7 +135,7 @@ fn write(page: &Path, claims: &[&'static Claim], arguments: &Arguments) -> Resul
         }
         text = replace(&text, claim.name, &block)?;
     }
-    text = replace(&text, "summary", &table::summary(&all))?;
+    text = replace(&text, "summary", &table::summary(&all, &text))?;
     Ok(fs::write(page, text)?)
 }
 
