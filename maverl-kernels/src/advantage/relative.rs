@@ -56,7 +56,8 @@ pub fn units(values: &[f64], by: &Grouping) -> (Vec<f64>, Vec<Moments>) {
 ///
 /// - `σ` is the sample deviation (n − 1) over units, as in the reference implementation of Dr. MAS; the paper has n.
 /// - `deviation` takes `σ` over other groups than the mean: the four variants of the ablation of Dr. MAS. A group of it
-///   in which all are equal, or which has one unit, has no scale, and the advantage is 0.
+///   in which all are equal, or which has one unit, has no scale, and the advantage is 0. So it is in an own group in which
+///   all are equal if `ε` is 0.
 /// - A group of one unit follows [`Singleton`]; its moments still are its own.
 /// - Of equal units the first is the best; its advantage is 0.
 ///
@@ -109,6 +110,7 @@ impl Relative {
         }
         let std = match scale {
             None if own.n == 1.0 => 1.0,
+            None if self.eps == 0.0 && !own.has_spread() => return 0.0,
             None => own.std(),
             Some(scale) if scale.has_spread() => scale.std(),
             Some(scale) if scale.n == 1.0 && self.singleton == Singleton::Raw => 1.0,

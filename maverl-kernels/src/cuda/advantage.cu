@@ -118,6 +118,7 @@ __device__ inline double advantage(double value, Moments own, const Moments* sca
   if (!alone && baseline == LEAVE_ONE_OUT) centred *= own.n / (own.n - 1.0);
   if (!(options & NORMALIZE)) return centred;
   double std = own.n == 1.0 ? 1.0 : sqrt(variance(own));
+  if (!scale && eps == 0.0 && !(std > ROUNDING * fmax(fabs(own.mean), 1.0))) return 0.0;
   if (scale) {
     std = sqrt(variance(*scale));
     if (!(std > ROUNDING * fmax(fabs(scale->mean), 1.0))) {

@@ -124,7 +124,8 @@ fn scans(of: &dyn Arithmetic) {
 /// Groups without spread, of one row and of none; weights of 0; seats without a row.
 fn edges(of: &dyn Arithmetic) {
     let [seven, one, none] = [7, 1, 0].map(|n| Grouping::rows(&vec![0; n]));
-    for options in [DR_MAS, TRL, Relative { baseline: Baseline::SecondBest, ..TRL }] {
+    let second = Relative { baseline: Baseline::SecondBest, ..TRL };
+    for options in [DR_MAS, TRL, second, Relative { eps: 0.0, ..DR_MAS }] {
         for deviation in [None, Some(&seven)] {
             let (equal, _) = of.relative(&[0.1; 7], &seven, deviation, &options).unwrap();
             assert_eq!(equal, [0.0; 7], "{options:?}");
