@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use maverl_kernels::sample::{derive_seed, uniform};
 use serde_json::Value;
@@ -136,7 +137,9 @@ pub fn ids(seed: u64, len: usize, vocab: usize) -> Vec<u32> {
 
 /// Works in a directory of temporary files: they are read when the work is done, or not needed after an error.
 pub fn in_directory<T>(work: impl FnOnce(&Path) -> Result<T, Failure>) -> Result<T, Failure> {
-    let dir = std::env::temp_dir().join(format!("maverl-bench-{}", std::process::id()));
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let (process, count) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+    let dir = std::env::temp_dir().join(format!("maverl-bench-{process}-{count}"));
     std::fs::create_dir_all(&dir)?;
     let done = work(&dir);
     drop(std::fs::remove_dir_all(&dir));
