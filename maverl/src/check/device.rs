@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use super::diagnostic::{Problems, key, path};
 use super::team::Member;
 use super::{Config, Plan, memory, worker};
-use crate::IntoMap;
-use crate::config::{Dtype, ModelConfig, Transport};
+use crate::config::{Dtype, Transport};
 use crate::model::{HfConfig, ModelFiles};
 use crate::plan::{DeviceMemory, bytes};
 use crate::runtime::{DeviceChoice, RuntimeOptions, WorkerSpec};
@@ -31,13 +30,14 @@ pub(super) fn precisions(
             its.push(device);
         }
     }
-    let precision = |(name, model): (&String, &ModelConfig)| {
-        let its = devices.get(name).map_or(std::slice::from_ref(&shared), Vec::as_slice);
+    let mut precisions = BTreeMap::new();
+    for (name, model) in &config.models {
+        let its = devices.remove(name).unwrap_or_else(|| vec![shared]);
         let given = problems.layers().has(&path(["models", name, "dtype"]));
-        let forced = !given && its.iter().any(|device| device.is_accelerator());
-        (name.clone(), if forced { Dtype::Bf16 } else { model.dtype })
-    };
-    config.models.iter().map(precision).into_map()
+        let forced = !given && its.into_iter().any(DeviceChoice::is_accelerator);
+        precisions.insert(name.clone(), if forced { Dtype::Bf16 } else { model.dtype });
+    }
+    precisions
 }
 
 /// Reports devices that cannot be used here, or do not support the worker groups on them.

@@ -64,7 +64,7 @@ pub use unlinked::lacking;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::config::{Config, Resolved};
+use crate::config::Config;
 use crate::plan::{AlgorithmPlan, Chosen, Plan, PolicyPlan, SeatPlan};
 use crate::registry::Registry;
 
@@ -161,10 +161,9 @@ fn plan(
     let models = models::open(config, base, purpose, &mut warnings, problems);
     let beside = choice::beside(config, flow.as_ref()?, base, registry, problems);
     let choice::Orchestra { chosen: orchestra, members, passes_on, .. } = flow?;
-    let inputs = members.iter().filter_map(|seat| registry.agents.get(seat.agent.as_str()));
-    let inputs = inputs.flat_map(|entry| entry.inputs).copied();
-    let inputs: Vec<&str> = inputs.chain(passes_on).collect();
-    warnings.extend(data::unseen(&loaded.tasks, &inputs));
+    let agents = members.iter().filter_map(|seat| registry.agents.get(seat.agent.as_str()));
+    let inputs = agents.flat_map(|entry| entry.inputs).copied().chain(passes_on);
+    warnings.extend(data::unseen(&loaded.tasks, &inputs.collect::<Vec<&str>>()));
     let seats = team::seats(config, &orchestra.name, &members, registry, problems);
     endpoint::check(config, base, problems);
     let (members, endpoints) = endpoint::take(config, seats?, problems);
@@ -190,17 +189,7 @@ fn plan(
         warnings.extend(training_warnings(config, &algorithm, (&policies, &seats, loaded.rows)));
     }
     let environments = choice::by_component(environments?);
-    let choices = resolve::Choices {
-        environments: &environments,
-        orchestra: &orchestra,
-        beside: &beside,
-        algorithm: &algorithm,
-        models: &models,
-        precisions: &precisions,
-        seats: &seats,
-    };
-    let resolved = choices.resolved(config);
-    Some(Plan {
+    let plan = Plan {
         orchestra,
         seats,
         endpoints,
@@ -210,8 +199,9 @@ fn plan(
         algorithm,
         rewards,
         warnings,
-        ..without_team(resolved, base, environments)
-    })
+        ..without_team(config, base, environments)
+    };
+    Some(Plan { config: resolve::resolved(&plan, &models, &precisions), ..plan })
 }
 
 /// Returns the plan of an environment without a team.
@@ -225,15 +215,13 @@ fn environment_plan(
     let environments = choice::environments(config, registry, problems)?;
     let warnings = choice::meet(&environments, None, (config, &loaded), base, registry, problems);
     let chosen = choice::by_component(environments);
-    Some(Plan { warnings, ..without_team(resolve::alone(config, &chosen), base, chosen) })
+    Some(Plan { warnings, ..without_team(config, base, chosen) })
 }
 
 /// Returns a plan without seats, policies and rewards.
-fn without_team(
-    config: Resolved,
-    base: &Path,
-    (environment, mixture): resolve::Environments,
-) -> Plan {
+fn without_team(config: &Config, base: &Path, environments: resolve::Environments) -> Plan {
+    let config = resolve::with_environments(config, &environments);
+    let (environment, mixture) = environments;
     Plan {
         base: base.to_path_buf(),
         environment,

@@ -39,23 +39,16 @@ mod worker;
 #[cfg(feature = "cuda")]
 pub use crate::dist::NcclOptions;
 pub use crate::message::Finish;
-#[doc(hidden)]
-pub use adapter::LoraConfig;
 pub use adapter::{AdapterSpec, LoraSpec, TargetModules};
 pub use batch::{
     Batch, CustomSurrogate, Objective, Row, ValueBatch, ValueRow, ValueTarget, ValueText,
 };
-pub use columns::TokenColumns;
-pub use critic::Scale;
 pub use device::{DeviceChoice, WorkerDevice};
 pub use direct::{Scores, complete, score};
-pub use error::RuntimeError;
 #[doc(hidden)]
 pub use generator::{Generating, Generator};
 pub use grammar::{Grammar, GrammarState};
 pub use host::{Host, KvBlocks};
-#[doc(hidden)]
-pub use optim::OptimConfig;
 pub use optim::{OptimOptions, Schedule};
 #[cfg(feature = "cuda")]
 #[doc(hidden)]
@@ -64,13 +57,12 @@ pub use parity::{DeviceKernels, StepDifference, compare_step};
 #[doc(hidden)]
 pub use predict::{MemoryPlan, Workload, predict};
 pub use request::{Completion, Request, Sampling};
-#[doc(hidden)]
-pub use request::{REPLY, SamplingConfig};
 pub use spec::{CriticSpec, Dtype, Normalize, PolicySpec, RuntimeOptions, Trunk, WorkerSpec};
 #[doc(hidden)]
-pub use spec::{LARGE, MANY};
+pub use spec::{LARGE, LoraConfig, MANY, OptimConfig, REPLY, SamplingConfig};
 pub use stats::{PairStats, UpdateStats, ValueStats};
 pub use watch::{Step, Watch};
+pub use {columns::TokenColumns, critic::Scale, error::RuntimeError};
 pub use {memory::giving_back, work::EngineStats};
 
 use std::collections::BTreeSet;
@@ -384,8 +376,7 @@ impl Policy {
         self.on_model(move |member| member.load(&dir)).await
     }
 
-    /// Computes the SHA-256 over every weight of the policy, in checkpoint order. It is equal exactly when the weights
-    /// are equal to the bit.
+    /// Computes the SHA-256 over every weight of the policy, in checkpoint order: equal exactly for equal bits.
     ///
     /// # Errors
     ///

@@ -7,6 +7,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+// Forms in which users write options.
+pub use super::adapter::LoraConfig;
+pub use super::optim::OptimConfig;
+pub use super::request::{REPLY, SamplingConfig};
+
 use crate::loss::ValueLimits;
 use crate::model::{HeadKind, ModelSource};
 #[cfg(feature = "cuda")]
