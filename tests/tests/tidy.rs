@@ -1235,3 +1235,26 @@ fn no_crate_names_one_above_it() {
     }
     none(&problems);
 }
+
+/// A test that waits may give up after ten minutes. Guards of speed print and compare what they have measured, and are ignored.
+#[test]
+fn no_test_asserts_a_time_that_a_busy_machine_can_miss() {
+    let mut problems = Vec::new();
+    for path in CRATES.iter().flat_map(|name| rust_files(&root().join(name))) {
+        let text = fs::read_to_string(&path).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        for (i, line) in lines.iter().enumerate() {
+            let asserts =
+                lines[i.saturating_sub(1)..=i].iter().any(|line| line.contains("assert!("));
+            let has_bound = line.contains(concat!("elapsed()", " < "));
+            if asserts
+                && has_bound
+                && !line.contains("from_secs(600)")
+                && !line.contains("PATIENCE")
+            {
+                problems.push(place(&path, i));
+            }
+        }
+    }
+    none(&problems);
+}
