@@ -344,7 +344,7 @@ mod tests {
         );
         assert!(
             manifest.contains(
-                "#orchestras = { package = \"maverl-orchestras\", path = \"../maverl/orchestras\" }"
+                "#orchestras = { package = \"maverl-orchestras\", path = \"../maverl/orchestras\", features = [\"serve\"] }"
             ),
             "{manifest}"
         );

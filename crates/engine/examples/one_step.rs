@@ -1,4 +1,5 @@
-//! Loads a model, generates, scores, and takes one optimizer step: `cargo run --release -p maverl-engine --example one_step`.
+//! Loads a model, generates, scores, and takes one optimizer step:
+//! `cargo run --release -p maverl-engine --features models --example one_step`.
 
 use std::sync::Arc;
 

@@ -128,7 +128,7 @@ fn write(rows: &[Map<String, Value>], format: Format, out: &Path) -> Result<usiz
         }
         #[cfg(not(feature = "parquet"))]
         Format::Parquet => {
-            let reason = maverl::lacks_feature!("parquet");
+            let reason = maverl::lacks_feature!("parquet", "maverl-cli");
             return Err(error(reason.to_owned()));
         }
     }

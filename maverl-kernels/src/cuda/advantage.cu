@@ -1,4 +1,4 @@
-// Advantages on a GPU: the functions of advantage/estimate.rs, over f32 with sums in f64.
+// Advantages on a GPU: the functions of advantage/arithmetic.rs, over f32 with sums in f64.
 //
 // There are no atomics, and the order of blocks does not matter. Every output is computed by one group of lanes, in an
 // order that depends on its own rows alone, so results have the same bits in any batch, on any device. Blocks have 256
@@ -118,7 +118,7 @@ __device__ inline double advantage(double value, Moments own, const Moments* sca
   if (!alone && baseline == LEAVE_ONE_OUT) centred *= own.n / (own.n - 1.0);
   if (!(options & NORMALIZE)) return centred;
   double std = own.n == 1.0 ? 1.0 : sqrt(variance(own));
-  if (!scale && eps == 0.0 && !(std > ROUNDING * fmax(fabs(own.mean), 1.0))) return 0.0;
+  if (!scale && own.n != 1.0 && eps == 0.0 && !(std > ROUNDING * fmax(fabs(own.mean), 1.0))) return 0.0;
   if (scale) {
     std = sqrt(variance(*scale));
     if (!(std > ROUNDING * fmax(fabs(scale->mean), 1.0))) {

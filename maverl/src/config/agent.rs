@@ -1,10 +1,9 @@
 //! `[agents."team/role"]` and `[sampling]`: the keys of agents and seats.
 //!
 //! The keys of `[sampling]` are the engine's options of a request (`runtime/request.rs`), which its slots use. If one
-//! changes probabilities, `check/policy.rs` rejects it for agents that are
-//! trained on sampled replies. Servers and commands that sample have it too: `openai/options.rs` and `gateway/call.rs` of
-//! `crates/serve`, `rollout/servers`, `maverl generate`. A key of an agent has a line in `over`, and a field of `SeatPlan`,
-//! or of `PolicyPlan` if its level is policy.
+//! changes probabilities, `check/policy.rs` rejects it for agents that are trained on sampled replies. Servers and commands
+//! that sample have it too: `openai/options.rs` and `gateway/call.rs` of `crates/serve`, `rollout/servers`, `maverl generate`.
+//! A key of an agent has a line in `over`, and a field of `SeatPlan`, or of `PolicyPlan` if its level is policy.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
 //! `[models.NAME]`: directory, precision, adapter, optimizer.
 //!
-//! Precisions, adapters and optimizers are options of the engine's policies.
+//! Precisions are options of the engine's worker groups, adapters and optimizers of its policies.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,7 +1,7 @@
 //! Rows of `episodes.jsonl`: an index of every episode of a run, in the order in which files were completed.
 //!
 //! A new field has `#[serde(default)]`, and is set in `new` and in `scan_rollouts`, which makes the rows of older runs.
-//! The viewer's list is `view/web/page_episodes.js`, and `Key` in `view/selection.rs` sorts by it.
+//! The viewer's list is `web/page_episodes.js` of `crates/view`, and `Key` in `report/rows/selection.rs` sorts by it.
 
 use std::collections::BTreeMap;
 use std::path::Path;

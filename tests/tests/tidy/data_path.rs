@@ -95,7 +95,7 @@ const UPDATE: &[Stop] = &[
     ("crates/engine/src/loss/surrogate.rs", "clipped_surrogate", "the arithmetic of a surrogate"),
     ("crates/engine/src/model/decoder.rs", "layer_backward", "backward pass of a layer"),
     ("crates/engine/src/model/gradients.rs", "norm", "norm of the gradient"),
-    ("crates/engine/src/runtime/optimizer.rs", "apply", "applies the factor of gradient clipping (`runtime/spec.rs`: `OptimOptions::step`); a step of AdamW"),
+    ("crates/engine/src/runtime/optimizer.rs", "apply", "applies the factor of gradient clipping (`runtime/optim.rs`: `OptimOptions::step`); a step of AdamW"),
     ("crates/engine/src/model/ops/cpu/memory.rs", "adamw", "AdamW on parameters and moments in host memory"),
     ("maverl-kernels/src/adamw.rs", "adamw_step", "the arithmetic of AdamW"),
 ];

@@ -49,6 +49,21 @@ pub(crate) struct Evidence<'f> {
     pub(crate) hacked: &'f [HackedReward],
 }
 
+/// Returns the notice on a gain over training that is 0, or may be.
+fn no_gain(gain: &Interval) -> Option<Notice> {
+    let Interval { mean, low, high } = *gain;
+    let text = if !gain.is_known() && mean == 0.0 {
+        "no held-out task has another result after training".to_owned()
+    } else if low <= 0.0 && high >= 0.0 {
+        format!(
+            "the gain over training is not distinguishable from 0 (95 % interval {low:+.3} to {high:+.3})"
+        )
+    } else {
+        return None;
+    };
+    Some(Notice::problem(text, None, None))
+}
+
 /// Returns every notice on a run.
 pub(crate) fn find_notices(series: &Series, evidence: &Evidence<'_>) -> Vec<Notice> {
     let mut found = Vec::new();
@@ -61,13 +76,7 @@ pub(crate) fn find_notices(series: &Series, evidence: &Evidence<'_>) -> Vec<Noti
     found.extend(groups(series));
     found.extend(slow(series));
     found.extend(policies(series));
-    found.extend(evidence.gain.filter(|gain| gain.low <= 0.0 && gain.high >= 0.0).map(|gain| {
-        let text = format!(
-            "the gain over training is not distinguishable from 0 (95 % interval {:+.3} to {:+.3})",
-            gain.low, gain.high
-        );
-        Notice::problem(text, None, None)
-    }));
+    found.extend(evidence.gain.as_ref().and_then(no_gain));
     found.extend(preemptions(series));
     let warning = |row: &Value| {
         let text = row["text"].as_str()?.to_owned();
@@ -466,8 +475,14 @@ mod tests {
         assert!(found[0].text.contains("-0.020 to +0.040"), "{found:?}");
         assert_eq!((found[1].text.as_str(), found[1].step), ("slow", Some(3)));
         let good = Interval { mean: 0.1, low: 0.02, high: 0.14 };
-        let evidence = Evidence { gain: Some(good), ..Evidence::default() };
-        assert!(find_notices(&Series::default(), &evidence).is_empty());
+        let of = |gain| {
+            sentences(&Series::default(), &Evidence { gain: Some(gain), ..Evidence::default() })
+        };
+        assert!(of(good).is_empty());
+        // Equal differences have no known interval.
+        let equal = |mean| Interval { mean, low: f64::NAN, high: f64::NAN };
+        assert_eq!(of(equal(0.0)), ["no held-out task has another result after training"]);
+        assert!(of(equal(1.0)).is_empty());
     }
 
     #[test]

@@ -6,6 +6,12 @@ use maverl::config::Preset;
 use maverl::eval::{Interval, paired};
 use maverl_lab::measure::Trained;
 
+/// Formats the ends of an interval.
+fn ends(interval: &Interval) -> String {
+    let Interval { low, high, .. } = interval;
+    if interval.is_known() { format!("{low:+.3} to {high:+.3}") } else { "unknown".to_owned() }
+}
+
 /// Result of a run.
 pub(crate) struct Row {
     preset: Preset,
@@ -31,12 +37,13 @@ impl Row {
             Err(error) => format!("{head} | | | | failed: {error} | | |"),
             Ok(trained) => {
                 let Trained { steps, seconds, before, after } = trained;
-                let Interval { mean, low, high } = trained.gain();
+                let gain = trained.gain();
+                let (mean, ends) = (gain.mean, ends(&gain));
                 format!(
-                    "{head} {steps} | {seconds:.0} | {:.3} | {:.3} | {mean:+.3} | {low:+.3} to {high:+.3} | {} |",
+                    "{head} {steps} | {seconds:.0} | {:.3} | {:.3} | {mean:+.3} | {ends} | {} |",
                     before.mean(),
                     after.mean(),
-                    if low > 0.0 { "yes" } else { "no" },
+                    if gain.low > 0.0 { "yes" } else { "no" },
                 )
             }
         }
@@ -73,14 +80,16 @@ pub(crate) fn table(rows: &[Row]) -> String {
         let together: Vec<f64> = (0..tasks)
             .map(|task| gains.iter().map(|gains| gains[task]).sum::<f64>() / runs as f64)
             .collect();
-        let Interval { mean, low, high } = paired(&together);
+        let gain = paired(&together);
         let every = runs == of.len() && gains.iter().all(|gains| paired(gains).low > 0.0);
         // Writing to a `String` cannot fail.
         let _ = writeln!(
             text,
-            "| `{}` | {runs} of {} | {tasks} | {mean:+.3} | {low:+.3} to {high:+.3} | {} |",
+            "| `{}` | {runs} of {} | {tasks} | {:+.3} | {} | {} |",
             preset.name(),
             of.len(),
+            gain.mean,
+            ends(&gain),
             if every { "yes" } else { "no" },
         );
     }
