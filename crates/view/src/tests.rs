@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, PoisonError, RwLock, RwLockReadGuard};
 
 use std::time::{Duration, Instant};
 
@@ -59,6 +59,14 @@ const HOSTILE: &str =
 static WORDS: LazyLock<Tokenizer> = LazyLock::new(|| {
     Tokenizer::load(&ModelFiles::new(&ModelSource::Builtin("tiny".to_owned()))).unwrap()
 });
+
+/// Held by tests that search, and alone by the test that takes every place of a search.
+static SEARCHING: RwLock<()> = RwLock::new(());
+
+/// Waits until no test takes every place of a search.
+pub(crate) fn searching() -> RwLockReadGuard<'static, ()> {
+    SEARCHING.read().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Returns the stride through the cases of a test: `n` in the first tier, 1 in the second (`MAVERL_FULL`).
 fn stride(n: usize) -> usize {
@@ -492,6 +500,7 @@ fn every_path_of_the_interface_answers_with_the_numbers_of_the_files() {
     assert_eq!(spans["steps"][0]["spans"][1], json!(["rollout", null, 0.125, 1.5]));
     assert_eq!(get("api/runs/0/clock/2")["turns"][1], json!([0, 1, SEATS[2], 100, 200, 125]));
     assert!(get("api/runs/0/trace/2")["traceEvents"].as_array().unwrap().len() > 24 * 2);
+    let _searching = searching();
     let found = get("api/runs/0/search?q=LARGEST+city&stage=train&step=1");
     let hits = found.as_array().unwrap().iter().filter(|line| line["row"].is_object()).count();
     assert_eq!(hits, 8, "{found}");

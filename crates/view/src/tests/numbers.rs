@@ -194,5 +194,6 @@ fn a_lone_surrogate_in_a_file_is_refused_with_its_place_and_nothing_else_breaks(
         assert_eq!(ask(&viewer, &format!("api/runs/0/episodes/train/1/{n}")).0, 200);
     }
     assert_eq!(ask(&viewer, "api/runs/0/episodes/train/2/0").0, 200);
+    let _searching = searching();
     assert_eq!(ask(&viewer, "api/runs/0/search?q=capital").0, 200);
 }

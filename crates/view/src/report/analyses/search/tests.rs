@@ -5,6 +5,7 @@ use serde_json::json;
 
 use super::*;
 use crate::report::rows::selection::Key;
+use crate::tests::searching;
 use maverl::run_dir::testing::{episode, origin, write_step};
 use maverl::run_dir::{EpisodeRow, Journal, Place, RunDir, TRAIN, read_episode};
 use maverl::trajectory::{Episode, Message, Role};
@@ -86,6 +87,7 @@ fn one(step: u64, n: u32) -> Episode {
 
 /// Returns the found episodes as step, index, and line without the row.
 fn found(run: &Arc<Run>, words: &str, of: Selection) -> (Vec<(u64, u64, Value)>, Value) {
+    let _searching = searching();
     let parts = Search::begin(run, words, &selected(of)).unwrap();
     let text: Vec<u8> = parts.flatten().collect();
     let text = String::from_utf8(text).unwrap();
@@ -186,6 +188,7 @@ fn a_search_whose_client_is_gone_ends_and_lets_the_next_begin() {
     let home = tempfile::tempdir().unwrap();
     write(home.path());
     let run = Arc::new(Run::new(home.path().to_owned(), "a".to_owned()));
+    let _searching = searching();
     for _ in 0..3 * SEARCHES {
         let mut parts = Search::begin(&run, "who", &selected(Selection::default())).unwrap();
         let first = parts.find(|part| !part.is_empty()).unwrap();
