@@ -118,9 +118,10 @@ fn tokens(tokenizer: &Tokenizer, text: &str) -> Option<usize> {
 /// If the data, which were read when the plan was made, have become unreadable.
 pub fn survey(plan: &Plan) -> Result<Survey, data::DataError> {
     let (config, base) = (&plan.config, plan.base.as_path());
-    let tasks = match plan.algorithm.preset.is_supervised() {
-        true => Vec::new(),
-        false => data::load(&plan.config.task, &plan.config.task.split, base)?,
+    let tasks = if plan.algorithm.preset.is_supervised() {
+        Vec::new()
+    } else {
+        data::load(&plan.config.task, &plan.config.task.split, base)?
     };
     let mut splits = vec![(plan.config.task.split.clone(), tasks.len())];
     splits.retain(|(_, tasks)| *tasks > 0);

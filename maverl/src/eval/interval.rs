@@ -41,9 +41,10 @@ fn known_or_nan<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<f64
 
 impl fmt::Display for Interval {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.is_known() {
-            true => write!(f, "{:.3} ({:.3} to {:.3})", self.mean, self.low, self.high),
-            false => write!(f, "{:.3} (unknown)", self.mean),
+        if self.is_known() {
+            write!(f, "{:.3} ({:.3} to {:.3})", self.mean, self.low, self.high)
+        } else {
+            write!(f, "{:.3} (unknown)", self.mean)
         }
     }
 }

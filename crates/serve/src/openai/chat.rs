@@ -42,7 +42,7 @@ pub(crate) struct ChatChoice {
     pub(crate) message: ReplyMessage,
     pub(crate) logprobs: Option<ChatLogprobs>,
     pub(crate) finish_reason: Option<FinishReason>,
-    /// What ended the reply: `null` if it ended by itself. A server that does not know leaves it out.
+    /// Cause of the end of a reply: `null` if it ended by itself. A server that does not know leaves it out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) stop_reason: Option<Option<Value>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -183,7 +183,7 @@ impl ChunkChoice {
     }
 }
 
-/// What a chunk adds to the message of a choice.
+/// Part of a choice's message that a chunk adds.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct Delta {
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -39,7 +39,7 @@ pub(crate) struct TextChoice {
     pub(crate) text: String,
     pub(crate) logprobs: Option<TextLogprobs>,
     pub(crate) finish_reason: Option<FinishReason>,
-    /// What ended the reply: `null` if it ended by itself. A server that does not know leaves it out.
+    /// Cause of the end of a reply: `null` if it ended by itself. A server that does not know leaves it out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) stop_reason: Option<Option<Value>>,
     #[serde(skip_serializing_if = "Option::is_none")]

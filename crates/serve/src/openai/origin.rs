@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What the same request needs to get the same answer, and what a team did for it.
+/// Seed and version, with which the same request gets the same answer, and the episodes of a team.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Origin {
     pub(crate) seed: Seed,

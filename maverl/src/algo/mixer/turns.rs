@@ -386,9 +386,9 @@ mod tests {
                 (Credit::Tokens, 1),
             ] {
                 // Without replies, the value after one is the value before it.
-                let turns = turns.iter().cloned().map(|turn| match credit.knows_replies() {
-                    true => turn,
-                    false => SeatValues { after: turn.before, ..turn },
+                let turns = turns.iter().map(|turn| {
+                    let after = if credit.knows_replies() { turn.after } else { turn.before };
+                    SeatValues { after, ..*turn }
                 });
                 let turns: Vec<SeatValues> = turns.collect();
                 let found = summed(&turns, n, credit);

@@ -22,7 +22,7 @@ pub(crate) enum ResponseEvent {
     },
 }
 
-/// What is new of an item.
+/// Item, part or text that an event reports.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub(crate) enum ItemEvent {
