@@ -339,7 +339,9 @@ mod tests {
         let manifest = fs::read_to_string(dir.join("Cargo.toml")).unwrap();
         assert!(manifest.contains("maverl = { path = \"../maverl/maverl\" }"), "{manifest}");
         assert!(
-            manifest.contains("maverl-cli = { path = \"../maverl/crates/cli\" }"),
+            manifest.contains(
+                "maverl-cli = { path = \"../maverl/crates/cli\", default-features = false, features = [\"serve\", \"view\"] }"
+            ),
             "{manifest}"
         );
         assert!(

@@ -16,10 +16,10 @@ use crate::algo::{
     explained_variance, mixed_turns, value_batches,
 };
 use crate::config::{Credit, MixerNetwork, MixerPlan, Passes};
+use crate::files::Shards;
+use crate::files::save::{Entry, one_file};
+use crate::files::{ModelError, ModelErrorKind};
 use crate::metrics::Metrics;
-use crate::model::save::{Entry, one_file};
-use crate::model::weights::Shards;
-use crate::model::{ModelError, ModelErrorKind};
 use crate::plan::{CriticPlan, Plan};
 use crate::runtime::{OptimOptions, Policy};
 use crate::train::batches::StepPlan;
