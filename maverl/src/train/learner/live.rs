@@ -25,7 +25,7 @@ const RISE: f64 = 0.1;
 /// Values of verifiers.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(super) struct Live {
+pub(crate) struct Live {
     /// Values of each verifier since the last comparison, each with the judgement of its episode.
     waiting: BTreeMap<String, Vec<(f64, bool)>>,
     /// Means of the last comparison: the value, and the share of right replies.
@@ -34,13 +34,13 @@ pub(super) struct Live {
 
 impl Live {
     /// Returns true if no verifier gives rewards.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.before.is_empty()
     }
 
     /// Adds the episodes of step `step`, counted from 0. Returns the AUC of each verifier at every tenth step and at the last one, with warnings
     /// about those near chance. Values of a step that is not scored, or of one label, have no AUC.
-    pub(super) fn step(
+    pub(crate) fn step(
         &mut self,
         plan: &Plan,
         step: u64,

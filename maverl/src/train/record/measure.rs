@@ -9,11 +9,11 @@ use crate::metrics::{Metrics, by_seat};
 use crate::plan::Plan;
 use crate::rollout::Usage;
 use crate::runtime::{Batch, EngineStats, Policy, UpdateStats, ValueStats};
-use crate::train::spans::Span;
+use crate::train::record::spans::Span;
 use crate::trajectory::Episode;
 
 /// Times and speeds of a step in progress.
-pub(super) struct Meter<'p> {
+pub(crate) struct Meter<'p> {
     start: Instant,
     /// Duration of the rollout.
     rollout: Duration,
@@ -25,19 +25,19 @@ pub(super) struct Meter<'p> {
 
 impl<'p> Meter<'p> {
     /// Starts a step.
-    pub(super) fn start(policies: &'p [Policy], endpoints: BTreeMap<String, Usage>) -> Self {
+    pub(crate) fn start(policies: &'p [Policy], endpoints: BTreeMap<String, Usage>) -> Self {
         let engines = policies.iter().map(Policy::work).collect();
         Self { start: Instant::now(), rollout: Duration::ZERO, policies, engines, endpoints }
     }
 
     /// Ends the rollout of the step, and returns its time.
-    pub(super) fn collected(&mut self) -> Span {
+    pub(crate) fn collected(&mut self) -> Span {
         self.rollout = self.start.elapsed();
         Span::since("rollout", self.start)
     }
 
     /// Ends the step, and returns its times and speeds.
-    pub(super) fn stop(self, episodes: &[Episode], usage: &BTreeMap<String, Usage>) -> Metrics {
+    pub(crate) fn stop(self, episodes: &[Episode], usage: &BTreeMap<String, Usage>) -> Metrics {
         let mut timing = timing(episodes, self.rollout, self.start.elapsed());
         timing.extend(engines(self.policies, &self.engines));
         timing.extend(endpoints(usage, &self.endpoints));
@@ -46,7 +46,7 @@ impl<'p> Meter<'p> {
 }
 
 /// Returns the metrics of a policy's batch.
-pub(super) fn batch(policy: &str, batch: &Batch) -> Metrics {
+pub(crate) fn batch(policy: &str, batch: &Batch) -> Metrics {
     let n = batch.rows.len().max(1) as f64;
     // Each row has the same weight, whatever its length.
     let mean_of = |values: &[f32]| {
@@ -59,7 +59,7 @@ pub(super) fn batch(policy: &str, batch: &Batch) -> Metrics {
 }
 
 /// Returns the metrics of an update.
-pub(super) fn update(policy: &str, stats: &UpdateStats) -> Metrics {
+pub(crate) fn update(policy: &str, stats: &UpdateStats) -> Metrics {
     let mut metrics = named(
         policy,
         [
@@ -98,7 +98,7 @@ pub(super) fn update(policy: &str, stats: &UpdateStats) -> Metrics {
 }
 
 /// Returns the metrics of a critic's batch and of its update.
-pub(super) fn critic(policy: &str, lr: f64, stats: &ValueStats) -> Metrics {
+pub(crate) fn critic(policy: &str, lr: f64, stats: &ValueStats) -> Metrics {
     let values = [
         ("lr", lr),
         ("loss", stats.loss),
@@ -113,7 +113,7 @@ pub(super) fn critic(policy: &str, lr: f64, stats: &ValueStats) -> Metrics {
 }
 
 /// Returns the metrics of the factors on a policy's advantages, from policies that were updated before it.
-pub(super) fn factors(policy: &str, compound: &Compound, episodes: &[usize]) -> Metrics {
+pub(crate) fn factors(policy: &str, compound: &Compound, episodes: &[usize]) -> Metrics {
     let all = || episodes.iter().map(|&episode| compound.of(episode));
     let mean = all().sum::<f64>() / episodes.len().max(1) as f64;
     let (least, most) = (all().fold(f64::INFINITY, f64::min), all().fold(0.0, f64::max));
@@ -121,7 +121,7 @@ pub(super) fn factors(policy: &str, compound: &Compound, episodes: &[usize]) -> 
 }
 
 /// Returns metrics that compare predicted values with returns.
-pub(super) fn values(
+pub(crate) fn values(
     plan: &Plan,
     samples: &[Sample],
     values: &[Vec<f64>],
@@ -152,7 +152,7 @@ fn named<const N: usize>(policy: &str, values: [(&str, f64); N]) -> Metrics {
 }
 
 /// Returns the metrics of the groups.
-pub(super) fn groups(groups: &GroupSummary) -> Metrics {
+pub(crate) fn groups(groups: &GroupSummary) -> Metrics {
     let values = [
         ("group/count", groups.count as f64),
         ("group/size_min", groups.size_min as f64),
@@ -165,7 +165,7 @@ pub(super) fn groups(groups: &GroupSummary) -> Metrics {
 }
 
 /// Returns the warning about groups of one episode, if there are any.
-pub(super) fn singletons(metrics: &Metrics) -> Option<String> {
+pub(crate) fn singletons(metrics: &Metrics) -> Option<String> {
     let n = metrics.get("group/singletons").filter(|n| *n > 0.0)?;
     let count = metrics.get("group/count")?;
     Some(format!(

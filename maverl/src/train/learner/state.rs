@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 use crate::algo::advantage::{EmaBaseline, RewardSpread};
 use crate::metrics::Metrics;
 use crate::plan::Plan;
-use crate::train::live::Live;
+use crate::train::learner::live::Live;
 
 /// Name of the metric of the KL in the reward, averaged over tokens.
-pub(super) const REWARD_KL: &str = "reward_kl";
+pub(crate) const REWARD_KL: &str = "reward_kl";
 
 /// File of the state of a verifier in a checkpoint.
 pub(crate) const VERIFIER: &str = "verifier.json";
@@ -18,19 +18,19 @@ pub(crate) const VERIFIER: &str = "verifier.json";
 /// State of an algorithm; empty if no part of it is stateful.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(super) struct AlgorithmState {
+pub(crate) struct AlgorithmState {
     /// Moving average of each seat's reward: `baseline = "moving_average"`.
-    pub(super) averages: EmaBaseline,
+    pub(crate) averages: EmaBaseline,
     /// Spread of the rewards so far: `whiten`.
-    pub(super) rewards: RewardSpread,
+    pub(crate) rewards: RewardSpread,
     /// Multiplier of each policy's `kl_coef`: `adaptive_kl`.
     kl_scale: BTreeMap<String, f64>,
     /// Replies of each policy's opponent in the steps of the iteration that are left, as token ids: `spin`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub(super) opponents: BTreeMap<String, BTreeMap<u64, Vec<Vec<u32>>>>,
+    pub(crate) opponents: BTreeMap<String, BTreeMap<u64, Vec<Vec<u32>>>>,
     /// Values of verifiers that wait to be compared with the judgement of the environment.
     #[serde(skip_serializing_if = "Live::is_empty")]
-    pub(super) live: Live,
+    pub(crate) live: Live,
 }
 
 /// State of a verifier beside its weights, which an export needs too.
@@ -46,12 +46,12 @@ pub(crate) struct VerifierRecord {
 
 impl AlgorithmState {
     /// Returns the multiplier of a policy's `kl_coef`.
-    pub(super) fn kl_scale(&self, policy: &str) -> f64 {
+    pub(crate) fn kl_scale(&self, policy: &str) -> f64 {
         self.kl_scale.get(policy).copied().unwrap_or(1.0)
     }
 
     /// Adapts the KL coefficients to their target by the metrics of an update, and returns the new multipliers.
-    pub(super) fn seek(&mut self, plan: &Plan, update: &Metrics) -> Metrics {
+    pub(crate) fn seek(&mut self, plan: &Plan, update: &Metrics) -> Metrics {
         let adaptive = plan.algorithm.adaptive_kl;
         let mut metrics = Metrics::default();
         if adaptive.target == 0.0 {

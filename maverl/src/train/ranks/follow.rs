@@ -13,8 +13,8 @@ use crate::eval::EvalSpec;
 use crate::run_dir::{RolloutWriter, RunDirError};
 use crate::train::error::TrainError;
 use crate::train::ranks::Peers;
-use crate::train::summary::{Report, RunSummary};
-use crate::train::trainable::{Stepped, Trainable};
+use crate::train::run::summary::{Report, RunSummary};
+use crate::train::run::trainable::{Stepped, Trainable};
 use crate::trajectory::Episode;
 
 /// Next operation of all ranks.
@@ -41,9 +41,9 @@ struct Ended {
 }
 
 /// Training of all ranks, led by this one.
-pub(super) struct Led<W> {
-    pub(super) work: W,
-    pub(super) peers: Peers,
+pub(crate) struct Led<W> {
+    pub(crate) work: W,
+    pub(crate) peers: Peers,
 }
 
 impl<W> Led<W> {
@@ -97,14 +97,14 @@ async fn lead(peers: &Peers, command: impl FnOnce() -> Command) -> Result<(), Tr
 }
 
 /// Sends the report of a run to the other ranks, which end.
-pub(super) async fn end(peers: &Peers, report: &Report) -> Result<(), TrainError> {
+pub(crate) async fn end(peers: &Peers, report: &Report) -> Result<(), TrainError> {
     let Report { dir, summary, interrupted } = report.clone();
     lead(peers, || Command::End(Ended { dir, summary, interrupted })).await?;
     peers.finish().await
 }
 
 /// Does what rank 0 does until it ends the run. Nothing is written.
-pub(super) async fn follow<W: Trainable>(mut work: W, peers: &Peers) -> Result<Report, TrainError> {
+pub(crate) async fn follow<W: Trainable>(mut work: W, peers: &Peers) -> Result<Report, TrainError> {
     loop {
         match peers.broadcast::<Command>(None).await? {
             Command::Step(step) => {

@@ -12,12 +12,12 @@ use crate::run_dir::disk::hash_bytes;
 use crate::runtime::Policy;
 use crate::task::Task;
 use crate::train::error::TrainError;
-use crate::train::fitting::fitting;
-use crate::train::verifier::VerifierData;
+use crate::train::supervised::fitting::fitting;
+use crate::train::supervised::verifier::VerifierData;
 
 /// Purpose for which a team is started.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Needs<'s> {
+pub(crate) enum Needs<'s> {
     /// Training, with these evaluations.
     Training(&'s EvalConfig),
     /// Evaluation of one held-out split.
@@ -27,7 +27,7 @@ pub(super) enum Needs<'s> {
 }
 
 /// Data of the training steps.
-pub(super) enum Dataset {
+pub(crate) enum Dataset {
     /// Tasks to run.
     Tasks(Vec<Task>),
     /// Replies to imitate.
@@ -41,7 +41,7 @@ pub(super) enum Dataset {
 impl Dataset {
     /// Reads the training data of a plan, if it is needed. Rows that are longer than the context of a trained policy are left
     /// out where `task.overlong` says so.
-    pub(super) fn read(
+    pub(crate) fn read(
         plan: &Plan,
         needs: Needs<'_>,
         policies: &[Policy],
@@ -70,7 +70,7 @@ impl Dataset {
     }
 
     /// Returns the order in which steps use the data.
-    pub(super) fn sampler(&self, plan: &Plan) -> Sampler {
+    pub(crate) fn sampler(&self, plan: &Plan) -> Sampler {
         match self {
             Self::Tasks(tasks) => Sampler::new(&plan.config.task, plan.config.seed, tasks),
             Self::Demonstrations(rows) => {
@@ -86,7 +86,7 @@ impl Dataset {
     }
 
     /// Returns the hash of the data, for the provenance of a run.
-    pub(super) fn hash(&self) -> String {
+    pub(crate) fn hash(&self) -> String {
         match self {
             Self::Tasks(tasks) => hash(tasks),
             Self::Demonstrations(rows) => {
@@ -106,7 +106,7 @@ impl Dataset {
 
 /// Reads the tasks of the held-out splits that are needed. `warn` receives the environment's warnings about tasks that no check
 /// has read: training is preceded by a check of the same tasks, the evaluation of a split is not.
-pub(super) fn held_out(
+pub(crate) fn held_out(
     plan: &Plan,
     registry: &Registry,
     needs: Needs<'_>,
@@ -163,7 +163,7 @@ impl Needs<'_> {
 }
 
 /// Returns the hash of each data file of a run, by the name that the configuration has for it.
-pub(super) fn files(plan: &Plan) -> Result<BTreeMap<String, String>, TrainError> {
+pub(crate) fn files(plan: &Plan) -> Result<BTreeMap<String, String>, TrainError> {
     let eval = plan.config.eval.used(plan.algorithm.preset);
     // A verifier is evaluated without episodes.
     let used = eval.every > 0 || eval.before_and_after || plan.algorithm.preset == Preset::Verifier;
@@ -176,6 +176,6 @@ pub(super) fn files(plan: &Plan) -> Result<BTreeMap<String, String>, TrainError>
 }
 
 /// Returns the hash of rows.
-pub(super) fn hash<T: serde::Serialize>(rows: &[T]) -> String {
+pub(crate) fn hash<T: serde::Serialize>(rows: &[T]) -> String {
     hash_bytes(&serde_json::to_vec(rows).expect("tasks and messages have string keys"))
 }

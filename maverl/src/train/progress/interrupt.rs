@@ -85,7 +85,7 @@ impl Interrupt {
     }
 
     /// Asks the run to stop because another rank was asked to.
-    pub(super) fn raise_for(&self, rank: usize) {
+    pub(crate) fn raise_for(&self, rank: usize) {
         self.raise_by(&format!("rank {rank} was asked to stop: "), "");
     }
 

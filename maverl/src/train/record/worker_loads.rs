@@ -11,7 +11,7 @@ const MOST: usize = 64;
 
 /// Samples of a rollout. When there are too many, every second one is dropped and the interval is doubled.
 #[derive(Debug)]
-pub(super) struct Samples {
+pub(crate) struct WorkerLoads {
     start: Instant,
     /// Sampled tokens of each policy at the start.
     before: Vec<u64>,
@@ -21,15 +21,15 @@ pub(super) struct Samples {
     since: usize,
 }
 
-impl Samples {
+impl WorkerLoads {
     /// Begins with a rollout.
-    pub(super) fn begin(policies: &[Policy]) -> Self {
+    pub(crate) fn begin(policies: &[Policy]) -> Self {
         let before = policies.iter().map(|policy| policy.work().decoded).collect();
         Self { start: Instant::now(), before, policies: BTreeMap::new(), every: 1, since: 0 }
     }
 
     /// Adds a sample of each policy, if it is due.
-    pub(super) fn add(&mut self, policies: &[Policy]) {
+    pub(crate) fn add(&mut self, policies: &[Policy]) {
         let at = self.start.elapsed().as_secs_f64();
         if !self.is_due() {
             return;
@@ -66,7 +66,7 @@ impl Samples {
     }
 
     /// Takes the samples.
-    pub(super) fn take(&mut self) -> BTreeMap<String, Vec<WorkerSample>> {
+    pub(crate) fn take(&mut self) -> BTreeMap<String, Vec<WorkerSample>> {
         std::mem::take(&mut self.policies)
     }
 }
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn many_samples_are_thinned_evenly() {
-        let mut samples = Samples::begin(&[]);
+        let mut samples = WorkerLoads::begin(&[]);
         for i in 0..1000_u64 {
             if samples.is_due() {
                 let sample = WorkerSample(i as f64, i, 0, 1);

@@ -9,7 +9,7 @@ use crate::trajectory::Episode;
 
 /// A part of a step.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Span {
+pub(crate) struct Span {
     name: &'static str,
     /// Policy, if the part is inside another.
     policy: Option<String>,
@@ -19,24 +19,24 @@ pub(super) struct Span {
 
 impl Span {
     /// Returns the part that ends now.
-    pub(super) fn since(name: &'static str, start: Instant) -> Self {
+    pub(crate) fn since(name: &'static str, start: Instant) -> Self {
         Self { name, policy: None, start, end: Instant::now() }
     }
 
     /// Returns the duration in seconds.
-    pub(super) fn seconds(&self) -> f64 {
+    pub(crate) fn seconds(&self) -> f64 {
         self.end.saturating_duration_since(self.start).as_secs_f64()
     }
 
     /// Assigns the part to a policy.
-    pub(super) fn of_policy(self, policy: &str) -> Self {
+    pub(crate) fn of_policy(self, policy: &str) -> Self {
         Self { policy: Some(policy.to_owned()), ..self }
     }
 }
 
 /// Returns the row of a step that lasted from `from` to `to`. Time without a span is `files`: everything that is
 /// written and counted between the others.
-pub(super) fn row(step: u64, mut spans: Vec<Span>, [from, to]: [Instant; 2]) -> SpanRow {
+pub(crate) fn row(step: u64, mut spans: Vec<Span>, [from, to]: [Instant; 2]) -> SpanRow {
     let seconds = |from: Instant, to: Instant| to.saturating_duration_since(from).as_secs_f64();
     spans.sort_by_key(|span| (span.start, span.policy.is_some()));
     let (mut records, mut at) = (Vec::new(), from);
@@ -62,7 +62,7 @@ pub(super) fn row(step: u64, mut spans: Vec<Span>, [from, to]: [Instant; 2]) -> 
 
 /// Returns the times of the turns of episodes, from those of requests by their seeds. `start` is the start of the
 /// rollout.
-pub(super) fn turns(
+pub(crate) fn turns(
     episodes: &[Episode],
     times: &BTreeMap<u64, RequestTime>,
     start: f64,

@@ -8,7 +8,7 @@ use terminal_size::terminal_size_of;
 
 use crate::output::visible;
 use crate::table::paragraphs;
-use crate::train::commands::own;
+use crate::train::progress::commands::own;
 use crate::train::progress::{Pace, Progress, StepLine, left, speed, tell};
 
 /// Interval at which the bar is redrawn.

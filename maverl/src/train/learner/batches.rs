@@ -15,68 +15,69 @@ use crate::metrics::{Metrics, rollout};
 use crate::plan::Plan;
 use crate::run_dir::StepSamples;
 use crate::runtime::{Batch, ValueBatch};
-use crate::train::critic::ValuePredictions;
 use crate::train::error::TrainError;
+use crate::train::learner::critic::ValuePredictions;
+use crate::train::learner::kl_penalty;
+use crate::train::learner::state::AlgorithmState;
+use crate::train::record::measure;
 use crate::train::record::{Estimated, record};
-use crate::train::state::AlgorithmState;
-use crate::train::unscored::none_scored;
-use crate::train::{kl_penalty, measure};
+use crate::train::step::unscored::none_scored;
 use crate::trajectory::Episode;
 
 /// A step: its number, and the plan that assigns policies to seats in it.
 #[derive(Clone, Copy)]
-pub(super) struct StepPlan<'p> {
-    pub(super) plan: &'p Plan,
+pub(crate) struct StepPlan<'p> {
+    pub(crate) plan: &'p Plan,
     /// Number of the step, from 0.
-    pub(super) step: u64,
+    pub(crate) step: u64,
     /// Metrics of the stored step, whose learning rates override those of the plan.
-    pub(super) rates: Option<&'p Metrics>,
+    pub(crate) rates: Option<&'p Metrics>,
 }
 
 impl StepPlan<'_> {
     /// Returns the stored learning rate of a policy or a critic.
-    pub(super) fn rate(&self, kind: &str, policy: &str) -> Option<f64> {
+    pub(crate) fn rate(&self, kind: &str, policy: &str) -> Option<f64> {
         self.rates?.get(&format!("{kind}/{policy}/lr"))
     }
 }
 
 /// Samples of a step.
 #[derive(Debug)]
-pub(super) struct Samples {
+pub(crate) struct Samples {
     /// Turns that are trained on.
-    pub(super) rows: Vec<Sample>,
+    pub(crate) rows: Vec<Sample>,
     /// Metrics of the episodes.
-    pub(super) metrics: Metrics,
+    pub(crate) metrics: Metrics,
 }
 
 /// Advantages of the samples of a step.
 #[derive(Debug, Default)]
-pub(super) struct Advantages {
+pub(crate) struct Advantages {
     /// Advantage of each token of each sample. `[N][T]`
-    pub(super) tokens: Vec<Vec<f64>>,
+    pub(crate) tokens: Vec<Vec<f64>>,
     /// Pairs of replies, if the algorithm compares pairs.
-    pub(super) pairs: Vec<Pair>,
+    pub(crate) pairs: Vec<Pair>,
     /// Targets of the critics' values `[N]`; empty without critics, and where a mixer has trained them.
-    pub(super) targets: Vec<ValueTarget>,
+    pub(crate) targets: Vec<ValueTarget>,
     /// Metrics of the groups and values.
-    pub(super) metrics: Metrics,
+    pub(crate) metrics: Metrics,
     /// True if there is nothing to learn from.
-    pub(super) flat: bool,
+    pub(crate) flat: bool,
     /// Samples with the terms of their advantages.
-    pub(super) record: StepSamples,
+    pub(crate) record: StepSamples,
 }
 
 /// Batches of a step.
 #[derive(Debug)]
-pub(super) struct Batches {
+pub(crate) struct Batches {
     /// One batch per trained policy; empty if the step is flat.
-    pub(super) policies: Vec<(usize, Batch)>,
+    pub(crate) policies: Vec<(usize, Batch)>,
     /// One batch per critic, by the index of the policy that hosts it.
-    pub(super) critics: Vec<(usize, ValueBatch)>,
+    pub(crate) critics: Vec<(usize, ValueBatch)>,
 }
 
 /// Returns the samples of a step that are trained on. Updates the averages and the spread of rewards of `state`.
-pub(super) fn samples(
+pub(crate) fn samples(
     StepPlan { plan, step, .. }: &StepPlan<'_>,
     episodes: &[Episode],
     state: &mut AlgorithmState,
@@ -108,7 +109,7 @@ pub(super) fn samples(
 
 /// Computes the advantages of samples from their rewards, and from predicted values if there are critics. `least` is the
 /// least divisor of whitening.
-pub(super) fn advantages(
+pub(crate) fn advantages(
     plan: &Plan,
     episodes: &[Episode],
     samples: &[Sample],
@@ -167,7 +168,7 @@ pub(super) fn advantages(
 }
 
 /// Returns the advantages of samples from those that a mixer computed. The mixer has trained the critics.
-pub(super) fn mixed(
+pub(crate) fn mixed(
     plan: &Plan,
     episodes: &[Episode],
     samples: &[Sample],
@@ -194,7 +195,7 @@ pub(super) fn mixed(
 }
 
 /// Returns the pairs of replies of a step. The advantage of a sample is 1 in a better reply, -1 in a worse one, else 0.
-pub(super) fn pairs(
+pub(crate) fn pairs(
     plan: &Plan,
     episodes: &[Episode],
     samples: &[Sample],
@@ -241,7 +242,7 @@ fn limited(plan: &Plan, before: &[Vec<f64>], tokens: &mut [Vec<f64>], least: f64
 
 /// Builds the batches of a step. Policies have none while their critics warm up, and if the step is flat. In a flat step, critics
 /// on the trunks of policies have none either, as their updates move the policies.
-pub(super) fn batches(
+pub(crate) fn batches(
     at: &StepPlan<'_>,
     episodes: &[Episode],
     samples: &[Sample],

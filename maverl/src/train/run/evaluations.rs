@@ -8,31 +8,32 @@ use crate::eval::{EvalReport, EvalSpec};
 use crate::metrics::{Metrics, UNREPORTED, unreported};
 use crate::run_dir::{Journal, Place, RunDir, RunDirError, places, read_rollouts};
 use crate::train::error::TrainError;
-use crate::train::interrupt::Interrupt;
 use crate::train::progress::Progress;
-use crate::train::summary::{Evaluation, SplitScore};
-use crate::train::trainable::{Stepped, Trainable};
-use crate::train::{rows, unscored};
+use crate::train::progress::interrupt::Interrupt;
+use crate::train::run::rows;
+use crate::train::run::summary::{Evaluation, SplitScore};
+use crate::train::run::trainable::{Stepped, Trainable};
+use crate::train::step::unscored;
 use crate::trajectory::Episode;
 
 /// Parts of a run that an evaluation uses.
-pub(super) struct Evaluator<'r, W> {
-    pub(super) work: &'r W,
-    pub(super) dir: &'r mut RunDir,
-    pub(super) journal: &'r mut Journal,
-    pub(super) state: &'r mut TrainerState,
-    pub(super) eval: &'r EvalConfig,
+pub(crate) struct Evaluator<'r, W> {
+    pub(crate) work: &'r W,
+    pub(crate) dir: &'r mut RunDir,
+    pub(crate) journal: &'r mut Journal,
+    pub(crate) state: &'r mut TrainerState,
+    pub(crate) eval: &'r EvalConfig,
     /// True if episodes are recorded.
-    pub(super) records_episodes: bool,
+    pub(crate) records_episodes: bool,
     /// Name that the environment gives to the share of solved episodes.
-    pub(super) measure: &'r str,
-    pub(super) progress: &'r dyn Progress,
-    pub(super) interrupt: &'r Interrupt,
+    pub(crate) measure: &'r str,
+    pub(crate) progress: &'r dyn Progress,
+    pub(crate) interrupt: &'r Interrupt,
 }
 
 impl<W: Trainable> Evaluator<'_, W> {
     /// Evaluates on the validation split if this is due; returns true if the result is the best so far.
-    pub(super) async fn validate(self, done: &mut Stepped) -> Result<bool, TrainError> {
+    pub(crate) async fn validate(self, done: &mut Stepped) -> Result<bool, TrainError> {
         let (state, eval) = (self.state, self.eval);
         let step = state.step;
         if eval.every == 0 || !step.is_multiple_of(eval.every) {
@@ -62,7 +63,7 @@ impl<W: Trainable> Evaluator<'_, W> {
 
     /// Returns the evaluation before or after training, read from its file if it exists. `None` if the run is asked to
     /// stop.
-    pub(super) async fn evaluate(mut self, name: &str) -> Result<Option<Evaluation>, TrainError> {
+    pub(crate) async fn evaluate(mut self, name: &str) -> Result<Option<Evaluation>, TrainError> {
         if let Some(evaluation) = self.dir.read_evaluation(name)? {
             return self.evaluated(name, evaluation).map(Some);
         }
@@ -148,7 +149,7 @@ impl<W: Trainable> Evaluator<'_, W> {
 }
 
 /// Returns the metrics of an evaluation before or after training.
-pub(super) fn metrics(evaluation: &Evaluation) -> Metrics {
+pub(crate) fn metrics(evaluation: &Evaluation) -> Metrics {
     let split = &evaluation.sampled.split;
     let mut metrics = evaluation.sampled.metrics(split);
     metrics.set(format!("eval/{split}/greedy_exact_match"), evaluation.greedy.exact_match());
@@ -157,7 +158,7 @@ pub(super) fn metrics(evaluation: &Evaluation) -> Metrics {
 
 /// Reports the evaluations of a resumed run that cannot be compared, because their tasks have changed. The best
 /// checkpoint by another validation is forgotten.
-pub(super) fn compare(
+pub(crate) fn compare(
     then: &EvalConfig,
     now: &EvalConfig,
     state: &mut TrainerState,

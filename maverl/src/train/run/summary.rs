@@ -11,7 +11,7 @@ use crate::checkpoint::Best;
 use crate::eval::EvalReport;
 use crate::metrics::SeatSummary;
 use crate::table::{Table, paragraphs};
-use crate::train::commands::{has_view, resume_command, view_command};
+use crate::train::progress::commands::{has_view, resume_command, view_command};
 use crate::trajectory::Seat;
 
 /// Complete evaluation before or after training; `evaluations/before.json` and `after.json`.

@@ -7,11 +7,11 @@ use crate::eval::EvalSpec;
 use crate::metrics::Metrics;
 use crate::run_dir::{RolloutWriter, StepSamples, TokenRecord, TurnTime, WorkerSample};
 use crate::train::error::TrainError;
-use crate::train::spans::Span;
+use crate::train::record::spans::Span;
 use crate::trajectory::Episode;
 
 /// Training of one kind. The course of the run does not depend on it.
-pub(super) trait Trainable {
+pub(crate) trait Trainable {
     /// Runs step `step`, counted from 0. Equal steps on equal weights give equal results. Episodes are written to
     /// `rollouts` as they end, and the file is complete before the update.
     async fn step(
@@ -37,27 +37,27 @@ pub(super) trait Trainable {
 
 /// Result of a step.
 #[derive(Debug, Default)]
-pub(super) struct Stepped {
+pub(crate) struct Stepped {
     /// Episodes of the step.
-    pub(super) episodes: Vec<Episode>,
+    pub(crate) episodes: Vec<Episode>,
     /// Metrics of the step.
-    pub(super) metrics: Metrics,
+    pub(crate) metrics: Metrics,
     /// Times of the step.
-    pub(super) timing: Metrics,
+    pub(crate) timing: Metrics,
     /// True if there is nothing to learn from, and no policy was updated.
-    pub(super) flat: bool,
+    pub(crate) flat: bool,
     /// Warnings for the user.
-    pub(super) warnings: Vec<String>,
+    pub(crate) warnings: Vec<String>,
     /// Warnings that are given once a run, by name.
-    pub(super) warnings_once: Vec<(&'static str, String)>,
+    pub(crate) warnings_once: Vec<(&'static str, String)>,
     /// Samples that were trained on, with the terms of their advantages; `None` in supervised training.
-    pub(super) samples: Option<StepSamples>,
+    pub(crate) samples: Option<StepSamples>,
     /// Quantities of the tokens of the samples, if they are recorded in this step.
-    pub(super) tokens: Option<TokenRecord>,
+    pub(crate) tokens: Option<TokenRecord>,
     /// Parts of the step with their times.
-    pub(super) spans: Vec<Span>,
+    pub(crate) spans: Vec<Span>,
     /// Times of the turns.
-    pub(super) clock: Vec<TurnTime>,
+    pub(crate) clock: Vec<TurnTime>,
     /// Samples of the worker groups during the rollout, by policy.
-    pub(super) workers: BTreeMap<String, Vec<WorkerSample>>,
+    pub(crate) workers: BTreeMap<String, Vec<WorkerSample>>,
 }

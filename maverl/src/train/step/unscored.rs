@@ -18,7 +18,7 @@ pub fn report(spec: &EvalSpec, episodes: &[Episode]) -> Result<EvalReport, Train
 }
 
 /// Fails if more than the allowed share of episodes could not be scored.
-pub(super) fn check(episodes: &[Episode], allowed: f64) -> Result<(), TrainError> {
+pub(crate) fn check(episodes: &[Episode], allowed: f64) -> Result<(), TrainError> {
     let unscored = faults(episodes).count();
     if unscored as f64 <= allowed * episodes.len() as f64 {
         return Ok(());
@@ -33,13 +33,13 @@ pub(super) fn check(episodes: &[Episode], allowed: f64) -> Result<(), TrainError
 }
 
 /// Returns the error that no episode was scored.
-pub(super) fn none_scored(episodes: &[Episode], of: String) -> TrainError {
+pub(crate) fn none_scored(episodes: &[Episode], of: String) -> TrainError {
     let (kinds, messages) = (kinds(episodes), messages(episodes));
     TrainError::NoneScored { episodes: episodes.len(), of, kinds, messages }
 }
 
 /// Returns the warning about unscored episodes of step `step`, counted from 0.
-pub(super) fn left_out(step: u64, episodes: &[Episode]) -> Option<String> {
+pub(crate) fn left_out(step: u64, episodes: &[Episode]) -> Option<String> {
     let (unscored, all) = (faults(episodes).count(), episodes.len());
     let first = faults(episodes).next()?;
     let step = step + 1;

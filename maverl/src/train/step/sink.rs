@@ -82,18 +82,18 @@ impl<S: EpisodeSink + ?Sized> EpisodeSink for Arc<S> {
 
 /// Receivers of the events of a run: the progress display and the sinks.
 #[derive(Clone)]
-pub(super) struct Observers {
+pub(crate) struct Observers {
     /// Receiver of progress.
-    pub(super) progress: Arc<dyn Progress>,
+    pub(crate) progress: Arc<dyn Progress>,
     /// Receivers of episodes.
-    pub(super) sinks: Vec<Arc<dyn EpisodeSink>>,
+    pub(crate) sinks: Vec<Arc<dyn EpisodeSink>>,
     /// Purpose of the episodes of a held-out split, for the progress display.
-    pub(super) held_out: HeldOut,
+    pub(crate) held_out: HeldOut,
 }
 
 /// Purpose of the episodes of a held-out split.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum HeldOut {
+pub(crate) enum HeldOut {
     /// Evaluation of the team.
     Evaluation,
     /// A data set.
@@ -102,13 +102,13 @@ pub(super) enum HeldOut {
 
 impl Observers {
     /// Returns observers of evaluations, without sinks.
-    pub(super) fn new(progress: &Arc<dyn Progress>) -> Self {
+    pub(crate) fn new(progress: &Arc<dyn Progress>) -> Self {
         let (progress, held_out) = (Arc::clone(progress), HeldOut::Evaluation);
         Self { progress, sinks: Vec::new(), held_out }
     }
 
     /// Reports an episode that has just ended.
-    pub(super) fn on_episode(&self, ended: &EndedEpisode<'_>) -> Result<(), TrainError> {
+    pub(crate) fn on_episode(&self, ended: &EndedEpisode<'_>) -> Result<(), TrainError> {
         self.progress.on_episode(ended.episode);
         let sent = self.sinks.iter().try_for_each(|sink| sink.on_episode(ended));
         sent.map_err(|source| TrainError::Sink { step: ended.step, source })

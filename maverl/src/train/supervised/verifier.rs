@@ -1,7 +1,5 @@
 //! One step of the training of a verifier, and its evaluation on tasks that it was not trained on.
 
-mod units;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
@@ -13,17 +11,17 @@ use crate::plan::Plan;
 use crate::rng::SplitMix64;
 use crate::run_dir::disk::hash_bytes;
 use crate::runtime::{Policy, ValueBatch, ValueRow, ValueTarget, ValueText};
-use crate::train::batches::StepPlan;
 use crate::train::error::TrainError;
-use crate::train::fitting::fitting;
 use crate::train::learner::Learner;
-use crate::train::measure::Meter;
-use crate::train::players::Players;
-use crate::train::spans::Span;
-use crate::train::state::VerifierRecord;
-use crate::train::trainable::Stepped;
+use crate::train::learner::batches::StepPlan;
+use crate::train::learner::state::VerifierRecord;
+use crate::train::record::measure::Meter;
+use crate::train::record::spans::Span;
+use crate::train::run::trainable::Stepped;
+use crate::train::step::players::Players;
+use crate::train::supervised::fitting::fitting;
+use crate::train::supervised::units::{Logits, Unit, text, unit, units};
 use crate::verifier::{Calibration, Leaks, Probed, auc_interval, leaks, probes, statistics};
-use units::{Logits, Unit, text, unit, units};
 
 /// Salt of the split of the tasks.
 const VALIDATION: u64 = 0x0076_616c_6964;
@@ -33,11 +31,11 @@ const AT_ONCE: usize = 256;
 const MARGIN: f64 = 0.05;
 
 /// Rows of a verifier's run by split. No task is in two of them.
-pub(super) struct VerifierData {
+pub(crate) struct VerifierData {
     /// Rows that are trained on.
     train: Vec<LabeledReply>,
     /// Units of the loss, as indices of those rows. A step takes some of them.
-    pub(super) units: Vec<Vec<usize>>,
+    pub(crate) units: Vec<Vec<usize>>,
     /// Rows that the calibration is fitted to.
     validation: Vec<LabeledReply>,
     /// Held-out rows; empty without `eval.data`.
@@ -48,7 +46,7 @@ pub(super) struct VerifierData {
 
 impl VerifierData {
     /// Reads the rows of a plan, and refuses held-out tasks that are trained on.
-    pub(super) fn read(plan: &Plan, policies: &[Policy]) -> Result<Self, TrainError> {
+    pub(crate) fn read(plan: &Plan, policies: &[Policy]) -> Result<Self, TrainError> {
         let fit = |rows| {
             fitting(plan, policies, rows, |row: &LabeledReply| {
                 row.row_texts(plan.algorithm.verifier.head)
@@ -66,7 +64,7 @@ impl VerifierData {
     }
 
     /// Returns the hash of all rows.
-    pub(super) fn hash(&self) -> String {
+    pub(crate) fn hash(&self) -> String {
         let rows = [&self.train, &self.validation, &self.test].map(|rows| {
             rows.iter()
                 .map(|row| (&row.prompt, &row.reply, row.label, row.score))
@@ -153,7 +151,7 @@ fn tasks_of<'r>(rows: impl IntoIterator<Item = &'r LabeledReply>) -> Vec<String>
 }
 
 /// Runs a step on `task.tasks_per_step` units of the loss: rows, or pairs.
-pub(super) async fn verify(
+pub(crate) async fn verify(
     at: &StepPlan<'_>,
     players: &Players,
     learner: &mut Learner,

@@ -6,11 +6,11 @@ use crate::config::KlIn;
 use crate::metrics::Metrics;
 use crate::plan::{LossPlan, Plan};
 use crate::runtime::{Policy, RuntimeError};
-use crate::train::state::{AlgorithmState, REWARD_KL};
+use crate::train::learner::state::{AlgorithmState, REWARD_KL};
 use crate::trajectory::{Episode, RewardOf, RewardPart};
 
 /// Adds the KL penalty to the rewards of turns, for policies whose KL is in the reward. Returns true if any has it.
-pub(super) async fn apply(
+pub(crate) async fn apply(
     plan: &Plan,
     policies: &[Policy],
     episodes: &mut [Episode],
@@ -46,7 +46,7 @@ fn in_reward(loss: &LossPlan) -> bool {
 }
 
 /// Computes the mean over tokens of the KL in the rewards of each policy.
-pub(super) fn metrics(
+pub(crate) fn metrics(
     plan: &Plan,
     episodes: &[Episode],
     samples: &[Sample],

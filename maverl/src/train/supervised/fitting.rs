@@ -9,7 +9,7 @@ use crate::runtime::Policy;
 use crate::train::error::{DemonstrationError, TrainError};
 
 /// Leaves out rows that are longer than the context of a trained policy, if `task.overlong` says so.
-pub(super) fn fitting<R>(
+pub(crate) fn fitting<R>(
     plan: &Plan,
     policies: &[Policy],
     mut rows: Vec<R>,

@@ -7,7 +7,7 @@ use crate::runtime::{Policy, Request, Runtime, RuntimeError, Sampling, Watch};
 use crate::trajectory::{Episode, Tokens};
 
 /// Returns the `top` likeliest tokens at each sampled token of an episode of a name. Turns without tokens are left out.
-pub(super) async fn alternatives(
+pub(crate) async fn alternatives(
     runtime: &Runtime,
     (name, episode): (String, &Episode),
     top: usize,

@@ -5,7 +5,7 @@ use crate::train::progress::Progress;
 use crate::trajectory::Episode;
 
 /// Appends the rows of episodes whose file is complete.
-pub(super) fn index(
+pub(crate) fn index(
     journal: &mut Journal,
     (stage, step): (&str, u64),
     episodes: &[Episode],
@@ -18,7 +18,7 @@ pub(super) fn index(
 }
 
 /// Prints warnings, and records them.
-pub(super) fn warn(
+pub(crate) fn warn(
     journal: &mut Journal,
     progress: &dyn Progress,
     step: u64,

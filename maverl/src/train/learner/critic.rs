@@ -10,20 +10,20 @@ use crate::trajectory::Episode;
 
 /// Values that critics predicted for samples before any update; empty without critics.
 #[derive(Debug, Default)]
-pub(super) struct ValuePredictions {
+pub(crate) struct ValuePredictions {
     /// Policy that hosts the critic of each sample. `[N]`
-    pub(super) hosts: Vec<usize>,
+    pub(crate) hosts: Vec<usize>,
     /// Position of each sample's seat among the trained seats of the plan. `[N]`
-    pub(super) places: Vec<usize>,
+    pub(crate) places: Vec<usize>,
     /// Inputs of the critics. `[N]`
-    pub(super) texts: Vec<ValueText>,
+    pub(crate) texts: Vec<ValueText>,
     /// Predicted values. `[N][positions]`
-    pub(super) values: Vec<Vec<f64>>,
+    pub(crate) values: Vec<Vec<f64>>,
 }
 
 impl ValuePredictions {
     /// Returns the training targets of the values.
-    pub(super) fn targets(&self, returns: &[Vec<f64>]) -> Vec<ValueTarget> {
+    pub(crate) fn targets(&self, returns: &[Vec<f64>]) -> Vec<ValueTarget> {
         let narrow = |values: &[f64]| values.iter().map(|&value| value as f32).collect();
         let aim = |(old, returns): (&Vec<f64>, &Vec<f64>)| ValueTarget::Returns {
             old: narrow(old),
@@ -34,7 +34,7 @@ impl ValuePredictions {
 }
 
 /// Predicts the values of samples; critics of different workers run concurrently.
-pub(super) async fn predict(
+pub(crate) async fn predict(
     plan: &Plan,
     policies: &[Policy],
     episodes: &[Episode],
@@ -63,7 +63,7 @@ pub(super) async fn predict(
 }
 
 /// Predicts values of given texts with the current critics, `[N][positions]`.
-pub(super) async fn predict_values(
+pub(crate) async fn predict_values(
     policies: &[Policy],
     hosts: &[usize],
     texts: &[ValueText],

@@ -23,26 +23,26 @@ use crate::task::Task;
 use crate::train::error::TrainError;
 use crate::train::progress::Progress;
 use crate::train::ranks::Peers;
-use crate::train::samples::Samples;
-use crate::train::sink::{EndedEpisode, HeldOut, Observers};
-use crate::train::spans::{self, Span};
-use crate::train::unscored;
+use crate::train::record::spans::{self, Span};
+use crate::train::record::worker_loads::WorkerLoads;
+use crate::train::step::sink::{EndedEpisode, HeldOut, Observers};
+use crate::train::step::unscored;
 use crate::trajectory::Episode;
 
 /// Interval at which the number of sampled tokens is reported.
 const TICK: Duration = Duration::from_millis(500);
 
 /// A team that plays: its rollout, the order of its tasks, and the held-out tasks.
-pub(super) struct Players {
+pub(crate) struct Players {
     rollout: Rollout,
     /// Times of the requests of training episodes.
     times: Arc<RequestTimes>,
     /// Samples of the worker groups during the last episodes.
-    samples: Mutex<Samples>,
+    samples: Mutex<WorkerLoads>,
     /// Policies in the plan's order, for rollouts with other seats or at another temperature.
     policies: Vec<Policy>,
     /// Order of the training data.
-    pub(super) sampler: Sampler,
+    pub(crate) sampler: Sampler,
     /// Held-out tasks by split.
     held_out: BTreeMap<String, Vec<Task>>,
     seed: u64,
@@ -54,14 +54,14 @@ pub(super) struct Players {
 
 /// Purpose of episodes: `train` or `eval/SPLIT`, and the step, from 0.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Stage<'s> {
-    pub(super) name: &'s str,
-    pub(super) step: u64,
+pub(crate) struct Stage<'s> {
+    pub(crate) name: &'s str,
+    pub(crate) step: u64,
 }
 
 impl Players {
     /// Starts the environment and builds the team.
-    pub(super) fn start(
+    pub(crate) fn start(
         plan: &Plan,
         registry: &Registry,
         policies: &[Policy],
@@ -73,7 +73,7 @@ impl Players {
         Ok(Self {
             rollout: Rollout::start(plan, registry, policies)?,
             times: Arc::new(RequestTimes::new(move || began.elapsed().as_secs_f64())),
-            samples: Mutex::new(Samples::begin(policies)),
+            samples: Mutex::new(WorkerLoads::begin(policies)),
             policies: policies.to_vec(),
             sampler,
             held_out,
@@ -85,48 +85,48 @@ impl Players {
     }
 
     /// Returns the team with the policies that a plan assigns to its seats. Its requests are timed.
-    pub(super) fn rollout(&self, plan: &Plan) -> Rollout {
+    pub(crate) fn rollout(&self, plan: &Plan) -> Rollout {
         self.rollout.with_plan(plan, &self.policies).timed(&self.times)
     }
 
     /// Returns the team of a plan at another temperature.
-    pub(super) fn at_temperature(&self, plan: &Plan, temperature: f32) -> Rollout {
+    pub(crate) fn at_temperature(&self, plan: &Plan, temperature: f32) -> Rollout {
         self.rollout.at_temperature(plan, &self.policies, temperature)
     }
 
     /// Takes the times of the turns of a rollout that has just ended.
-    pub(super) fn turn_times(&self, episodes: &[Episode], rollout: &Span) -> Vec<TurnTime> {
+    pub(crate) fn turn_times(&self, episodes: &[Episode], rollout: &Span) -> Vec<TurnTime> {
         let start = self.times.now() - rollout.seconds();
         spans::turns(episodes, &self.times.take(), start)
     }
 
     /// Takes the samples of the worker groups during a rollout that has just ended.
-    pub(super) fn worker_samples(&self) -> BTreeMap<String, Vec<WorkerSample>> {
+    pub(crate) fn worker_samples(&self) -> BTreeMap<String, Vec<WorkerSample>> {
         self.samples.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Returns the requests to each endpoint so far, and their cost.
-    pub(super) fn usage(&self) -> BTreeMap<String, Usage> {
+    pub(crate) fn usage(&self) -> BTreeMap<String, Usage> {
         self.rollout.usage()
     }
 
     /// Returns the policies in the plan's order.
-    pub(super) fn policies(&self) -> &[Policy] {
+    pub(crate) fn policies(&self) -> &[Policy] {
         &self.policies
     }
 
     /// Returns the held-out tasks by split.
-    pub(super) fn held_out(&self) -> &BTreeMap<String, Vec<Task>> {
+    pub(crate) fn held_out(&self) -> &BTreeMap<String, Vec<Task>> {
         &self.held_out
     }
 
     /// Returns the receiver of progress.
-    pub(super) fn progress(&self) -> &dyn Progress {
+    pub(crate) fn progress(&self) -> &dyn Progress {
         &*self.observers.progress
     }
 
     /// Returns the message of a plan's environment about tasks.
-    pub(super) fn report(
+    pub(crate) fn report(
         &self,
         plan: &Plan,
         tasks: &[Task],
@@ -137,12 +137,12 @@ impl Players {
     }
 
     /// Returns the files that the orchestra depends on.
-    pub(super) fn sources(&self) -> Vec<String> {
+    pub(crate) fn sources(&self) -> Vec<String> {
         self.rollout.runner().orchestra.sources()
     }
 
     /// Returns the name that the environment gives to the share of solved episodes.
-    pub(super) fn measure(&self) -> String {
+    pub(crate) fn measure(&self) -> String {
         self.rollout.runner().environment.measure().to_owned()
     }
 
@@ -152,7 +152,7 @@ impl Players {
     ///
     /// Tasks are dealt to the ranks in turn, and every rank returns the episodes of all. Those of other ranks reach
     /// observers and `in_order` when all have ended.
-    pub(super) async fn play<'t>(
+    pub(crate) async fn play<'t>(
         &self,
         rollout: &Rollout,
         stage: Stage<'_>,
@@ -169,7 +169,7 @@ impl Players {
         let (before, count) = (sampled(), Cell::new(0));
         let tell = || self.progress().played(count.get(), sampled() - before);
         let samples = || self.samples.lock().unwrap_or_else(PoisonError::into_inner);
-        *samples() = Samples::begin(&self.policies);
+        *samples() = WorkerLoads::begin(&self.policies);
         let tick = || {
             tell();
             samples().add(&self.policies);
@@ -239,7 +239,7 @@ impl Players {
 
     /// Runs the tasks of a training step, and writes the episodes as they end. Flat tasks are replaced by others, as often
     /// as the algorithm allows; greedy episodes come last.
-    pub(super) async fn collect(
+    pub(crate) async fn collect(
         &self,
         plan: &Plan,
         step: u64,
@@ -278,7 +278,7 @@ impl Players {
 
     /// Runs held-out tasks. Seeds do not depend on the step, so that evaluations of one run compare weights on equal
     /// draws.
-    pub(super) async fn evaluate(
+    pub(crate) async fn evaluate(
         &self,
         plan: &Plan,
         spec: &EvalSpec,

@@ -22,16 +22,16 @@ use crate::model::weights::Shards;
 use crate::model::{ModelError, ModelErrorKind};
 use crate::plan::{CriticPlan, Plan};
 use crate::runtime::{OptimOptions, Policy};
-use crate::train::batches::StepPlan;
-use crate::train::critic::{ValuePredictions, predict_values};
 use crate::train::error::TrainError;
+use crate::train::learner::batches::StepPlan;
+use crate::train::learner::critic::{ValuePredictions, predict_values};
 
 /// Salt of the seed of a mixer.
 const MIXER: u64 = 0x006d_6978_6572;
 
 /// The mixer of a team, and its optimizer state.
 #[derive(Debug)]
-pub(super) struct Mixer {
+pub(crate) struct Mixer {
     mixing: Mixing,
     moments: [Vec<f32>; 2],
     step: u64,
@@ -77,7 +77,7 @@ impl Mixer {
     }
 
     /// Writes parameters and moments into a file; a sum has none.
-    pub(super) fn save(&self, file: &Path) -> Result<(), ModelError> {
+    pub(crate) fn save(&self, file: &Path) -> Result<(), ModelError> {
         let Mixing::Monotone(network) = &self.mixing else { return Ok(()) };
         let params = self.mixing.params();
         let counters = [network.state() as f32, self.step as f32];
@@ -92,7 +92,7 @@ impl Mixer {
     }
 
     /// Reads a mixer from a file that [`Mixer::save`] wrote; `None` if there is no file.
-    pub(super) fn load(plan: &Plan, file: &Path) -> Result<Option<Self>, ModelError> {
+    pub(crate) fn load(plan: &Plan, file: &Path) -> Result<Option<Self>, ModelError> {
         let Some(mixed) = plan.mixed().filter(|_| file.is_file()) else {
             return Ok(None);
         };
@@ -118,7 +118,7 @@ impl Mixer {
 /// Computes the advantages of samples `[N][T]` from the critics' predictions, before whitening. Then mixer and critics
 /// are updated together. Also returns the metrics.
 /// `mixer` is none before its first use.
-pub(super) async fn learn(
+pub(crate) async fn learn(
     at: &StepPlan<'_>,
     policies: &[Policy],
     mixer: &mut Option<Mixer>,

@@ -30,7 +30,7 @@ const KEPT: u64 = 2;
 const TEMPERATURE: f32 = 0.6;
 
 /// Policies that servers sample for.
-pub(super) struct Servers {
+pub(crate) struct Servers {
     policies: Vec<Remote>,
     peers: Peers,
     progress: Arc<dyn Progress>,
@@ -65,7 +65,7 @@ struct State {
 
 impl Servers {
     /// Returns the servers of a plan, and its policies, those of which some sample there.
-    pub(super) fn start(
+    pub(crate) fn start(
         plan: &Plan,
         policies: &[Policy],
         (progress, peers): (&Arc<dyn Progress>, &Peers),
@@ -109,7 +109,7 @@ impl Servers {
     }
 
     /// Gives the servers the current weights of every policy, if they have others. All ranks call it.
-    pub(super) async fn sync(&self) -> Result<(), TrainError> {
+    pub(crate) async fn sync(&self) -> Result<(), TrainError> {
         for policy in &self.policies {
             policy.sync(&self.peers, &*self.progress).await?;
         }
@@ -117,12 +117,12 @@ impl Servers {
     }
 
     /// Takes weights that were loaded from a checkpoint for new ones.
-    pub(super) fn forget(&self) {
+    pub(crate) fn forget(&self) {
         self.policies.iter().for_each(|policy| policy.state().version = None);
     }
 
     /// Returns the requests to servers since the last call. They depend on the times of requests.
-    pub(super) fn take_usage(&self) -> Metrics {
+    pub(crate) fn take_usage(&self) -> Metrics {
         let mut metrics = Metrics::default();
         for policy in &self.policies {
             let servers = policy.remote.servers();

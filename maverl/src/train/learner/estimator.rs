@@ -34,7 +34,7 @@ static MODULES: [Module; 1] = [ADVANTAGES];
 /// Returns the place where a run computes advantages: the CPU, or the device of its models. The kernel of a declared
 /// estimator is compiled for the device, and compared with its Rust function on generated steps.
 #[cfg(feature = "cuda")]
-pub(super) fn open(
+pub(crate) fn open(
     plan: &Plan,
     registry: &Registry,
     device: DeviceChoice,
@@ -87,7 +87,7 @@ fn open_device(
 
 /// Returns the CPU: this build has no devices.
 #[cfg(not(feature = "cuda"))]
-pub(super) fn open(_: &Plan, _: &Registry, _: DeviceChoice) -> Result<Estimators, TrainError> {
+pub(crate) fn open(_: &Plan, _: &Registry, _: DeviceChoice) -> Result<Estimators, TrainError> {
     Ok(Estimators::default())
 }
 
@@ -143,7 +143,7 @@ fn compare(plan: &Plan, declared: &Declared<'_>, on: &Estimators) -> Result<(), 
 }
 
 /// Returns the error of a device that failed to compute advantages.
-pub(super) fn computed(estimators: &Estimators) -> Result<(), TrainError> {
+pub(crate) fn computed(estimators: &Estimators) -> Result<(), TrainError> {
     let Some(reason) = estimators.failure() else { return Ok(()) };
     let device = estimators.device().unwrap_or("cpu").to_owned();
     Err(TrainError::Estimators { device, reason })
@@ -152,7 +152,7 @@ pub(super) fn computed(estimators: &Estimators) -> Result<(), TrainError> {
 /// Compiles the CUDA C++ kernel of the plan's declared estimator, if it has one, and discards the machine code: a kernel that
 /// does not compile is found before the first step. Returns a note if there is no NVRTC to compile it.
 #[cfg(feature = "cuda")]
-pub(super) fn compile(plan: &Plan, registry: &Registry) -> Result<Option<String>, TrainError> {
+pub(crate) fn compile(plan: &Plan, registry: &Registry) -> Result<Option<String>, TrainError> {
     let AdvantagePlan::Declared(declared) = &plan.algorithm.advantage else { return Ok(None) };
     let (name, settings) = (&declared.chosen.name, &declared.chosen.options);
     let kernel = registry.advantages.get(name.as_str()).and_then(|entry| entry.kernel);
@@ -177,7 +177,7 @@ fn compile_kernel(
 
 /// Compiles nothing: this build has no NVRTC.
 #[cfg(not(feature = "cuda"))]
-pub(super) fn compile(_: &Plan, _: &Registry) -> Result<Option<String>, TrainError> {
+pub(crate) fn compile(_: &Plan, _: &Registry) -> Result<Option<String>, TrainError> {
     Ok(None)
 }
 
@@ -186,7 +186,7 @@ pub(super) fn compile(_: &Plan, _: &Registry) -> Result<Option<String>, TrainErr
 /// # Errors
 ///
 /// If an advantage is no finite number.
-pub(super) fn check(
+pub(crate) fn check(
     (plan, step): (&Plan, u64),
     episodes: &[Episode],
     record: &StepSamples,
@@ -254,7 +254,7 @@ fn unknown_parts(plan: &Plan, step: u64, episodes: &[Episode]) -> Option<String>
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     #![allow(clippy::unwrap_used)]
 
     use std::sync::Arc;
@@ -263,9 +263,9 @@ pub(super) mod tests {
     use crate::algo::testing::{episode, plan, turn};
     use crate::credit::{Advantage, CPU, Gdpo};
     use crate::plan::{Chosen, Instance};
-    use crate::train::batches::{StepPlan, advantages, samples};
-    use crate::train::critic::ValuePredictions;
-    use crate::train::state::AlgorithmState;
+    use crate::train::learner::batches::{StepPlan, advantages, samples};
+    use crate::train::learner::critic::ValuePredictions;
+    use crate::train::learner::state::AlgorithmState;
 
     /// Returns the estimators of the emulated device; none without a C++ compiler.
     #[cfg(feature = "cuda")]
