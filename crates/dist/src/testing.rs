@@ -29,7 +29,10 @@ pub(crate) fn port() -> u16 {
 
 /// Returns options with an address on this machine.
 pub(crate) fn options(port: u16) -> DistOptions {
-    let mut options = DistOptions::default();
+    on_port(DistOptions::default(), port)
+}
+
+fn on_port(mut options: DistOptions, port: u16) -> DistOptions {
     options.address = Some(format!("127.0.0.1:{port}"));
     options.timeout = TIMEOUT;
     options.join = Duration::from_secs(20);
