@@ -316,6 +316,37 @@ fn self_play_reads_the_rows_of_gsm8k() {
     }
 }
 
+#[test]
+fn an_adaptive_coefficient_follows_the_mean_of_the_kl_over_tokens_whatever_the_aggregation() {
+    const TARGET: f64 = 1e-3;
+    const HORIZON: f64 = 1000.0;
+    let lab = lab();
+    for name in ["grpo", "luspo"] {
+        let chosen = format!("algorithm.name=\"{name}\"");
+        let (target, horizon) = (
+            format!("algorithm.adaptive_kl.target={TARGET}"),
+            format!("algorithm.adaptive_kl.horizon={HORIZON}"),
+        );
+        let set = [
+            &*chosen,
+            &target,
+            &horizon,
+            "algorithm.loss.kl_coef=0.1",
+            "eval.before_and_after=false",
+            "steps=3",
+        ];
+        let mut scale = 1.0;
+        for row in lab.train(name, &set).steps() {
+            let number = |key: &str| row[format!("policy/tiny/{key}")].as_f64().unwrap();
+            // Proportional control of Ziegler et al., 1909.08593, by the number that the run shows.
+            let error = (number("kl") / TARGET - 1.0).clamp(-0.2, 0.2);
+            scale *= 1.0 + error * number("rows") / HORIZON;
+            assert!((number("kl_scale") - scale).abs() < 1e-12, "{name}: {row:#}");
+        }
+        assert_ne!(scale, 1.0, "{name}");
+    }
+}
+
 /// Panics unless an episode of the step is replayed to the bit.
 fn replays(lab: &Lab, run: &str, step: u64) {
     let names = lab.run(&["replay", run, &step.to_string()]).succeeded().stdout;
