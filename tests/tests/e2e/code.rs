@@ -10,7 +10,7 @@ use crate::programs::without_python;
 
 /// A task whose programs print a line.
 const CONFIG: &str = "[task]\ndata = \"builtin:code\"\n[orchestra]\nname = \"solo/answer\"\n[environment]\nname = \"code\"\n\
-                      [models.tiny]\npath = \"model\"\n";
+                      [models.tiny]\npath = \"builtin:tiny\"\n";
 
 /// True, with a message, if this machine runs no programs.
 fn without_sandbox(lab: &Lab, test: &str) -> bool {
