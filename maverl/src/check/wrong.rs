@@ -88,7 +88,7 @@ fn unknown(
             return format!("a name with `/` is quoted as a whole: `[agents.\"{team}/{role}\"]`");
         }
         let lead = close.map(mean).or(alias);
-        let keys = translated(problems, (&path.join("."), lead.is_none()), table);
+        let keys = translated(problems, (&path.join("."), close), table);
         let lines: Vec<String> = lead.into_iter().chain(keys).collect();
         return if lines.is_empty() { every(known) } else { lines.join("\n") };
     }
@@ -150,12 +150,18 @@ fn elsewhere(field: &str) -> Option<String> {
     Some(format!("did you mean `{close}`, a key of {}?", homes.join(" and ")))
 }
 
-/// Returns a line for each key of a table of another trainer: its name here, and with `homes` the table that has a key of the
-/// same name.
-fn translated(problems: &Problems<'_>, (name, homes): (&str, bool), table: &Dict) -> Vec<String> {
+/// Returns a line for each key of a table of another trainer: its name here, or the table that has a key of the same name. Keys of
+/// the table with the name `close`, which was probably meant, have none.
+fn translated(
+    problems: &Problems<'_>,
+    (name, close): (&str, Option<&str>),
+    table: &Dict,
+) -> Vec<String> {
     let mut found = Vec::new();
     leaves(name, table, &mut |path, name| {
-        let home = || TABLES.iter().find(|table| homes && name != "name" && has(table, name));
+        let homes = || TABLES.iter().filter(|table| name != "name" && has(table, name));
+        let is_close = |table: &Declared| table.place().iter().any(|part| Some(&**part) == close);
+        let home = || homes().next().filter(|_| !homes().any(is_close));
         let elsewhere = || home().map(|home| format!("`{path}` belongs to {}", home.title()));
         found.extend(alias::line(path, problems.only_model()).or_else(elsewhere));
     });

@@ -39,6 +39,13 @@ pub struct ServedEnvironment {
     pub tasks: TaskSet,
 }
 
+impl ServedEnvironment {
+    /// Returns the names of the actions that it understands; `None` if it acts and they are unknown.
+    pub(super) fn listed_actions(&self) -> Option<&[String]> {
+        (!self.actions.is_empty() || !self.acts).then_some(&self.actions)
+    }
+}
+
 /// Metrics of a server of an environment.
 const FAMILIES: [Family; 3] = [
     Family { name: "maverl_sessions", kind: Kind::Gauge, help: "Open sessions.", labels: &[] },

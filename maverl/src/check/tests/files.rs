@@ -249,18 +249,33 @@ fn the_environment_looks_at_its_options_and_at_the_tasks() {
     assert!(lab.warnings(&registry, "").is_empty());
     lab.write(
         "q.jsonl",
-        "{\"question\": \"a\", \"split\": \"train\"}\n{\"question\": \"b\", \"split\": \"test\"}\n",
+        "{\"question\": \"a\", \"answer\": \"x\", \"split\": \"train\"}\n{\"question\": \"b\", \"answer\": \"y\", \"split\": \"test\"}\n",
     );
     let warned = lab.warnings(&registry, "[task]\ntasks_per_step = 1\ndata = \"q.jsonl\"");
     assert_eq!(
         warned,
         [
-            "1 of 1 tasks have no `answers`, the first is `1`: their episodes end unscored",
             "the questions are not those of `builtin:facts`, but `environment.corpus` is `builtin:facts`: name a file of \
              documents that answer them",
-            "1 of 1 tasks have no `answers`, the first is `2`: their episodes end unscored",
         ]
     );
+    // Tasks that cannot be judged are refused as those of `math` and `nli` are, held-out ones too.
+    let good = "{\"question\": \"a\", \"answer\": \"x\"}\n";
+    for bad in [
+        "{\"question\": \"b\"}\n",
+        "{\"question\": \"b\", \"answer\": \" \"}\n",
+        "{\"question\": \"b\", \"answers\": [\"\"]}\n",
+    ] {
+        lab.write("bad.jsonl", &format!("{good}{bad}"));
+        let train =
+            "[task]\ndata = \"bad.jsonl\"\nsplit = \"all\"\n[eval]\nbefore_and_after = false\n";
+        let held = "[eval]\ndata = \"bad.jsonl\"\n";
+        for toml in [train, held] {
+            let wanted = "environment `search`: bad.jsonl:2: the task `2` of `bad` has no answer to judge by; give its row \
+                          an `answer`";
+            assert_eq!(lab.problems(&registry, toml), [wanted], "{bad}");
+        }
+    }
 }
 
 #[cfg(unix)]

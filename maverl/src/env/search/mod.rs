@@ -135,6 +135,7 @@ impl Environment for SearchEnvironment {
         if self.retriever.is_empty() {
             self.documents(base)?;
         }
+        validate::answered(tasks)?;
         Ok(validate::warnings(self, tasks))
     }
 
@@ -146,6 +147,7 @@ impl Environment for SearchEnvironment {
     /// Reports the share of tasks whose supporting documents the index finds, if the tasks name them. It bounds the
     /// score of any team.
     fn report(&self, tasks: &[Task]) -> Result<Option<String>, EnvError> {
+        validate::answered(tasks)?;
         let supported = tasks.iter().filter(|task| !texts(task, "support").is_empty());
         let supported: Vec<Task> = supported.take(NOTED).cloned().collect();
         let k = self.top_k;
@@ -190,12 +192,8 @@ impl Environment for SearchEnvironment {
     }
 
     async fn score(&self, session: &Session, answer: Option<&str>) -> Result<Score, EnvError> {
-        let Task { id, source, .. } = &session.task;
+        validate::answered(std::slice::from_ref(&session.task))?;
         let references = texts(&session.task, "answers");
-        if references.is_empty() {
-            let message = format!("the task `{id}` of `{source}` has no `answers` to judge by");
-            return Err(EnvError::new(message));
-        }
         // An empty answer is wrong, even if a reference normalizes to the empty text.
         let references = if answer.is_some() { references } else { Vec::new() };
         let answer = answer.unwrap_or_default();

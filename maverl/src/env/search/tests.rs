@@ -321,6 +321,16 @@ async fn a_busy_retriever_is_asked_again() {
 }
 
 #[tokio::test]
+async fn nothing_is_asked_where_a_retriever_redirects_to() {
+    for status in [301, 302, 303, 307, 308] {
+        let (url, asked) = crate::client::testing::serve_redirects(status);
+        let error = retrieve(format!("{url}/retrieve"), 3).await.unwrap_err().to_string();
+        assert!(error.contains(&format!("status {status}, a redirect to ")), "{error}");
+        assert!(asked.lock().unwrap().is_empty(), "{status}");
+    }
+}
+
+#[tokio::test]
 async fn a_failing_retriever_is_a_fault_and_not_an_observation() {
     let (url, _) = serve(&[(502, "bad"), (502, "gateway")]);
     let error = retrieve(url, 1).await.unwrap_err().to_string();

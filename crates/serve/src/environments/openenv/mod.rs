@@ -73,7 +73,7 @@ async fn metadata(State(server): State<Arc<EnvironmentServer>>) -> Response {
 }
 
 async fn schema(State(server): State<Arc<EnvironmentServer>>) -> Response {
-    answered(server.served().map(|_| frames::schema()))
+    answered(server.served().map(|served| frames::schema(&served)))
 }
 
 async fn environments(State(server): State<Arc<EnvironmentServer>>) -> Response {
