@@ -8,9 +8,9 @@ use maverl_kernels::sample::uniform;
 use maverl_kernels::sum;
 use rayon::prelude::*;
 
-use super::harness::{Dtype, Setup};
 use super::measure::median;
 use super::report::Figure;
+use super::setup::{BenchDtype, Setup};
 
 /// A measured matrix product.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -74,10 +74,10 @@ pub(super) fn kernels(setup: &Setup) -> Vec<Figure> {
 }
 
 /// Measures GFLOP/s of a large product.
-pub(super) fn limit(dtype: Dtype) -> f64 {
+pub(super) fn limit(dtype: BenchDtype) -> f64 {
     let precision = match dtype {
-        Dtype::F32 => Precision::F32,
-        Dtype::Bf16 => Precision::Bf16,
+        BenchDtype::F32 => Precision::F32,
+        BenchDtype::Bf16 => Precision::Bf16,
     };
     let figures = LIMITS.map(|shape| product(precision, shape, 3));
     figures.iter().map(|figure| figure.median).fold(0.0, f64::max)

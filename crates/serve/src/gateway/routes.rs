@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
@@ -13,13 +12,15 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
+use super::access::{MOST_BYTES, asked, belongs, key, open, told};
 use super::call::{Call, digest};
-use super::course::{Command, Reply};
+use super::course::Command;
 use super::dialect::Dialect;
-use super::episodes::{Found, Open, closed};
+use super::episodes::{Found, closed};
+use super::mcp;
 use super::report::{Failure, Finish, Part};
+use super::shared::Shared;
 use super::workers::{Claimed, Worker};
-use super::{Shared, mcp};
 use crate::body;
 use crate::openai::Fields;
 use crate::openai::models::{ModelCard, ModelList};
@@ -27,8 +28,6 @@ use crate::refusal::Refusal;
 use crate::refusal::json_response;
 use maverl::task::Action;
 
-/// Maximum size of a request in bytes.
-pub(super) const MOST_BYTES: usize = 16 << 20;
 /// Maximum number of episodes of a claim.
 const MOST_CLAIMED: i64 = 256;
 /// Maximum time in seconds that a claim waits.
@@ -224,35 +223,7 @@ async fn finished(shared: &Shared, request: Request) -> Result<Value, Refusal> {
         return answer;
     }
     // It came after the request that ended the episode.
-    match open.finished.get() == Some(&same) {
-        true => Ok(json!({"accepted": true})),
-        false => Err(closed()),
-    }
-}
-
-/// Sends a request without a body to its episode.
-pub(super) async fn asked(
-    open: Result<Arc<Open>, Refusal>,
-    command: impl FnOnce(Reply) -> Command,
-) -> Result<Value, Refusal> {
-    let (reply, answer) = oneshot::channel();
-    open?.commands.send(command(reply)).await.map_err(|_| closed())?;
-    answer.await.map_err(|_| closed())?
-}
-
-/// Sends a request with a body to its episode.
-async fn told<T>(
-    shared: &Shared,
-    request: Request,
-    read: impl FnOnce(Fields) -> Result<T, Refusal>,
-    command: impl FnOnce(T, Reply) -> Command,
-) -> Result<Value, Refusal> {
-    let open = open(shared, request.uri(), request.headers())?;
-    let bytes = body::read(request.into_body(), MOST_BYTES).await?;
-    let read = read(Fields::parse(&bytes)?)?;
-    let (reply, answer) = oneshot::channel();
-    open.commands.send(command(read, reply)).await.map_err(|_| closed())?;
-    answer.await.map_err(|_| closed())?
+    if open.finished.get() == Some(&same) { Ok(json!({"accepted": true})) } else { Err(closed()) }
 }
 
 /// Reads an action: `{"text"}`, or `{"name", "arguments"}`.
@@ -274,33 +245,6 @@ fn read_action(mut fields: Fields) -> Result<Action, Refusal> {
     };
     fields.finish(true)?;
     Ok(action)
-}
-
-/// Returns the open episode of a request.
-pub(super) fn open(shared: &Shared, uri: &Uri, headers: &HeaderMap) -> Result<Arc<Open>, Refusal> {
-    match shared.episodes.find(key(headers))? {
-        Found::Closed(_) => Err(closed()),
-        Found::Open(open) => {
-            belongs(&open, uri)?;
-            Ok(open)
-        }
-    }
-}
-
-/// Fails if a path names another episode than that of the key.
-fn belongs(open: &Open, uri: &Uri) -> Result<(), Refusal> {
-    let Some(rest) = uri.path().strip_prefix("/episodes/") else { return Ok(()) };
-    if rest.split('/').next() == Some(open.id.as_str()) {
-        return Ok(());
-    }
-    let message = "the key is that of another episode";
-    Err(Refusal::new(StatusCode::UNAUTHORIZED, "invalid_api_key", message))
-}
-
-/// Returns the key of a request.
-fn key(headers: &HeaderMap) -> Option<&str> {
-    let (scheme, key) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
-    scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
 }
 
 fn answered(answer: Result<impl Serialize, Refusal>) -> Response {

@@ -49,8 +49,12 @@ pub(super) struct Job {
 impl Job {
     /// Returns the largest number of tokens that are reported.
     pub(super) fn listed(&self) -> usize {
-        let echoed = if self.echo == Echo::No { 0 } else { self.prompt.len() };
-        self.sampling.max_tokens.saturating_add(echoed)
+        self.sampling.max_tokens.saturating_add(self.echoed())
+    }
+
+    /// Returns the number of tokens of the prompt that are reported.
+    pub(super) fn echoed(&self) -> usize {
+        if self.echo == Echo::No { 0 } else { self.prompt.len() }
     }
 
     /// Returns the request to the engine.

@@ -1,9 +1,11 @@
 //! OpenAI's protocol: requests, messages, tool calls and the text of replies.
 
+pub(crate) mod answer;
 mod calls;
 pub(crate) mod chat;
 pub(crate) mod completions;
 mod fields;
+pub(crate) mod generate;
 mod ids;
 mod limits;
 mod messages;

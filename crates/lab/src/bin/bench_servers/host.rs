@@ -8,7 +8,7 @@ use maverl::model::blank::blank_model;
 use maverl::model::{Model, ModelFiles, Tokenizer};
 use maverl::runtime::Host;
 use maverl_cli::bench::fixture::{MODEL, in_directory, specs, write_model};
-use maverl_cli::bench::harness::Setup;
+use maverl_cli::bench::setup::Setup;
 
 /// Starts a model of the requested size that is served, and returns it with the size of its vocabulary.
 pub(crate) fn host(setup: &Setup) -> Result<(Host, usize), Failure> {

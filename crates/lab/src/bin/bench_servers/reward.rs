@@ -14,8 +14,8 @@ use maverl::env::math::MathEnvironment;
 use maverl::model::{
     HeadKind, Model, ModelFiles, ModelSource, RewardHead, RewardModel, SaveOptions, ValueHead,
 };
-use maverl_cli::bench::harness::Setup;
 use maverl_cli::bench::report::Figure;
+use maverl_cli::bench::setup::Setup;
 use maverl_serve::QueueLimits;
 use maverl_serve::reward::{Grader, RewardServer, RewardSettings};
 use maverl_serve::{Health, base};
