@@ -96,18 +96,15 @@ impl BenchFixture {
 
     /// Returns rows of random tokens, of which one is the prompt.
     pub fn rows(&self, rows: usize) -> Vec<Row> {
-        let row = |i| {
-            let completion = self.ids(derive_seed(2, i), PROMPT + REPLY - 1);
-            let logprob = -(self.size.vocab_size as f32).ln();
-            let logprobs = vec![logprob; completion.len()];
-            row(
-                self.ids(derive_seed(1, i), 1),
-                completion,
-                logprobs,
-                if i % 2 == 0 { 1.0 } else { -1.0 },
-            )
-        };
-        (0..rows as u64).map(row).collect()
+        (0..rows as u64).map(|i| self.random_row(i)).collect()
+    }
+
+    fn random_row(&self, i: u64) -> Row {
+        let completion = self.ids(derive_seed(2, i), PROMPT + REPLY - 1);
+        let logprob = -(self.size.vocab_size as f32).ln();
+        let logprobs = vec![logprob; completion.len()];
+        let advantage = if i % 2 == 0 { 1.0 } else { -1.0 };
+        row(self.ids(derive_seed(1, i), 1), completion, logprobs, advantage)
     }
 
     /// Returns the operations of training per token of a row: forward and backward pass of every weight, with the

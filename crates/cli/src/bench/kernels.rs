@@ -127,13 +127,10 @@ fn product(
     };
     let (a, b, mut out) = (random(1, m * k), random(2, k * n), vec![0.0; m * n]);
     let weight = (form == Form::PackedWeight).then(|| PackedWeight::pack(precision, &b, n, k));
-    let mut work = || {
-        let out = black_box(&mut out[..]);
-        match (&weight, form) {
-            (Some(weight), _) => precision.set().nt_packed(&a, weight, out, m),
-            (None, Form::WeightGradient) => precision.add().tn(&a, &b, out, m, n, k),
-            (None, _) => precision.set().nn(&a, &b, out, m, n, k),
-        }
+    let mut work = || match (&weight, form, black_box(&mut out[..])) {
+        (Some(weight), _, out) => precision.set().nt_packed(&a, weight, out, m),
+        (None, Form::WeightGradient, out) => precision.add().tn(&a, &b, out, m, n, k),
+        (None, _, out) => precision.set().nn(&a, &b, out, m, n, k),
     };
     let registers = Registers::new(precision);
     let calls = calls(&mut work);

@@ -92,13 +92,13 @@ fn trained(checked: &mut Checked<'_>, dir: &Path) -> Result<(), Failure> {
 }
 
 /// Score and mismatch of a step.
-struct Step {
+struct StepScore {
     score: f64,
     mismatch: f64,
 }
 
 /// Trains in a process of its own.
-fn run(dir: &Path, device: DeviceChoice) -> Result<Vec<Step>, Failure> {
+fn run(dir: &Path, device: DeviceChoice) -> Result<Vec<StepScore>, Failure> {
     let out = dir.join(device.to_string().replace(':', "-"));
     let output = Command::new(std::env::current_exe()?)
         .arg("train")
@@ -114,15 +114,19 @@ fn run(dir: &Path, device: DeviceChoice) -> Result<Vec<Step>, Failure> {
     }
     let rows = std::fs::read_to_string(out.join("metrics.jsonl"))?;
     let rows: Vec<Value> = rows.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
-    let step = |row: &Value| {
+    Ok(rows.iter().filter_map(StepScore::read).collect())
+}
+
+impl StepScore {
+    /// Reads a row of metrics.
+    fn read(row: &Value) -> Option<Self> {
         let of = |name: &str| row.get(name).and_then(Value::as_f64);
-        Some(Step { score: of("rollout/score_mean")?, mismatch: of("mismatch/tiny/logp_abs_max")? })
-    };
-    Ok(rows.iter().filter_map(step).collect())
+        Some(Self { score: of("rollout/score_mean")?, mismatch: of("mismatch/tiny/logp_abs_max")? })
+    }
 }
 
 /// Returns the mean score of the last steps, and its standard error.
-fn mean(steps: &[Step]) -> [f64; 2] {
+fn mean(steps: &[StepScore]) -> [f64; 2] {
     let last = &steps[steps.len().saturating_sub(LAST)..];
     let n = last.len().max(1) as f64;
     let mean = last.iter().map(|step| step.score).sum::<f64>() / n;
@@ -137,8 +141,8 @@ mod tests {
 
     #[test]
     fn the_mean_is_over_the_last_steps() {
-        let step = |score| Step { score, mismatch: 0.0 };
-        let steps: Vec<Step> =
+        let step = |score| StepScore { score, mismatch: 0.0 };
+        let steps: Vec<StepScore> =
             (0..20).map(|i| step(if i < 10 { 9.0 } else { f64::from(i % 2) })).collect();
         let [mean, error] = mean(&steps);
         assert!(

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use axum::http::StatusCode;
 use axum::response::Response;
-use serde_json::{Map, Value};
 
 use crate::metrics::Metrics;
+use crate::openai::Fields;
 use crate::openai::answer::{ChunkChoice, Extra, Header};
 use crate::openai::chat::ChatCompletion;
 use crate::openai::responses::{self, response_events};
@@ -40,18 +40,12 @@ impl Dialect {
         }
     }
 
-    /// Returns the request as one for a chat completion. The prompt of a text is its only message.
-    pub(super) fn request(
-        self,
-        mut map: Map<String, Value>,
-    ) -> Result<Map<String, Value>, Refusal> {
+    /// Makes a request one for a chat completion. The prompt of a text is its only message.
+    pub(super) fn as_chat(self, fields: &mut Fields) -> Result<(), Refusal> {
         match self {
-            Self::Chat => Ok(map),
-            Self::Text => {
-                text::request(&mut map)?;
-                Ok(map)
-            }
-            Self::Responses => responses::request(map),
+            Self::Chat => Ok(()),
+            Self::Text => text::as_chat(fields),
+            Self::Responses => responses::as_chat(fields),
         }
     }
 

@@ -43,7 +43,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use crate::base::{Health, Ready, base};
 use crate::guard::Guard;
 use crate::listener::{Limits, Listener};
-use crate::metrics::{Family, Kind, Metrics};
+use crate::metrics::{Family, Metrics};
 use crate::openai::now;
 use course::{Course, End};
 use episodes::Episodes;
@@ -58,24 +58,17 @@ use workers::Workers;
 /// Number of requests of an episode that wait to be handled.
 const WAITING: usize = 64;
 const FAMILIES: [Family; 3] = [
-    Family {
-        name: "maverl_gateway_calls_total",
-        kind: Kind::Counter,
-        help: "Calls of programs by their answer.",
-        labels: &["seat", "code"],
-    },
-    Family {
-        name: "maverl_gateway_episodes",
-        kind: Kind::Gauge,
-        help: "Open episodes.",
-        labels: &[],
-    },
-    Family {
-        name: "maverl_disconnects_total",
-        kind: Kind::Counter,
-        help: "Streamed answers whose client left before the end.",
-        labels: &[],
-    },
+    Family::counter(
+        "maverl_gateway_calls_total",
+        "Calls of programs by their answer.",
+        &["seat", "code"],
+    ),
+    Family::gauge("maverl_gateway_episodes", "Open episodes.", &[]),
+    Family::counter(
+        "maverl_disconnects_total",
+        "Streamed answers whose client left before the end.",
+        &[],
+    ),
 ];
 
 /// Server of the programs of a run.

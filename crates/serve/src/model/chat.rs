@@ -9,16 +9,16 @@ use serde_json::{Map, Value, json};
 use super::answer::{AnswerForm, Generation, ReplyForm, finish_reason, ids};
 use super::asked::Asked;
 use super::catalog::Entry;
-use super::choice::{Batch, Echo, Job, News};
+use super::choice::{Batch, Job, News};
 #[cfg(feature = "grammar")]
 use super::grammar::Style;
 use super::server::ModelServer;
 use crate::openai::answer::Extra;
 use crate::openai::chat::{ChatChunkChoice, ChatLogprobs, Delta, PartTokens, ToolCall};
 use crate::openai::origin::Origin;
+use crate::openai::requests::ChatRequest;
 use crate::openai::{
-    Choices, Common, Fields, MaxTokens, Part, Reported, Shape, Streaming, Tools, Wanted,
-    chat_logprobs, flat, messages, with_system,
+    Fields, Messages, Part, Reported, Shape, Tools, Wanted, chat_logprobs, flat, with_system,
 };
 use crate::refusal::Refusal;
 use maverl::model::{ChatInput, ChatMessage, Rendered, TokenizerError};
@@ -44,23 +44,20 @@ pub(super) fn read(
     entry: Arc<Entry>,
     mut fields: Fields,
 ) -> Result<Generation<ChatForm>, Refusal> {
-    let fields = &mut fields;
-    let messages = messages(fields)?;
-    let tools = Tools::read(fields)?;
-    let wanted = Wanted::read(fields, &tools.choice, server.settings.structured)?;
-    let Common { sampling } = Common::read(fields, entry.vocabulary())?;
-    let limit = MaxTokens::read(fields, &["max_completion_tokens", "max_tokens"], 1)?;
-    let choices = Choices::read(fields)?;
-    let streaming = Streaming::read(fields)?;
-    let reported = Reported::of_chat(fields)?;
-    let variables = variables(fields)?;
-    only_text(fields)?;
+    let request: ChatRequest = fields.read()?;
     fields.finish(server.settings.strict)?;
+    let ChatRequest { messages: Messages(messages), tools, choices, streaming, .. } = request;
+    let structured = server.settings.structured;
+    let wanted = Wanted::read(request.response_format.as_ref(), &tools.choice, structured)?;
+    let sampling = request.sampled.sampling(entry.vocabulary())?;
+    let reported = Reported::of_chat(request.logprobs, request.top_logprobs, &request.tokens)?;
+    let variables = variables(request.reasoning_effort, request.chat_template_kwargs)?;
+    check_modalities(request.modalities.as_ref())?;
     let messages = with_system(messages, &wanted);
     let rendered = render(&entry, messages, &tools, variables, true)?;
     entry.bound_text(rendered.text())?;
     let prompt = entry.tokenizer().encode_rendered(&rendered).map_err(|e| unrendered(&e))?;
-    let max_tokens = limit.within(prompt.len(), entry.context())?;
+    let max_tokens = request.limit.within(prompt.len(), entry.context())?;
     reported.bound((choices.n as usize).saturating_mul(max_tokens))?;
     let sampling = Arc::new(maverl::runtime::Sampling { max_tokens, ..sampling });
     let shape = Shape {
@@ -81,14 +78,7 @@ pub(super) fn read(
     };
     #[cfg(not(feature = "grammar"))]
     let grammar = None;
-    let job = |i| Job {
-        prompt: Arc::clone(&prompt),
-        sampling: Arc::clone(&sampling),
-        seed: choices.seed_of(i),
-        echo: Echo::No,
-        grammar: grammar.clone(),
-    };
-    let jobs = (0..choices.n).map(job).collect();
+    let jobs = Job::each(choices, &prompt, &sampling, grammar);
     let eager = streaming.stream;
     let batch = Batch { entry, shape, reported, jobs, eager, cached: 0.into() };
     Ok(Generation { batch, choices, streaming, form: ChatForm })
@@ -164,33 +154,31 @@ fn tokens(batch: &Batch, steps: &[Step]) -> PartTokens {
     PartTokens { logprobs, ids: reported.ids.then(|| ids(steps)) }
 }
 
-/// Reads `chat_template_kwargs` and `reasoning_effort`.
-fn variables(fields: &mut Fields) -> Result<Map<String, Value>, Refusal> {
+/// Returns the further variables of the chat template.
+fn variables(
+    effort: Option<String>,
+    given: Option<Map<String, Value>>,
+) -> Result<Map<String, Value>, Refusal> {
     let mut variables = Map::new();
-    if let Some(effort) = fields.text("reasoning_effort")? {
+    if let Some(effort) = effort {
         variables.insert("enable_thinking".to_owned(), (effort != "none").into());
     }
-    match fields.take("chat_template_kwargs") {
-        None => {}
-        Some(Value::Object(given)) => {
-            if let Some(name) = ChatInput::VARIABLES.iter().find(|name| given.contains_key(**name))
-            {
-                let what = format!("has `{name}`, which the request itself gives");
-                return Err(fields.error("chat_template_kwargs", &what));
-            }
-            variables.extend(given);
-        }
-        Some(other) => return Err(fields.wrong("chat_template_kwargs", &other, "an object")),
+    let given = given.unwrap_or_default();
+    if let Some(name) = ChatInput::VARIABLES.iter().find(|name| given.contains_key(**name)) {
+        let what = format!("has `{name}`, which the request itself gives");
+        return Err(Refusal::field("chat_template_kwargs", &what));
     }
+    variables.extend(given);
     Ok(variables)
 }
 
-/// Reads `modalities`, of which there is one.
-fn only_text(fields: &mut Fields) -> Result<(), Refusal> {
-    match fields.take("modalities") {
-        None => Ok(()),
-        Some(value) if value == json!(["text"]) => Ok(()),
-        Some(other) => Err(fields.wrong("modalities", &other, "[\"text\"]")),
+/// Fails for another modality than text.
+fn check_modalities(modalities: Option<&Value>) -> Result<(), Refusal> {
+    match modalities {
+        Some(other) if *other != json!(["text"]) => {
+            Err(Refusal::field_value("modalities", other, "[\"text\"]"))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -14,15 +14,15 @@ use super::server::ModelServer;
 use crate::openai::answer::{ChoicePart as _, Extra};
 use crate::openai::completions::TextChoice;
 use crate::openai::origin::Origin;
-use crate::openai::{
-    Choices, Common, Fields, MaxTokens, Part, Reported, Shape, Streaming, TextLogprobsWriter,
-    token_ids,
-};
+use crate::openai::requests::TextRequest;
+use crate::openai::{Echoed, Fields, Part, Reported, Shape, TextLogprobsWriter, token_ids};
 use crate::refusal::Refusal;
 use maverl::runtime::Sampling;
 
 /// Longest completion of a request that does not say, as in OpenAI's protocol.
 const DEFAULT_TOKENS: usize = 16;
+/// Forms of a prompt.
+const PROMPTS: &str = "a text, a list of texts, a list of token ids, or a list of such lists";
 /// Maximum number of prompts of a request.
 const MOST_PROMPTS: usize = 256;
 
@@ -52,25 +52,23 @@ fn read(
     entry: Arc<Entry>,
     mut fields: Fields,
 ) -> Result<Generation<TextForm>, Refusal> {
-    let fields = &mut fields;
-    let prompts = prompts(fields, &entry)?;
-    let Common { sampling } = Common::read(fields, entry.vocabulary())?;
-    let echoes = fields.flag("echo")?;
-    let limit = MaxTokens::read(fields, &["max_tokens"], i64::from(!echoes))?;
-    let choices = Choices::read(fields)?;
-    let streaming = Streaming::read(fields)?;
-    let reported = Reported::of_text(fields)?;
-    if fields.take("add_special_tokens").is_some_and(|value| value != true) {
-        return Err(fields.error("add_special_tokens", "is false; send token ids as `prompt`"));
-    }
+    let request: TextRequest = fields.read()?;
     fields.finish(strict)?;
+    let TextRequest { choices, streaming, echoed: Echoed { echo: echoes, limit }, .. } = request;
+    let prompts = prompts(request.prompt.as_ref(), &entry)?;
+    let sampling = request.sampled.sampling(entry.vocabulary())?;
+    let reported = Reported::of_text(&request.logprobs, &request.tokens);
+    if request.add_special_tokens.is_some_and(|value| value != true) {
+        let what = "is false; send token ids as `prompt`";
+        return Err(Refusal::field("add_special_tokens", what));
+    }
     let echo = match (echoes, limit.requested()) {
         (false, _) => Echo::No,
         (true, Some(0)) => Echo::PromptAlone,
         (true, _) => Echo::Prompt,
     };
     if streaming.stream && echo != Echo::No {
-        return Err(fields.error("echo", "is not for `stream`; leave one of them out"));
+        return Err(Refusal::field("echo", "is not for `stream`; leave one of them out"));
     }
     let (mut jobs, mut texts) = (Vec::new(), Vec::new());
     for (ids, text) in prompts {
@@ -79,13 +77,8 @@ fn read(
         let sampling = Arc::new(Sampling { max_tokens, ..sampling.clone() });
         let prompt: Arc<[u32]> = ids.into();
         texts.push(text);
-        jobs.extend((0..choices.n).map(|i| Job {
-            prompt: Arc::clone(&prompt),
-            sampling: Arc::clone(&sampling),
-            seed: choices.seed_of(i),
-            echo,
-            grammar: None,
-        }));
+        let each = Job::each(choices, &prompt, &sampling, None);
+        jobs.extend(each.into_iter().map(|job| Job { echo, ..job }));
     }
     let listed = jobs.iter().map(Job::listed).fold(0, usize::saturating_add);
     reported.bound(listed)?;
@@ -187,25 +180,30 @@ fn content(part: &Part) -> Option<&str> {
 }
 
 /// Reads `prompt`: a text, a list of texts, a list of ids, or a list of such lists. Returns ids and text of each.
-fn prompts(fields: &mut Fields, entry: &Entry) -> Result<Vec<(Vec<u32>, String)>, Refusal> {
-    let Some(value) = fields.take("prompt") else {
-        return Err(fields.error("prompt", "is missing; write a text or a list of token ids"));
+fn prompts(prompt: Option<&Value>, entry: &Entry) -> Result<Vec<(Vec<u32>, String)>, Refusal> {
+    let Some(value) = prompt else {
+        let what = "is missing; write a text or a list of token ids";
+        return Err(Refusal::field("prompt", what));
     };
-    let kinds = "a text, a list of texts, a list of token ids, or a list of such lists";
-    let list = match &value {
-        Value::String(_) => std::slice::from_ref(&value),
+    let list = match value {
+        Value::String(_) => std::slice::from_ref(value),
         Value::Array(list) if list.first().is_some_and(Value::is_u64) => {
-            std::slice::from_ref(&value)
+            std::slice::from_ref(value)
         }
         Value::Array(list) if !list.is_empty() => list.as_slice(),
-        other => return Err(fields.wrong("prompt", other, kinds)),
+        other => return Err(Refusal::field_value("prompt", other, PROMPTS)),
     };
     if list.len() > MOST_PROMPTS {
         let what = format!("has {} prompts; a request may have {MOST_PROMPTS}", list.len());
-        return Err(fields.error("prompt", &what));
+        return Err(Refusal::field("prompt", &what));
     }
+    list.iter().map(|one| prompt_ids(one, entry)).collect()
+}
+
+/// Returns ids and text of a prompt.
+fn prompt_ids(prompt: &Value, entry: &Entry) -> Result<(Vec<u32>, String), Refusal> {
     let tokenizer = entry.tokenizer();
-    let read = |one: &Value| match one {
+    match prompt {
         Value::String(text) => {
             entry.bound_text(text)?;
             let ids = tokenizer.encode_framed(text);
@@ -213,13 +211,12 @@ fn prompts(fields: &mut Fields, entry: &Entry) -> Result<Vec<(Vec<u32>, String)>
             Ok((ids, text.clone()))
         }
         Value::Array(_) => {
-            let ids =
-                token_ids(one, entry.vocabulary()).map_err(|what| fields.error("prompt", &what))?;
+            let ids = token_ids(prompt, entry.vocabulary());
+            let ids = ids.map_err(|what| Refusal::field("prompt", &what))?;
             entry.bound_ids(&ids)?;
             let text = tokenizer.decode_raw(&ids);
             Ok((ids, text))
         }
-        other => Err(fields.wrong("prompt", other, kinds)),
-    };
-    list.iter().map(read).collect()
+        other => Err(Refusal::field_value("prompt", other, PROMPTS)),
+    }
 }

@@ -24,8 +24,10 @@ pub(super) async fn route(State(server): State<Arc<ModelServer>>, request: Reque
 
 async fn answer(server: &Arc<ModelServer>, asked: Asked) -> Result<Response, Refusal> {
     let of = Arc::clone(server);
-    let read = asked
-        .read(move |entry, fields| chat::read(&of, entry, fields.converted(responses::request)?));
+    let read = asked.read(move |entry, mut fields| {
+        responses::as_chat(&mut fields)?;
+        chat::read(&of, entry, fields)
+    });
     let (chat, admitted) = read.await?;
     if !chat.streaming.stream {
         let answer = attended(&server.metrics, whole(&chat, server, &admitted)).await?;

@@ -6,29 +6,30 @@
 
 use serde_json::{Map, Value};
 
-use super::fields::{Fields, as_text, token_ids};
+use super::fields::{Fields, token_ids};
 use crate::refusal::Refusal;
 
 /// Type of a field of a request, or of several fields with a table of their own.
 pub(crate) trait RequestField: Sized {
     /// Takes the field `name`. A table of its own takes all its fields, and ignores the name.
-    fn take(fields: &mut Fields, name: &str) -> Result<Self, Refusal>;
+    fn read_field(fields: &mut Fields, name: &str) -> Result<Self, Refusal>;
 }
 
 /// Type of a field whose number is between two bounds, both included.
 pub(crate) trait BoundedField<B>: Sized {
     /// Takes the field `name`.
-    fn take_within(fields: &mut Fields, name: &str, low: B, high: B) -> Result<Self, Refusal>;
+    fn read_within(fields: &mut Fields, name: &str, low: B, high: B) -> Result<Self, Refusal>;
 }
 
 /// Declares a request: `name: Type` is a field, `name: Type [low, high]` one with a number between bounds, and a field whose
-/// type is a table has the fields of that table.
+/// type is a table has the fields of that table. `Type: name, name;` after the struct are fields that are checked alone.
 macro_rules! request {
     (
         $(#[$meta:meta])*
         $vis:vis struct $name:ident {
             $($(#[$doc:meta])* $field:ident: $type:ty $([$low:expr, $high:expr])?,)*
         }
+        $($check:ty: $($checked:ident),+;)*
     ) => {
         $(#[$meta])*
         #[derive(Debug)]
@@ -37,21 +38,22 @@ macro_rules! request {
         }
 
         impl $crate::openai::RequestField for $name {
-            fn take(
-                fields: &mut $crate::openai::Fields,
+            fn read_field(fields: &mut $crate::openai::Fields,
                 _: &str,
             ) -> Result<Self, $crate::refusal::Refusal> {
-                Ok(Self {
+                let request = Self {
                     $($field: request!(@take fields, $field, $type $(, $low, $high)?)?,)*
-                })
+                };
+                $($(request!(@take fields, $checked, $check)?;)+)*
+                Ok(request)
             }
         }
     };
     (@take $fields:ident, $field:ident, $type:ty) => {
-        <$type as $crate::openai::RequestField>::take($fields, stringify!($field))
+        <$type as $crate::openai::RequestField>::read_field($fields, stringify!($field))
     };
     (@take $fields:ident, $field:ident, $type:ty, $low:expr, $high:expr) => {
-        <$type as $crate::openai::BoundedField<_>>::take_within(
+        <$type as $crate::openai::BoundedField<_>>::read_within(
             $fields,
             stringify!($field),
             $low,
@@ -61,34 +63,49 @@ macro_rules! request {
 }
 pub(crate) use request;
 
+impl Fields {
+    /// Reads a table.
+    pub(crate) fn read<T: RequestField>(&mut self) -> Result<T, Refusal> {
+        T::read_field(self, "")
+    }
+
+    /// Takes the name of the model, which is found before the other fields are read.
+    pub(crate) fn model(&mut self) -> Result<Option<String>, Refusal> {
+        Option::read_field(self, "model")
+    }
+}
+
 impl RequestField for Option<Value> {
-    fn take(fields: &mut Fields, name: &str) -> Result<Self, Refusal> {
+    fn read_field(fields: &mut Fields, name: &str) -> Result<Self, Refusal> {
         Ok(fields.take(name))
     }
 }
 
 impl RequestField for Option<String> {
-    fn take(fields: &mut Fields, name: &str) -> Result<Self, Refusal> {
-        fields.take_as(name, "a text", as_text)
+    fn read_field(fields: &mut Fields, name: &str) -> Result<Self, Refusal> {
+        fields.take_as(name, "a text", |value| match value {
+            Value::String(text) => Ok(text),
+            other => Err(other),
+        })
     }
 }
 
 impl RequestField for Option<bool> {
-    fn take(fields: &mut Fields, name: &str) -> Result<Self, Refusal> {
+    fn read_field(fields: &mut Fields, name: &str) -> Result<Self, Refusal> {
         fields.take_as(name, "true or false", |value| value.as_bool().ok_or(value))
     }
 }
 
 /// A missing field is false.
 impl RequestField for bool {
-    fn take(fields: &mut Fields, name: &str) -> Result<Self, Refusal> {
-        Ok(Option::take(fields, name)?.unwrap_or(false))
+    fn read_field(fields: &mut Fields, name: &str) -> Result<Self, Refusal> {
+        Ok(Option::read_field(fields, name)?.unwrap_or(false))
     }
 }
 
 /// A number of 64 bits; a negative one is read in two's complement.
 impl RequestField for Option<u64> {
-    fn take(fields: &mut Fields, name: &str) -> Result<Self, Refusal> {
+    fn read_field(fields: &mut Fields, name: &str) -> Result<Self, Refusal> {
         fields.take_as(name, "a whole number of 64 bits", |value| {
             let bits = value.as_u64().or_else(|| value.as_i64().map(i64::cast_unsigned));
             bits.ok_or(value)
@@ -97,7 +114,7 @@ impl RequestField for Option<u64> {
 }
 
 impl RequestField for Option<Map<String, Value>> {
-    fn take(fields: &mut Fields, name: &str) -> Result<Self, Refusal> {
+    fn read_field(fields: &mut Fields, name: &str) -> Result<Self, Refusal> {
         fields.take_as(name, "an object", |value| match value {
             Value::Object(map) => Ok(map),
             other => Err(other),
@@ -106,7 +123,7 @@ impl RequestField for Option<Map<String, Value>> {
 }
 
 impl BoundedField<f64> for Option<f64> {
-    fn take_within(fields: &mut Fields, name: &str, low: f64, high: f64) -> Result<Self, Refusal> {
+    fn read_within(fields: &mut Fields, name: &str, low: f64, high: f64) -> Result<Self, Refusal> {
         let wanted = if high == f64::from(f32::MAX) {
             format!("a number from {low}")
         } else {
@@ -119,7 +136,7 @@ impl BoundedField<f64> for Option<f64> {
 }
 
 impl BoundedField<i64> for Option<i64> {
-    fn take_within(fields: &mut Fields, name: &str, low: i64, high: i64) -> Result<Self, Refusal> {
+    fn read_within(fields: &mut Fields, name: &str, low: i64, high: i64) -> Result<Self, Refusal> {
         let wanted = if high == i64::MAX {
             format!("a whole number from {low}")
         } else {
@@ -133,14 +150,14 @@ impl BoundedField<i64> for Option<i64> {
 
 /// Bounds are not negative.
 impl BoundedField<usize> for Option<usize> {
-    fn take_within(
+    fn read_within(
         fields: &mut Fields,
         name: &str,
         low: usize,
         high: usize,
     ) -> Result<Self, Refusal> {
         let [low, high] = [low, high].map(|bound| i64::try_from(bound).unwrap_or(i64::MAX));
-        Ok(Option::<i64>::take_within(fields, name, low, high)?.map(|number| number as usize))
+        Ok(Option::<i64>::read_within(fields, name, low, high)?.map(|number| number as usize))
     }
 }
 
@@ -149,7 +166,7 @@ impl BoundedField<usize> for Option<usize> {
 pub(crate) struct Unused;
 
 impl RequestField for Unused {
-    fn take(fields: &mut Fields, name: &str) -> Result<Self, Refusal> {
+    fn read_field(fields: &mut Fields, name: &str) -> Result<Self, Refusal> {
         drop(fields.take(name));
         Ok(Self)
     }
@@ -171,8 +188,8 @@ impl<T: RequestField> Nested<T> {
 }
 
 impl<T: RequestField> RequestField for Option<Nested<T>> {
-    fn take(fields: &mut Fields, name: &str) -> Result<Self, Refusal> {
-        let map: Option<Map<String, Value>> = Option::take(fields, name)?;
+    fn read_field(fields: &mut Fields, name: &str) -> Result<Self, Refusal> {
+        let map: Option<Map<String, Value>> = Option::read_field(fields, name)?;
         map.map(|map| Nested::read(fields.inner(name, map))).transpose()
     }
 }
@@ -186,7 +203,7 @@ pub(crate) struct TokenIds {
 }
 
 impl RequestField for TokenIds {
-    fn take(fields: &mut Fields, name: &str) -> Result<Self, Refusal> {
+    fn read_field(fields: &mut Fields, name: &str) -> Result<Self, Refusal> {
         Ok(Self { path: fields.path(name), value: fields.take(name) })
     }
 }

@@ -4,9 +4,11 @@ use serde_json::{Map, Value};
 
 use super::calls::Tools;
 use super::fields::Fields;
-use super::limits::MOST_TOP;
+use super::limits::{MOST_TOKENS, MOST_TOP};
 use super::messages::Messages;
-use super::options::{Choices, Echoed, MaxTokens, SampledFields, Streaming, TextTop, TokenFields};
+use super::options::{
+    Choices, Echoed, EndFields, MaxTokens, SampledFields, Streaming, TextTop, TokenFields,
+};
 use super::request::{Nested, RequestField, TokenIds, Unused, request};
 use crate::refusal::Refusal;
 
@@ -61,16 +63,13 @@ request! {
     /// `sampling_params` of a request for token ids.
     pub(crate) struct GenerateFields {
         sampled: SampledFields,
-        max_tokens: Option<usize> [1, u32::MAX as usize],
+        max_tokens: Option<usize> [1, MOST_TOKENS],
         choices: Choices,
         logprobs: TextTop,
         tokens: TokenFields,
-        // Forms of the answer of other servers; ids are returned in any case.
-        detokenize: Unused,
-        output_kind: Unused,
-        bad_words: Unused,
-        truncate_prompt_tokens: Unused,
     }
+    // Forms of the answer of other servers; ids are returned in any case.
+    Unused: detokenize, output_kind, bad_words, truncate_prompt_tokens;
 }
 
 request! {
@@ -102,18 +101,7 @@ request! {
 request! {
     /// A request for a response, as far as it differs from one for a chat completion.
     pub(crate) struct ResponseRequest {
-        previous_response_id: Stateless,
-        conversation: Stateless,
-        background: Stateless,
-        prompt: Stateless,
         n: Option<Value>,
-        include: Unused,
-        truncation: Unused,
-        max_tool_calls: Unused,
-        stream_options: Unused,
-        client_metadata: Unused,
-        // The number of log-probs, which no answer here has.
-        top_logprobs: Unused,
         instructions: Option<Value>,
         input: Option<Value>,
         max_output_tokens: Option<Value>,
@@ -122,6 +110,9 @@ request! {
         reasoning: Option<Value>,
         text: Option<Value>,
     }
+    Stateless: previous_response_id, conversation, background, prompt;
+    // No answer has log-probs.
+    Unused: include, truncation, max_tool_calls, stream_options, client_metadata, top_logprobs;
 }
 
 request! {
@@ -140,29 +131,21 @@ request! {
         messages: Messages,
         tools: Tools,
         response_format: Option<Value>,
-        sampled: SampledFields,
+        ends: EndFields,
         limit: MaxTokens,
         n: Option<usize> [1, MOST_CALL_CHOICES],
         streaming: Streaming,
         return_token_ids: bool,
         logprobs: bool,
         chat_template_kwargs: Option<Value>,
-        modalities: Unused,
     }
+    Unused: modalities;
 }
 
 request! {
     /// A request to a team.
     pub(crate) struct TeamRequest {
         messages: Messages,
-        tools: NotOfTeams,
-        tool_choice: NotOfTeams,
-        response_format: NotOfTeams,
-        logprobs: NotOfTeams,
-        top_logprobs: NotOfTeams,
-        return_token_ids: NotOfTeams,
-        stop: NotOfTeams,
-        reasoning_effort: NotOfTeams,
         temperature: Option<f64> [0.0, f64::from(f32::MAX)],
         top_p: Option<f64> [0.0, 1.0],
         limit: MaxTokens,
@@ -170,6 +153,7 @@ request! {
         streaming: Streaming,
         maverl: Option<Nested<TeamFields>>,
     }
+    NotOfTeams: tools, tool_choice, response_format, logprobs, top_logprobs, return_token_ids, stop, reasoning_effort;
 }
 
 request! {
@@ -201,7 +185,7 @@ request! {
 pub(crate) struct Stateless;
 
 impl RequestField for Stateless {
-    fn take(fields: &mut Fields, name: &str) -> Result<Self, Refusal> {
+    fn read_field(fields: &mut Fields, name: &str) -> Result<Self, Refusal> {
         if fields.take(name).is_some_and(|value| value != false) {
             let what = "is given; nothing is stored here, so send everything as `input`";
             return Err(Refusal::unsupported_field(name, what));
@@ -215,9 +199,10 @@ impl RequestField for Stateless {
 pub(crate) struct NotOfTeams;
 
 impl RequestField for NotOfTeams {
-    fn take(fields: &mut Fields, name: &str) -> Result<Self, Refusal> {
+    fn read_field(fields: &mut Fields, name: &str) -> Result<Self, Refusal> {
         if fields.take(name).is_some_and(|value| !is_nothing(&value)) {
-            let what = "is not for a team, whose agents have prompts and tools of their own; leave it out";
+            let what =
+                "is not for a team, whose agents have prompts and tools of their own; leave it out";
             return Err(Refusal::unsupported_field(name, what));
         }
         Ok(Self)
@@ -231,7 +216,7 @@ fn is_nothing(value: &Value) -> bool {
         Value::Array(list) => list.is_empty(),
         Value::String(word) => word == "none",
         Value::Number(number) => number.as_u64() == Some(0),
-        _ => false,
+        other => other["type"] == "text",
     }
 }
 
@@ -240,9 +225,16 @@ fn is_nothing(value: &Value) -> bool {
 pub(crate) struct UnusedSampling(pub(crate) Option<&'static str>);
 
 impl RequestField for UnusedSampling {
-    fn take(fields: &mut Fields, _: &str) -> Result<Self, Refusal> {
-        let names =
-            ["temperature", "top_p", "top_k", "min_p", "repetition_penalty", "seed", "reasoning_effort"];
+    fn read_field(fields: &mut Fields, _: &str) -> Result<Self, Refusal> {
+        let names = [
+            "temperature",
+            "top_p",
+            "top_k",
+            "min_p",
+            "repetition_penalty",
+            "seed",
+            "reasoning_effort",
+        ];
         let mut first = None;
         for name in names {
             let given = fields.take(name).map(|_| name);

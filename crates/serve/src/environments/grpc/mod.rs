@@ -28,7 +28,7 @@ use maverl::env::grpc::wire;
 pub(super) fn router(server: &Arc<EnvironmentServer>) -> io::Result<Router> {
     let environment = wire::EnvironmentServer::new(Service::new(Arc::clone(server))?)
         .max_decoding_message_size(MOST_BYTES);
-    let health = HealthServer::new(Probe(server.health.clone()));
+    let health = HealthServer::new(Probe(server.health()));
     let reflection_v1 = reflection().build_v1().map_err(io::Error::other)?;
     // The version that the package grpcio-reflection asks.
     let reflection_v1alpha = reflection().build_v1alpha().map_err(io::Error::other)?;

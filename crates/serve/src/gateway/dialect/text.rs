@@ -1,31 +1,34 @@
 //! Text completions.
 
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
+use crate::openai::Fields;
 use crate::openai::answer::{AnswerObject, Extra};
 use crate::openai::chat::{ChatChoice, ChatCompletion};
 use crate::openai::completions::{TextChoice, TextCompletion};
-use crate::openai::responses::{message, refused};
+use crate::openai::requests::TextCallRequest;
+use crate::openai::responses::message;
 use crate::refusal::Refusal;
 
 /// Makes a request one for a chat completion.
-pub(super) fn request(map: &mut Map<String, Value>) -> Result<(), Refusal> {
-    let prompt = match map.remove("prompt") {
+pub(super) fn as_chat(fields: &mut Fields) -> Result<(), Refusal> {
+    let TextCallRequest { prompt, echo, logprobs } = fields.read()?;
+    let prompt = match prompt {
         Some(Value::Array(mut list)) if list.len() == 1 => list.pop(),
         prompt => prompt,
     };
     let Some(Value::String(prompt)) = prompt.filter(|prompt| *prompt != "") else {
         let what = "must be one text; a request here is one call, and its ids are made by the run's tokenizer";
-        return Err(refused("prompt", what));
+        return Err(Refusal::unsupported_field("prompt", what));
     };
-    if map.remove("echo").is_some_and(|echo| echo == true) {
-        return Err(refused("echo", "is true; leave it out"));
+    if echo.is_some_and(|echo| echo == true) {
+        return Err(Refusal::unsupported_field("echo", "is true; leave it out"));
     }
-    if map.remove("logprobs").is_some_and(|logprobs| !logprobs.is_null()) {
+    if logprobs.is_some() {
         let what = "is given; log-probs are in the rollouts of the run and in no answer";
-        return Err(refused("logprobs", what));
+        return Err(Refusal::unsupported_field("logprobs", what));
     }
-    map.insert("messages".to_owned(), json!([message("user", &prompt.into())]));
+    fields.put("messages", vec![message("user", &prompt.into())].into());
     Ok(())
 }
 
