@@ -99,9 +99,10 @@ fn orchestra_of_one(
     }
     let environments =
         environments.into_iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-    let there = match names.is_empty() {
-        true => "link a crate that has one, such as `orchestras`".to_owned(),
-        false => format!("there are {}", names.join(", ")),
+    let there = if names.is_empty() {
+        "link a crate that has one, such as `orchestras`".to_owned()
+    } else {
+        format!("there are {}", names.join(", "))
     };
     Err(Failure(match wanted {
         Some(wanted) => format!(

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::model::{RequestArgs, start};
+use super::engine::{RequestArgs, start};
 use crate::{Failure, of_run, paths, planned};
 use maverl::check::Purpose;
 use maverl::checkpoint::{Checkpoint, Checkpoints, Which};

@@ -89,9 +89,10 @@ async fn judged(environment: &Arc<dyn DynEnvironment>, item: Graded) -> Result<S
         let score = environment.score(&session, item.answer.as_deref()).await.map_err(failed);
         environment.close(session).await.map_err(failed)?;
         let score = score?;
-        match score.reward.abs() <= Score::LIMIT {
-            true => Ok(score),
-            false => Err(format!("the score is {:?}; rewards are from -1e9 to 1e9", score.reward)),
+        if score.reward.abs() <= Score::LIMIT {
+            Ok(score)
+        } else {
+            Err(format!("the score is {:?}; rewards are from -1e9 to 1e9", score.reward))
         }
     });
     scored.await.unwrap_or_else(|_| Err("the judge failed on this item".to_owned()))

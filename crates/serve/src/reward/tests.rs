@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
+use serde_json::json;
+
 use super::*;
 use crate::base::base;
 use crate::guard::Guard;

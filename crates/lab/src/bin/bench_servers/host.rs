@@ -10,7 +10,7 @@ use maverl::net::Model;
 use maverl::runtime::Host;
 use maverl::text::Tokenizer;
 use maverl_cli::bench::fixture::{MODEL, in_directory, specs, write_model};
-use maverl_cli::bench::harness::Setup;
+use maverl_cli::bench::setup::Setup;
 
 /// Starts a model of the requested size that is served, and returns it with the size of its vocabulary.
 pub(crate) fn host(setup: &Setup) -> Result<(Host, usize), Failure> {
