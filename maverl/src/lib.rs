@@ -102,7 +102,8 @@ pub use maverl_engine::{loss, model, runtime};
 pub use maverl_settings as settings;
 
 pub use agent::{Agent, AgentName, AskError, Input, Prompt, Reply, ReplyError, Show};
-pub use check::{Diagnostic, Purpose, Sources, check};
+pub use check::{Purpose, check};
+pub use config::source::{Diagnostic, Sources};
 pub use plan::Plan;
 pub use train::{eval, train};
 

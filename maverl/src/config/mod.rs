@@ -19,6 +19,8 @@ mod resolved;
 mod reward;
 mod rollout_server;
 pub(crate) mod schema;
+mod served;
+pub mod source;
 pub mod table;
 pub mod tables;
 #[cfg(test)]
@@ -66,6 +68,7 @@ pub use reward::{
     RewardVerifierConfig,
 };
 pub use rollout_server::{RolloutServerConfig, ServerKind};
+pub(crate) use served::{SERVED, is_served};
 
 pub use verifier::{VerifierConfig, VerifierLabels, VerifierLoss, VerifierPlan, VerifierTrunk};
 

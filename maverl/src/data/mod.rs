@@ -26,6 +26,7 @@ mod served;
 mod split;
 mod squad;
 
+pub(crate) use crate::config::is_served;
 pub use bounds::Bounds;
 pub use demonstration::{Demonstration, demonstrations, self_play};
 pub use labeled::{LabeledReply, label_problem, labeled, labeled_held_out, score_problem};
@@ -37,7 +38,6 @@ pub use preference::{PreferencePair, preferences};
 pub use row_texts::{Misfit, RowTexts, Text, misfits};
 pub use sampler::Sampler;
 pub use script::{ScriptLine, script};
-pub(crate) use served::is_served;
 use split::choose;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::harness::{Dtype, Setup, Size};
 use crate::{Failure, configured};
-use maverl::check::Sources;
+use maverl::config::source::Sources;
 use maverl::model::blank::{SHAPES, blank_model};
 use maverl::model::{ModelSource, StoredDtype, create};
 use maverl::runtime::{

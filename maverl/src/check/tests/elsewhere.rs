@@ -1,7 +1,7 @@
 //! Keys of other systems, and unknown keys within options.
 
-use super::super::{alias, wrong};
 use super::*;
+use crate::config::source::{alias, home_of};
 
 /// Keys of the files and scripts of systems whose users come here.
 const SYSTEMS: [(&str, &str); 6] = [
@@ -113,7 +113,7 @@ fn every_key_of_the_systems_whose_users_come_is_answered() {
     for (system, keys) in SYSTEMS {
         let answered = |key: &&str| {
             let name = key.rsplit('.').next().unwrap();
-            alias::help(key, None).is_some() || wrong::home(name).is_some() || name == "seed"
+            alias::help(key, None).is_some() || home_of(name).is_some() || name == "seed"
         };
         let unknown: Vec<&str> = keys.split_whitespace().filter(|key| !answered(key)).collect();
         assert!(unknown.is_empty(), "{system}: {unknown:?}");
