@@ -127,3 +127,30 @@ clients:
     python3 -m venv tests/python/.venv-verifiers
     tests/python/.venv-verifiers/bin/pip install -r tests/python/requirements-verifiers.txt
     cargo test --workspace --test serve -- --nocapture clients openenv grpc harness frameworks verifiers
+
+# Builds the book, and checks links, spelling, scripts, workflows, the image and licenses, with programs from PyPI. `target/site` has
+# the book.
+site:
+    .ci/site
+
+# Packs the crates that are published, and checks their sizes and what registries demand. Compiles nothing.
+package:
+    .ci/package
+
+# Builds the wheel of a target with zig from PyPI: `just wheel aarch64-unknown-linux-gnu`. It is in `target/wheels`; what it needs of
+# a machine is checked.
+wheel TARGET="x86_64-unknown-linux-gnu":
+    .ci/wheel {{ TARGET }}
+
+# Packs the binary of `just wheel` with completions, man pages and licenses into `target/archives`. The binary must run here.
+archive TARGET="x86_64-unknown-linux-gnu":
+    .ci/archive target/{{ TARGET }}/dist/maverl {{ TARGET }} crates/cli/python/LICENSE-THIRD-PARTY target/archives
+
+# Times what a new user does with a wheel: install, train, view, without cargo and a compiler on `PATH`.
+first-minute WHEEL:
+    .ci/first-minute {{ WHEEL }}
+
+# Pins the programs of `just site`, `just wheel` and the workflow `release` again (needs `uv`).
+lock-tools:
+    for list in site wheel publish; do uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
+        --no-header --no-annotate .github/requirements/$list.in --output-file .github/requirements/$list.txt; done

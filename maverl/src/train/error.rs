@@ -9,7 +9,7 @@ use crate::model::{ModelError, TokenizerError};
 use crate::rollout::RolloutError;
 use crate::run_dir::RunDirError;
 use crate::runtime::RuntimeError;
-use crate::train::commands::resume_command;
+use crate::train::progress::commands::resume_command;
 
 /// Error that ended a run. Written files stay, and `--resume` continues from the last checkpoint.
 #[derive(Debug, thiserror::Error)]

@@ -4,6 +4,8 @@
 //! three quarters of `dist.timeout_s`, or an error of a rank ends all operations of all ranks with its name. The run
 //! directory is then as after a kill.
 
+pub(super) mod follow;
+
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::time::Duration;
@@ -18,7 +20,7 @@ use crate::dist::{Channel, DistOptions, Launch, RankError, Ranks};
 use crate::run_dir::Origin;
 use crate::runtime::{DeviceChoice, Policy, RuntimeOptions, WorkerSpec};
 use crate::train::error::TrainError;
-use crate::train::interrupt::Interrupt;
+use crate::train::progress::interrupt::Interrupt;
 use crate::trajectory::Episode;
 
 /// Channel of everything but the updates of worker groups.

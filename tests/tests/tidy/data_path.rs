@@ -27,7 +27,7 @@ const COMMON: &[Stop] = &[
 /// Files of a rollout, after the common ones.
 #[rustfmt::skip]
 const ROLLOUT: &[Stop] = &[
-    ("maverl/src/train/players.rs", "collect", "the tasks of the step; dynamic sampling; `play`: seeds of the episodes; `EpisodeSink`s; order of the results"),
+    ("maverl/src/train/step/players.rs", "collect", "the tasks of the step; dynamic sampling; `play`: seeds of the episodes; `EpisodeSink`s; order of the results"),
     ("maverl/src/rollout/mod.rs", "play", "runs episodes concurrently"),
     ("maverl/src/rollout/runner.rs", "play", "one episode: time limit, faults, score, reward parts and penalties"),
     ("maverl/src/registry.rs", "run", "calls the orchestra, whose type is erased (`dyn`)"),
@@ -57,15 +57,15 @@ const ROLLOUT: &[Stop] = &[
 #[rustfmt::skip]
 const ADVANTAGES: &[Stop] = &[
     ("maverl/src/train/learner.rs", "samples", "calls file 9, with the state of the algorithm as an argument"),
-    ("maverl/src/train/batches.rs", "samples", "shapes rewards, finds baselines (moving average, greedy), drops the tasks whose episodes all have the same score (only with dynamic sampling), adds future rewards and those for influence"),
+    ("maverl/src/train/learner/batches.rs", "samples", "shapes rewards, finds baselines (moving average, greedy), drops the tasks whose episodes all have the same score (only with dynamic sampling), adds future rewards and those for influence"),
     ("maverl/src/algo/sample.rs", "samples", "selects the turns that are trained on"),
     ("maverl/src/train/learner.rs", "advantages", "calls the mixer, if there is one, then file 9"),
-    ("maverl/src/train/batches.rs", "advantages", "calls the estimator, whitens, and records"),
+    ("maverl/src/train/learner/batches.rs", "advantages", "calls the estimator, whitens, and records"),
     ("maverl/src/algo/advantage.rs", "advantages", "advantages of the samples; statistics of the groups"),
     ("maverl/src/algo/advantage/declared.rs", "rewarded", "rewards of the samples, each with the ids of its unit and group"),
     ("maverl/src/algo/advantage/compare.rs", "compare", "`kind = \"group\"`: mean, deviation and, for GiGPO, equal prompts"),
     ("maverl-kernels/src/advantage/relative.rs", "relative", "the arithmetic of group-relative advantages"),
-    ("maverl/src/train/batches.rs", "batches", "calls file 15 (`pair_batches` for online DPO, which has the pairs of `algo/advantage/pairs.rs` in place of files 11 to 14), and adds the targets of critics"),
+    ("maverl/src/train/learner/batches.rs", "batches", "calls file 15 (`pair_batches` for online DPO, which has the pairs of `algo/advantage/pairs.rs` in place of files 11 to 14), and adds the targets of critics"),
     ("maverl/src/algo/batch.rs", "batches", "the training rows of each policy"),
 ];
 
