@@ -10,10 +10,12 @@ mod dist;
 mod endpoint;
 mod eval;
 mod instance;
+mod limits;
 mod loss;
 mod model;
 mod overlong;
 mod preset;
+mod preset_keys;
 pub mod reference;
 mod resolved;
 mod reward;
@@ -80,7 +82,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::settings::Settings;
-use tables::{GROUP, LARGE, MANY};
+use limits::{GROUP, LARGE, MANY};
 
 /// A run, as a user writes it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]

@@ -5,8 +5,10 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use super::error::DataError;
+use super::jsonl;
 use super::object::{KeyPath, distinct, with_numbers_as_written};
-use super::{DataError, Row, jsonl};
+use super::row::Row;
 use crate::builtin::resets::QUESTION;
 use crate::client::{Client, DEFAULT_TIMEOUT_S, DEFAULT_URL, addresses, key};
 use crate::config::{SERVED, TaskConfig};
@@ -118,7 +120,7 @@ mod tests {
             ),
         });
         let config = config("openenv:train", "openenv", &url);
-        let tasks = super::super::load(&config, super::super::ALL, Path::new("")).unwrap();
+        let tasks = super::super::load(&config, super::super::split::ALL, Path::new("")).unwrap();
         let read: Vec<_> = tasks
             .iter()
             .map(|task| (task.id.as_str(), task.source.as_str(), task.question.as_str()))
