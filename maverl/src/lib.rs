@@ -100,7 +100,8 @@ pub use maverl_settings as settings;
 pub use maverl_settings::lacks_feature;
 
 pub use agent::{Agent, AgentName, AskError, Input, Prompt, Reply, ReplyError, Show};
-pub use check::{Diagnostic, Purpose, Sources, check};
+pub use check::{Purpose, check};
+pub use config::source::{Diagnostic, Sources};
 pub use plan::Plan;
 pub use train::{eval, train};
 

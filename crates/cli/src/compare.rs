@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
 
 use super::{Failure, checked};
-use maverl::check::{Purpose, Sources};
+use maverl::check::Purpose;
+use maverl::config::source::Sources;
 use maverl::config::table::text_of;
 use maverl::config::{AgentConfig, AlgorithmConfig, Config, Named, WorkerGroupConfig};
 use maverl::eval::{Comparison, EvalSpec, System};

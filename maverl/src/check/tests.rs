@@ -25,6 +25,7 @@ use serde_json::Value;
 
 use super::*;
 use crate::agent::{Agent, AgentName, AskError, Prompt};
+use crate::config::source::{File, render};
 use crate::env::{EnvError, Environment, EnvironmentName, Session};
 use crate::files::ModelFiles;
 use crate::net::Model;

@@ -56,7 +56,7 @@ impl<'t> ConversationRow<'t> {
 
     /// Returns true if the row is in a split: in that of its key `split`, or in every one without.
     pub(super) fn is_in(&self, split: &str) -> bool {
-        split == super::ALL || self.get("split").is_none_or(|own| own == split)
+        split == super::split::ALL || self.get("split").is_none_or(|own| own == split)
     }
 
     /// Reads a value as messages, with their marks.

@@ -4,10 +4,12 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
+use super::bounds::Bounds;
 use super::conversation::{ConversationRow, follows};
+use super::error::DataError;
+use super::file::File;
 use super::jsonl::ROW;
 use super::messages::Marked;
-use super::{Bounds, DataError, File};
 use crate::config::TaskConfig;
 use crate::text::{ChatInput, ChatMessage};
 

@@ -6,10 +6,12 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use super::bounds::Bounds;
 use super::conversation::{ConversationRow, follows};
+use super::error::DataError;
+use super::file::File;
 use super::jsonl::ROW;
 use super::preference::{PAIR, last_reply, pair};
-use super::{Bounds, DataError, File};
 use crate::config::TaskConfig;
 use crate::task::question_key;
 use crate::text::{ChatInput, ChatMessage};

@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
+use super::bounds::Bounds;
 use super::conversation::{ConversationRow, follows};
-use super::{Bounds, DataError, File};
+use super::error::DataError;
+use super::file::File;
 use crate::config::TaskConfig;
 use crate::text::{ChatInput, ChatMessage};
 

@@ -2,7 +2,9 @@
 
 use rayon::prelude::*;
 
-use super::{Demonstration, LabeledReply, PreferencePair};
+use super::demonstration::Demonstration;
+use super::labeled::LabeledReply;
+use super::preference::PreferencePair;
 use crate::config::{HeadKind, TrainOn};
 use crate::text::{ChatInput, Tokenizer, TokenizerError};
 

@@ -2,7 +2,7 @@
 
 use maverl_kernels::matmul::{PackedWeight, Precision};
 
-use super::summary::NUMBER;
+use super::numbers::NUMBER;
 use crate::files::HfConfig;
 use crate::files::parts::LayerShape;
 

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::setup::{BenchDtype, BenchSize, Setup};
 use crate::{Failure, configured};
-use maverl::check::Sources;
+use maverl::config::source::Sources;
 use maverl::files::blank::{SHAPES, blank_model};
 use maverl::files::{ModelSource, StoredDtype, create};
 use maverl::runtime::{

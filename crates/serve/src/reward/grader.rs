@@ -8,7 +8,7 @@ use maverl_answers::without_tokens;
 
 use super::request::Graded;
 use maverl::env::DynEnvironment;
-use maverl::env::search::{exact_match, texts};
+use maverl::env::search::exact_match;
 use maverl::rollout::rewards::Verifier;
 use maverl::task::{Score, Task};
 
@@ -102,6 +102,6 @@ fn matched(item: Graded) -> Result<Score, String> {
     let task = task(&item)?;
     let answer = item.answer.unwrap_or_default();
     let answer = without_tokens(&answer);
-    let right = texts(&task, "answers").iter().any(|reference| exact_match(answer, reference));
+    let right = task.texts("answers").iter().any(|reference| exact_match(answer, reference));
     Ok(Score::binary(right))
 }

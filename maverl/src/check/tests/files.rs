@@ -81,8 +81,7 @@ fn everything_that_is_wrong_with_a_models_files_is_told_at_once() {
 
 #[test]
 fn a_model_without_weights_is_planned_with_and_not_trained() {
-    use super::super::diagnostic::Problems;
-    use super::super::sources::Layers;
+    use crate::config::source::{Problems, read_layers};
 
     let lab = Lab::new();
     let planned = |purpose| super::super::check(&lab.sources(MODEL), &search(), purpose);
@@ -98,10 +97,11 @@ fn a_model_without_weights_is_planned_with_and_not_trained() {
 
     // Another machine may have the memory that this one lacks.
     let sources = lab.sources(MODEL);
-    let (layers, _) = Layers::read(&sources);
+    let layers = read_layers(&sources).unwrap();
     let on_small = |purpose| {
         let mut problems = Problems::new(&layers);
-        let warning = super::super::memory::check(&bare, purpose, Some(1), &mut problems);
+        let warning =
+            super::super::machine::check_memory((&bare, &[]), purpose, Some(1), &mut problems);
         (warning.is_some(), problems.finish(Some(())).is_ok())
     };
     assert_eq!(on_small(Purpose::Plan), (true, true));

@@ -238,7 +238,7 @@ fn recall_rows(name: &str, shared: &Path) -> Vec<(Ranking, [f64; 3])> {
         let found = index.search(&questions, 10).unwrap();
         let recalls = [1, 3, 10].map(|k| {
             let helps = |(hits, task): &(&Vec<Hit<'_>>, &Task)| {
-                let support = texts(task, "support");
+                let support = task.texts("support");
                 hits.iter().take(k).any(|hit| support.contains(&hit.document.key))
             };
             found.iter().zip(&tasks).filter(helps).count() as f64 / tasks.len() as f64
