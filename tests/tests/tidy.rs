@@ -536,6 +536,16 @@ fn names_after(text: &str) -> Vec<String> {
     names
 }
 
+/// Returns whether a path goes through a module to modules below it: a file uses these, which other prefixes find.
+fn leads_below(module: &[String], text: &str, modules: &BTreeSet<Vec<String>>) -> bool {
+    let Some((_, below)) = text.split_once("::") else { return false };
+    let is_path = text.starts_with(&format!("{}::", module[module.len() - 1]));
+    let names = names_after(below);
+    is_path
+        && !names.is_empty()
+        && names.iter().all(|name| modules.contains(&[module, std::slice::from_ref(name)].concat()))
+}
+
 /// Returns the modules that a file uses, of those in `modules`. A name that is no module belongs to the module before
 /// it.
 fn uses_among(
@@ -550,9 +560,12 @@ fn uses_among(
             if !word {
                 continue;
             }
-            for name in names_after(&text[at + prefix.len()..]) {
+            let rest = &text[at + prefix.len()..];
+            for name in names_after(rest) {
                 let inner = [base, &[name]].concat();
-                found.insert(if modules.contains(&inner) { inner } else { base.to_vec() });
+                if !leads_below(&inner, rest, modules) {
+                    found.insert(if modules.contains(&inner) { inner } else { base.to_vec() });
+                }
             }
         }
     };
@@ -581,7 +594,8 @@ fn uses_among_files_are_found_however_they_are_written() {
         found.iter().map(|module| module.join("::")).collect()
     };
     assert_eq!(uses("a::b", "use crate::a::{Name, c::{self, X}};"), ["a", "a::c"]);
-    assert_eq!(uses("a::b", "use crate::a::c::d::Name;"), ["a::c", "a::c::d"]);
+    assert_eq!(uses("a::b", "use crate::a::c::d::Name;"), ["a::c::d"]);
+    assert_eq!(uses("a::b", "use crate::a::c::{d::X, Name};"), ["a::c", "a::c::d"]);
     assert_eq!(uses("a::b", "use crate::a::c; c::name();"), ["a::c"]);
     assert_eq!(uses("a::c::d", "use super::Name; use super::super::b::X;"), ["a::b", "a::c"]);
     assert_eq!(

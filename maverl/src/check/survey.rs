@@ -9,9 +9,9 @@ use super::team::prompt_tokens;
 use crate::config::Config;
 use crate::data;
 use crate::files::ModelFiles;
-use crate::text::Tokenizer;
 use crate::plan::Plan;
 use crate::task::Task;
+use crate::text::Tokenizer;
 
 /// Maximum number of questions whose tokens are counted, spread evenly over the split.
 const COUNTED: usize = 20_000;

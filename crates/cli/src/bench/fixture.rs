@@ -103,7 +103,7 @@ impl BenchFixture {
         let completion = self.ids(derive_seed(2, i), PROMPT + REPLY - 1);
         let logprob = -(self.size.vocab_size as f32).ln();
         let logprobs = vec![logprob; completion.len()];
-        let advantage = if i % 2 == 0 { 1.0 } else { -1.0 };
+        let advantage = if i.is_multiple_of(2) { 1.0 } else { -1.0 };
         row(self.ids(derive_seed(1, i), 1), completion, logprobs, advantage)
     }
 

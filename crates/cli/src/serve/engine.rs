@@ -12,8 +12,8 @@ use crate::{Failure, models, number};
 use maverl::config::{Dtype, RuntimeOptions};
 use maverl::files::ModelFiles;
 use maverl::net::Model;
-use maverl::text::Tokenizer;
 use maverl::runtime::Host;
+use maverl::text::Tokenizer;
 use maverl_serve::Structured;
 use maverl_serve::model::ModelSettings;
 

@@ -18,7 +18,6 @@ use maverl::config::{Dtype, RuntimeOptions};
 use maverl::files::ModelSource;
 use maverl::output;
 use maverl::runtime::Host;
-use maverl::text::Tokenizer;
 use maverl::train::Interrupt;
 use maverl_serve::Limits;
 use maverl_serve::model::{Catalog, Entry, ModelServer, ModelSettings};

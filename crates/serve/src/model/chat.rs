@@ -78,7 +78,7 @@ pub(super) fn read(
     };
     #[cfg(not(feature = "grammar"))]
     let grammar = None;
-    let jobs = Job::each(choices, &prompt, &sampling, grammar);
+    let jobs = Job::each(choices, &prompt, &sampling, grammar.as_ref());
     let eager = streaming.stream;
     let batch = Batch { entry, shape, reported, jobs, eager, cached: 0.into() };
     Ok(Generation { batch, choices, streaming, form: ChatForm })

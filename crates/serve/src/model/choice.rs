@@ -52,7 +52,7 @@ impl Job {
         choices: Choices,
         prompt: &Arc<[u32]>,
         sampling: &Arc<Sampling>,
-        grammar: Option<Arc<dyn Grammar>>,
+        grammar: Option<&Arc<dyn Grammar>>,
     ) -> Vec<Self> {
         (0..choices.n)
             .map(|i| Self {
@@ -60,7 +60,7 @@ impl Job {
                 sampling: Arc::clone(sampling),
                 seed: choices.seed_of(i),
                 echo: Echo::No,
-                grammar: grammar.clone(),
+                grammar: grammar.cloned(),
             })
             .collect()
     }

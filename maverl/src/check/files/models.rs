@@ -9,8 +9,8 @@ use crate::config::Config;
 use crate::config::source::missing::{self, Wanted};
 use crate::config::source::{Problems, path, suggestion};
 use crate::files::{HfConfig, ModelError, ModelFiles, builtin};
-use crate::text::Tokenizer;
 use crate::plan::{ModelSource, weights};
+use crate::text::Tokenizer;
 
 /// All models that can be opened.
 pub(crate) type Models = BTreeMap<String, Opened>;

@@ -4,8 +4,8 @@ use super::policy::Assignment;
 use super::sampling::sampling_key;
 use crate::check::files::{Models, Opened};
 use crate::config::source::Problems;
-use crate::text::Tokenizer;
 use crate::task::Task;
+use crate::text::Tokenizer;
 use crate::trajectory::{Message, Role};
 
 /// Number of texts with the fewest bytes among which the prompt with the fewest tokens is searched.

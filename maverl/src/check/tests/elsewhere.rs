@@ -1,7 +1,6 @@
 //! Keys of other systems, and unknown keys within options.
 
 use super::*;
-use crate::config::source::{alias, home_of};
 
 /// Keys of the files and scripts of systems whose users come here.
 const SYSTEMS: [(&str, &str); 6] = [

@@ -46,7 +46,7 @@ fn inherited(written: Config) -> Config {
     let algorithm = AlgorithmConfig { loss, ..written.algorithm };
     let held_out = written.eval.data.as_deref().unwrap_or_default();
     let served = [written.task.data.as_str(), held_out].into_iter().any(is_served);
-    let environment = served.then(|| written.environment.clone()).unwrap_or_default();
+    let environment = if served { written.environment.clone() } else { Default::default() };
     let task = TaskConfig { environment, ..written.task };
     Config { task, models, algorithm, ..written }
 }
