@@ -173,6 +173,9 @@ pub(super) fn meet(
     problems: &mut Problems<'_>,
 ) -> Vec<String> {
     let mut warnings = orchestra.map(|orchestra| orchestra.warnings.clone()).unwrap_or_default();
+    if let Some(orchestra) = orchestra {
+        look::orchestra_tasks(&orchestra.chosen, (config, loaded), registry, problems);
+    }
     for environment in environments {
         if let Some(orchestra) = orchestra {
             fit(environment, orchestra, registry, problems);
