@@ -44,8 +44,6 @@
 //! Whatever else is public is for the crates of the workspace. It is hidden here, and may change.
 #![warn(missing_docs)]
 
-#[macro_use(lacks_feature)]
-extern crate maverl_engine;
 #[allow(unused_extern_crates)] // generated code says `::maverl` inside this crate too
 extern crate self as maverl;
 
@@ -95,11 +93,11 @@ pub mod trajectory;
 mod verifier;
 
 pub(crate) use map::{IntoMap, TryIntoMap};
-pub(crate) use maverl_engine::dist;
-#[doc(hidden)]
-pub use maverl_engine::lacks_feature;
-pub use maverl_engine::{loss, model, runtime};
+pub(crate) use maverl_dist as dist;
+pub use maverl_engine::{files, loss, net, runtime, text};
 pub use maverl_settings as settings;
+#[doc(hidden)]
+pub use maverl_settings::lacks_feature;
 
 pub use agent::{Agent, AgentName, AskError, Input, Prompt, Reply, ReplyError, Show};
 pub use check::{Diagnostic, Purpose, Sources, check};

@@ -8,7 +8,7 @@ use maverl::check::{Purpose, Sources};
 use maverl::config::table::text_of;
 use maverl::config::{AgentConfig, AlgorithmConfig, Config, Named, WorkerGroupConfig};
 use maverl::eval::{Comparison, EvalSpec, System};
-use maverl::model::{HfConfig, ModelFiles};
+use maverl::files::{HfConfig, ModelFiles};
 use maverl::plan::Plan;
 use maverl::registry::{OrchestraEntry, Registry};
 use maverl::train::{self, Weights};

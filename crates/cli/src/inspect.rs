@@ -10,14 +10,13 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{Failure, models, paths, print, tell, terminal};
-use maverl::model::lora::{Patterns, WEIGHTS_FILE, is_adapter};
-use maverl::model::{
-    ChatInput, ChatMessage, HfConfig, LoraConfig, ModelFiles, ModelSource, Shards, Tokenizer,
-    builtin,
-};
+use maverl::files::{HfConfig, ModelFiles, ModelSource, Shards, builtin};
+use maverl::net::LoraConfig;
+use maverl::net::lora::{Patterns, WEIGHTS_FILE, is_adapter};
 use maverl::output;
 use maverl::plan::{bytes, count, weights};
 use maverl::table::Table;
+use maverl::text::{ChatInput, ChatMessage, Tokenizer};
 
 /// Maximum number of characters shown of a template's first line.
 const LINE: usize = 80;

@@ -344,7 +344,9 @@ mod tests {
         let manifest = fs::read_to_string(dir.join("Cargo.toml")).unwrap();
         assert!(manifest.contains("maverl = { path = \"../maverl/maverl\" }"), "{manifest}");
         assert!(
-            manifest.contains("maverl-cli = { path = \"../maverl/crates/cli\" }"),
+            manifest.contains(
+                "maverl-cli = { path = \"../maverl/crates/cli\", default-features = false, features = [\"serve\", \"view\"] }"
+            ),
             "{manifest}"
         );
         assert!(
@@ -409,6 +411,7 @@ mod tests {
         });
         let team = read(lines.collect::<Vec<_>>().join("\n"));
         let mut profile = ours["profile"].clone();
+        profile.as_table_mut().unwrap().remove("dist").unwrap(); // of released binaries
         profile["release"]["package"].as_table_mut().unwrap().remove("maverl-examples").unwrap();
         assert_eq!(team["profile"], profile);
     }

@@ -16,9 +16,10 @@ use serde_json::{Map, Value};
 use super::models::ModelArgs;
 use super::{Failure, number, paths, print};
 use maverl::data::object;
-use maverl::model::{ChatInput, Model, Tokenizer};
+use maverl::net::Model;
 use maverl::run_dir::disk::temporary;
 use maverl::runtime::{self, Scores};
+use maverl::text::{ChatInput, Tokenizer};
 
 /// Maximum number of bad rows in a message.
 const SHOWN: usize = 100;

@@ -9,7 +9,7 @@ use super::models::Opened;
 use super::policy::{Group, agree, source, trained, values};
 use super::team::Member;
 use crate::config::{self, AgentConfig, Config, LoraSpec, ModelConfig};
-use crate::model::{LoraConfig, lora};
+use crate::net::{LoraConfig, lora};
 use crate::plan::AdapterPlan;
 
 /// Returns the adapter that adapters on a model start from; an unreadable one is reported.

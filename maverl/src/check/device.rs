@@ -6,7 +6,7 @@ use super::diagnostic::{Problems, key, path};
 use super::team::Member;
 use super::{Config, Plan, memory, worker};
 use crate::config::{Dtype, Transport};
-use crate::model::{HfConfig, ModelFiles};
+use crate::files::{HfConfig, ModelFiles};
 use crate::plan::{DeviceMemory, bytes};
 use crate::runtime::{DeviceChoice, RuntimeOptions, WorkerSpec};
 
@@ -59,7 +59,7 @@ pub(super) fn check(plan: &Plan, problems: &mut Problems<'_>) {
         problems.value(&path(["dist", "transport"]), message.to_owned(), help.to_owned());
     }
     if plan.config.dist.transport == Transport::Mpi && !cfg!(feature = "mpi") {
-        let message = concat!("`dist.transport` is \"mpi\"; ", lacks_feature!("mpi"));
+        let message = concat!("`dist.transport` is \"mpi\"; ", crate::lacks_feature!("mpi"));
         let help =
             "or write `dist.transport = \"tcp\"`: `mpirun` and `srun` start ranks over TCP too";
         problems.value(&path(["dist", "transport"]), message.to_owned(), help.to_owned());
@@ -141,8 +141,8 @@ fn predicted(
     device: DeviceChoice,
     options: &RuntimeOptions,
 ) -> Option<DeviceMemory> {
-    use crate::model::Tokenizer;
     use crate::runtime::{Workload, predict};
+    use crate::text::Tokenizer;
 
     let files = ModelFiles::new(&worker.source);
     let config = HfConfig::load(&files).ok()?;

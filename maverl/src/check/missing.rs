@@ -82,7 +82,7 @@ pub fn on_hub(given: &Path, base: &Path, written: impl Fn(&str) -> String) -> Op
         format!("a model of the Hugging Face hub is written {}", written(&format!("hf:{given}")));
     Some(match cfg!(feature = "hub") {
         true => help,
-        false => format!("{help}; {}", lacks_feature!("hub")),
+        false => format!("{help}; {}", crate::lacks_feature!("hub")),
     })
 }
 

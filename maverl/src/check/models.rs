@@ -9,8 +9,10 @@ use super::diagnostic::{Problems, path, suggestion};
 use super::missing::{self, Wanted};
 use super::policy::sampling_key;
 use crate::config::Config;
-use crate::model::{HfConfig, LoraConfig, ModelError, ModelFiles, Tokenizer, builtin};
+use crate::files::{HfConfig, ModelError, ModelFiles, builtin};
+use crate::net::LoraConfig;
 use crate::plan::{ModelSource, SeatPlan, weights};
+use crate::text::Tokenizer;
 
 /// All models that can be opened.
 pub(super) type Models = BTreeMap<String, Opened>;

@@ -9,9 +9,10 @@ use super::models::{self, Models, Opened};
 use super::policy::sampling_key;
 use crate::config::Config;
 use crate::data;
-use crate::model::{ModelFiles, Tokenizer};
+use crate::files::ModelFiles;
 use crate::plan::{Plan, PolicyPlan, SeatPlan, WorkerPlan};
 use crate::task::Task;
+use crate::text::Tokenizer;
 use crate::trajectory::{Message, Role};
 
 /// Maximum number of questions whose tokens are counted, spread evenly over the split.

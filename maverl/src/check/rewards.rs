@@ -13,7 +13,7 @@ use crate::config::{
     Config, RewardProtocol, RewardServerConfig, RewardUnit, RewardVerifierConfig, STAGE,
 };
 use crate::data;
-use crate::model::RewardHead;
+use crate::net::RewardHead;
 use crate::plan::{RewardPlan, RewardSource};
 use crate::registry::Registry;
 use crate::task::{Task, question_key};

@@ -2,8 +2,8 @@
 
 use super::diagnostic::{Problems, key, path, within};
 use crate::config::{AgentConfig, Config, LoraConfig, ModelConfig, SamplingConfig, TargetModules};
-use crate::model::ChatInput;
 use crate::settings::{OutOfRange, Table};
+use crate::text::ChatInput;
 
 /// Reports every number out of its range.
 pub(super) fn check(config: &Config, problems: &mut Problems<'_>) {

@@ -8,8 +8,8 @@ use clap::builder::{PathBufValueParser, TypedValueParser};
 use super::{Failure, tell};
 use crate::check::Sources;
 use crate::check::missing::{self, Wanted};
-use crate::model::ModelSource;
-use crate::model::lora::is_adapter;
+use crate::files::ModelSource;
+use crate::net::lora::is_adapter;
 use crate::run_dir::{MANIFEST, RESOLVED, RunDir};
 
 /// Maximum number of runs of a directory in a message.

@@ -32,7 +32,7 @@ pub use crate::loss::{
     Kl, MaskOptions, PairLoss, PreferenceConfig, PreferenceOptions, Ratio, SapoOptions,
     TruncateOptions,
 };
-pub use crate::model::HeadKind;
+pub use crate::net::HeadKind;
 pub use crate::runtime::{
     DeviceChoice, Dtype, LoraConfig, LoraSpec, Normalize, OptimConfig, OptimOptions,
     RuntimeOptions, Sampling, SamplingConfig, Schedule, TargetModules, Trunk,

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use super::jsonl::named;
 use super::messages::{Marked, brief, messages, unmarked};
 use crate::config::TaskConfig;
-use crate::model::{ChatInput, ChatMessage};
+use crate::text::{ChatInput, ChatMessage};
 
 /// Keys of a row that are variables of chat templates.
 const VARIABLES: [&str; 4] = ["tools", "documents", "chat_template", "chat_template_kwargs"];

@@ -9,7 +9,7 @@ use super::jsonl::ROW;
 use super::messages::Marked;
 use super::{Bounds, DataError, File};
 use crate::config::TaskConfig;
-use crate::model::{ChatInput, ChatMessage};
+use crate::text::{ChatInput, ChatMessage};
 
 /// Keys of a demonstration; then those of [`SOLVED`], and two of MATH that are not used.
 const READ: [&str; 9] = [

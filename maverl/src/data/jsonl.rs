@@ -9,8 +9,8 @@ use super::object::KeyPath;
 use super::{DataError, File, Row, Rows, nli};
 use crate::builtin::Document;
 use crate::config::TaskConfig;
-use crate::model::ChatMessage;
 use crate::task::Task;
+use crate::text::ChatMessage;
 use crate::trajectory::{Message, Role};
 
 /// Name of a row in messages.

@@ -128,7 +128,7 @@ fn present(value: Value) -> Value {
 
 #[cfg(not(feature = "parquet"))]
 pub(super) fn rows(_: File, _: Bounds) -> Result<Rows, Wrong> {
-    Err(Wrong::Damaged(concat!("write JSONL; ", lacks_feature!("parquet")).to_owned()))
+    Err(Wrong::Damaged(concat!("write JSONL; ", crate::lacks_feature!("parquet")).to_owned()))
 }
 
 #[cfg(all(test, feature = "parquet"))]

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::conversation::{ConversationRow, follows};
 use super::{Bounds, DataError, File};
 use crate::config::TaskConfig;
-use crate::model::{ChatInput, ChatMessage};
+use crate::text::{ChatInput, ChatMessage};
 
 /// Keys of a pair.
 pub(super) const PAIR: [&str; 5] =

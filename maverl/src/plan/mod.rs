@@ -15,7 +15,8 @@ pub use crate::config::{
     AlgorithmPlan, Chosen, CriticPlan, InfluencePlan, Instance, LossPlan, OptimOptions,
     ReferencePlan, Sampling,
 };
-pub use crate::model::{LoraConfig, ModelSource};
+pub use crate::files::ModelSource;
+pub use crate::net::LoraConfig;
 pub use activations::{activation_bytes, packed_bytes};
 pub(crate) use critic::host;
 pub use memory::DeviceMemory;

@@ -1,6 +1,14 @@
 //! The learner: policies with their critics and mixer, and the state of the algorithm. It knows no rollout.
 //! HAPPO multiplies advantages of a batch by a factor during the update (`update_in_turn`).
 
+pub(super) mod batches;
+pub(super) mod critic;
+pub(super) mod estimator;
+pub(super) mod kl_penalty;
+pub(super) mod live;
+pub(super) mod mixer;
+pub(super) mod state;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,14 +27,14 @@ use crate::plan::Plan;
 use crate::rng::SplitMix64;
 use crate::run_dir::StepSamples;
 use crate::runtime::{Batch, Policy, Request, RuntimeError, Sampling, TokenColumns, ValueBatch};
-use crate::train::batches::{self, Advantages, Batches, Samples, StepPlan};
-use crate::train::critic::{self, ValuePredictions};
 use crate::train::error::TrainError;
-use crate::train::mixer::{self, Mixer};
+use crate::train::learner::batches::{Advantages, Batches, Samples, StepPlan};
+use crate::train::learner::critic::ValuePredictions;
+use crate::train::learner::mixer::Mixer;
+use crate::train::learner::state::{AlgorithmState, VERIFIER, VerifierRecord};
 use crate::train::ranks::{Peers, join_all};
-use crate::train::spans::Span;
-use crate::train::state::{AlgorithmState, VERIFIER, VerifierRecord};
-use crate::train::{estimator, kl_penalty, measure};
+use crate::train::record::measure;
+use crate::train::record::spans::Span;
 use crate::trajectory::Episode;
 
 /// Salt of the seed of update orders.

@@ -10,8 +10,8 @@ use serde_json::Value;
 use super::harness::{Dtype, Setup, Size};
 use crate::{Failure, configured};
 use maverl::check::Sources;
-use maverl::model::blank::{SHAPES, blank_model};
-use maverl::model::{ModelSource, StoredDtype, create};
+use maverl::files::blank::{SHAPES, blank_model};
+use maverl::files::{ModelSource, StoredDtype, create};
 use maverl::runtime::{
     self, Batch, Completion, Objective, Policy, Request, Row, Runtime, RuntimeOptions, Sampling,
     WorkerSpec,

@@ -4,7 +4,7 @@ use maverl_kernels::attention::Heads;
 use maverl_kernels::cuda::speed::Sizes;
 
 use super::Size;
-use maverl::model::create;
+use maverl::files::create;
 
 /// Context of the measured models.
 const CONTEXT: usize = 4096;

@@ -13,12 +13,13 @@ use super::report::Line;
 use super::{Part, Size};
 use crate::bench::fixture::without_stop_ids;
 use crate::{Failure, block_on};
-use maverl::model::blank::blank_model;
-use maverl::model::{HfConfig, ModelFiles, ModelSource, StoredDtype, Tokenizer};
+use maverl::files::blank::blank_model;
+use maverl::files::{HfConfig, ModelFiles, ModelSource, StoredDtype};
 use maverl::runtime::{
     Batch, Completion, DeviceChoice, Dtype, Objective, Policy, Request, Row, Runtime,
     RuntimeOptions, Sampling, WorkerSpec, Workload, compare_step, predict,
 };
+use maverl::text::Tokenizer;
 
 /// Largest difference of a log-prob from products in f32, in parts of that of the CPU's products in bf16.
 const ROUNDING: f32 = 2.0;

@@ -7,7 +7,7 @@ use crate::{Failure, of_run, paths, planned};
 use maverl::check::Purpose;
 use maverl::checkpoint::{Checkpoint, Checkpoints, Which};
 use maverl::config::RuntimeOptions;
-use maverl::model::{ModelFiles, ModelSource};
+use maverl::files::{ModelFiles, ModelSource};
 use maverl::plan::{Plan, PolicyPlan};
 use maverl::registry::Registry;
 use maverl::runtime::{DeviceChoice, Host};

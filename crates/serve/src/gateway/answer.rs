@@ -7,7 +7,7 @@ use crate::openai::chat::{
 };
 use crate::openai::origin::{Origin, Seed};
 use crate::openai::{Part, ReplyText, Shape, now};
-use maverl::model::ChatMessage;
+use maverl::text::ChatMessage;
 use maverl::tools;
 use maverl::trajectory::Turn;
 

@@ -14,8 +14,8 @@ use crate::openai::{
 };
 use crate::refusal::Refusal;
 use maverl::agent::ReplyError;
-use maverl::model::ChatMessage;
 use maverl::orchestra::AskLimits;
+use maverl::text::ChatMessage;
 use maverl::tools::{Call as ToolCall, Schema};
 use maverl::trajectory::TurnPath;
 

@@ -25,9 +25,9 @@ use crate::queue::Admitted;
 use crate::refusal::Refusal;
 use crate::refusal::json_response;
 use crate::stream::{attended, events};
-use maverl::model::{ChatInput, ChatMessage, Rendered, TokenizerError};
 use maverl::rollout::plain;
 use maverl::runtime::Step;
+use maverl::text::{ChatInput, ChatMessage, Rendered, TokenizerError};
 
 /// A request that was read.
 pub(super) struct Chat {

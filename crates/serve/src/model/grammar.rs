@@ -14,8 +14,8 @@ use lru::LruCache;
 use super::catalog::Entry;
 use crate::openai::{Form, Tools, count_values};
 use crate::refusal::Refusal;
-use maverl::model::Tokenizer;
 use maverl::runtime::{Grammar, GrammarState};
+use maverl::text::Tokenizer;
 pub(super) use source::Style;
 
 /// Longest token in bytes that a grammar may use.

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::fields::{Fields, shown};
 use super::limits::MOST_MESSAGES;
 use crate::refusal::Refusal;
-use maverl::model::ChatMessage;
+use maverl::text::ChatMessage;
 use maverl::trajectory::{Message, Role};
 
 /// Reads `messages`.

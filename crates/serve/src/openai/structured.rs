@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::calls::ToolChoice;
 use super::fields::{Fields, shown};
 use crate::refusal::Refusal;
-use maverl::model::ChatMessage;
+use maverl::text::ChatMessage;
 
 /// Treatment of requests for a form of the reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use maverl::model::{Detokenizer, Tokenizer};
 use maverl::runtime::Step;
+use maverl::text::{Detokenizer, Tokenizer};
 
 /// Form of a token in an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -6,9 +6,9 @@ use serde_json::{Map, Value};
 use super::server::{History, ServedTeam, TeamSettings};
 use crate::openai::{Choices, Fields, MaxTokens, Streaming, messages};
 use crate::refusal::Refusal;
-use maverl::model::ChatMessage;
 use maverl::runtime::Sampling;
 use maverl::task::Task;
+use maverl::text::ChatMessage;
 
 /// Fields that a team does not have, beside those that no model has.
 const OF_MODELS: [&str; 8] = [

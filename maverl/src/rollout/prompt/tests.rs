@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::model::{ModelFiles, ModelSource};
+use crate::files::{ModelFiles, ModelSource};
 
 const START: &str = "<|s|>";
 const END: &str = "<|e|>";

@@ -6,8 +6,9 @@ use serde_json::json;
 
 use super::*;
 use crate::client::testing::{Log, Received, response as http, serve};
-use crate::model::{ModelFiles, ModelSource, Tokenizer};
+use crate::files::{ModelFiles, ModelSource};
 use crate::runtime::{Completion, Finish, Generator as _, Request, RuntimeError};
+use crate::text::Tokenizer;
 
 /// Prompt of every request.
 const PROMPT: [u32; 3] = [5, 6, 7];
