@@ -89,8 +89,5 @@ fn demonstration(task: &Task, draw: &mut SplitMix64) -> Result<serde_json::Value
 
 /// Returns the right number half of the time, and else one near it.
 fn said(right: i64, draw: &mut SplitMix64) -> i64 {
-    match draw.gen_bool(0.5) {
-        true => right,
-        false => right + draw.pick(&[-10, -2, -1, 1, 2, 10]),
-    }
+    if draw.gen_bool(0.5) { right } else { right + draw.pick(&[-10, -2, -1, 1, 2, 10]) }
 }

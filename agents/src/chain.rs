@@ -6,19 +6,9 @@ use crate::reply::Solution;
 use crate::search::Inquiry;
 
 /// Reasons aloud for the agents that follow.
-#[agent(
-    name = "chain/reasoner",
-    input = Inquiry,
-    output = String,
-    prompt = "../prompts/chain/reasoner.md"
-)]
+#[agent(Inquiry -> String, name = "chain/reasoner")]
 pub struct Reasoner;
 
 /// Gives the final answer.
-#[agent(
-    name = "chain/actor",
-    input = Inquiry,
-    output = Solution,
-    prompt = "../prompts/chain/actor.md"
-)]
+#[agent(Inquiry -> Solution, name = "chain/actor")]
 pub struct Actor;

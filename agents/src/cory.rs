@@ -2,10 +2,10 @@
 
 use maverl::prelude::*;
 
-use crate::search::{Answer, Inquiry};
+use crate::search::Inquiry;
 
 /// Answers first.
-#[agent(name = "cory/pioneer", input = Inquiry, output = Answer, prompt = "../prompts/cory/pioneer.md")]
+#[agent(Inquiry -> Answer, name = "cory/pioneer")]
 pub struct Pioneer;
 
 /// A question, the information about it, and an answer.
@@ -21,5 +21,5 @@ pub struct Proposal {
 }
 
 /// Answers after reading the pioneer's answer.
-#[agent(name = "cory/observer", input = Proposal, output = Answer, prompt = "../prompts/cory/observer.md")]
+#[agent(Proposal -> Answer, name = "cory/observer")]
 pub struct Observer;

@@ -17,12 +17,7 @@ pub struct Motion {
 }
 
 /// Answers, and argues with the others about it.
-#[agent(
-    name = "debate/debater",
-    input = Motion,
-    output = Solution,
-    prompt = "../prompts/debate/debater.md"
-)]
+#[agent(Motion -> Solution, name = "debate/debater")]
 pub struct Debater;
 
 /// Input of a judge.
@@ -36,7 +31,7 @@ pub struct Hearing {
 }
 
 /// Ends the debate with an answer, or states the open point.
-#[agent(name = "debate/judge", input = Hearing, output = Ruling, prompt = "../prompts/debate/judge.md")]
+#[agent(Hearing -> Ruling, name = "debate/judge")]
 pub struct Judge;
 
 /// Ruling of a judge.

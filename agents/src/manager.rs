@@ -6,12 +6,7 @@ use crate::reply::Solution;
 use crate::search::Inquiry;
 
 /// Decides which agent is next.
-#[agent(
-    name = "manager/manager",
-    input = Inquiry,
-    output = Next,
-    prompt = "../prompts/manager/manager.md"
-)]
+#[agent(Inquiry -> Next, name = "manager/manager")]
 pub struct Manager;
 
 /// Agent that a manager calls.
@@ -27,19 +22,9 @@ pub enum Next {
 }
 
 /// Answers, given the discussion so far.
-#[agent(
-    name = "manager/solver",
-    input = Inquiry,
-    output = Solution,
-    prompt = "../prompts/manager/solver.md"
-)]
+#[agent(Inquiry -> Solution, name = "manager/solver")]
 pub struct Solver;
 
 /// Criticizes the discussion so far.
-#[agent(
-    name = "manager/critic",
-    input = Inquiry,
-    output = String,
-    prompt = "../prompts/manager/critic.md"
-)]
+#[agent(Inquiry -> String, name = "manager/critic")]
 pub struct Critic;

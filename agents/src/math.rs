@@ -6,12 +6,7 @@ use crate::reply::{Review, Solution};
 use crate::search::Inquiry;
 
 /// Solves a problem, given its last attempt and the feedback on it, if there is one.
-#[agent(
-    name = "math/solver",
-    input = Inquiry,
-    output = Solution,
-    prompt = "../prompts/math/solver.md"
-)]
+#[agent(Inquiry -> Solution, name = "math/solver")]
 pub struct Solver;
 
 /// A question with a solution.
@@ -25,12 +20,7 @@ pub struct Submission {
 }
 
 /// Decides whether a solution is correct.
-#[agent(
-    name = "math/verifier",
-    input = Submission,
-    output = Review,
-    prompt = "../prompts/math/verifier.md"
-)]
+#[agent(Submission -> Review, name = "math/verifier")]
 pub struct Verifier;
 
 #[cfg(test)]

@@ -6,19 +6,9 @@ use crate::reply::Solution;
 use crate::search::Inquiry;
 
 /// Proposes an answer, given those of the layer before.
-#[agent(
-    name = "mixture/proposer",
-    input = Inquiry,
-    output = Solution,
-    prompt = "../prompts/mixture/proposer.md"
-)]
+#[agent(Inquiry -> Solution, name = "mixture/proposer")]
 pub struct Proposer;
 
 /// Aggregates the last layer's answers into one.
-#[agent(
-    name = "mixture/aggregator",
-    input = Inquiry,
-    output = Solution,
-    prompt = "../prompts/mixture/aggregator.md"
-)]
+#[agent(Inquiry -> Solution, name = "mixture/aggregator")]
 pub struct Aggregator;

@@ -13,33 +13,11 @@ pub struct Inquiry {
 }
 
 /// Decides whether the information is enough to answer.
-#[agent(
-    name = "search/verifier",
-    input = Inquiry,
-    output = Verdict,
-    prompt = "../prompts/search/verifier.md"
-)]
+#[agent(Inquiry -> Approval, name = "search/verifier")]
 pub struct Verifier;
 
-/// Verdict on the information.
-#[derive(Reply, Debug, Clone, Copy, PartialEq, Eq)]
-#[reply(tag = "verify", format = "Reply <verify>yes</verify> or <verify>no</verify>.")]
-pub enum Verdict {
-    /// The information suffices.
-    #[reply("yes")]
-    Enough,
-    /// Another search is needed.
-    #[reply("no")]
-    Missing,
-}
-
 /// Writes the next query.
-#[agent(
-    name = "search/searcher",
-    input = Inquiry,
-    output = Query,
-    prompt = "../prompts/search/searcher.md"
-)]
+#[agent(Inquiry -> Query, name = "search/searcher")]
 pub struct Searcher;
 
 /// A search query.
@@ -48,18 +26,8 @@ pub struct Searcher;
 pub struct Query(pub String);
 
 /// Answers from the information.
-#[agent(
-    name = "search/answerer",
-    input = Inquiry,
-    output = Answer,
-    prompt = "../prompts/search/answerer.md"
-)]
+#[agent(Inquiry -> Answer, name = "search/answerer")]
 pub struct Answerer;
-
-/// The answer, as short as possible.
-#[derive(Reply, Debug, Clone, PartialEq, Eq)]
-#[reply(tag = "answer", format = "Reply <answer>words</answer>.")]
-pub struct Answer(pub String);
 
 #[cfg(test)]
 mod tests {
@@ -83,8 +51,8 @@ mod tests {
 
     #[test]
     fn replies_are_read_as_the_prompts_ask_for_them() {
-        assert_eq!(Verifier.parse("<verify>Yes</verify>").unwrap(), Verdict::Enough);
-        assert_eq!(Verifier.parse("<verify>no</verify>").unwrap(), Verdict::Missing);
+        assert_eq!(Verifier.parse("<verify>Yes</verify>").unwrap(), Approval::Yes);
+        assert_eq!(Verifier.parse("<verify>no</verify>").unwrap(), Approval::No);
         assert!(Verifier.parse("yes").is_err());
         assert_eq!(Searcher.parse("<search> Magdor </search>").unwrap(), Query("Magdor".into()));
         assert_eq!(Answerer.parse("<answer>1745</answer>").unwrap(), Answer("1745".into()));

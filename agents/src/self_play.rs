@@ -6,12 +6,7 @@ use crate::reply::Solution;
 use crate::search::Inquiry;
 
 /// Answers, and answers again after reading its opponent's reply.
-#[agent(
-    name = "self_play/player",
-    input = Inquiry,
-    output = Solution,
-    prompt = "../prompts/self_play/player.md"
-)]
+#[agent(Inquiry -> Solution, name = "self_play/player")]
 pub struct Player;
 
 /// Two answers to a question.
@@ -28,12 +23,7 @@ pub struct Pair {
 }
 
 /// Decides which answer is better, without knowing the players.
-#[agent(
-    name = "self_play/judge",
-    input = Pair,
-    output = Better,
-    prompt = "../prompts/self_play/judge.md"
-)]
+#[agent(Pair -> Better, name = "self_play/judge")]
 pub struct Judge;
 
 /// The better answer.

@@ -6,19 +6,9 @@ use crate::reply::Solution;
 use crate::search::Inquiry;
 
 /// Answers, given the summary of the round before, if there was one.
-#[agent(
-    name = "summary/solver",
-    input = Inquiry,
-    output = Solution,
-    prompt = "../prompts/summary/solver.md"
-)]
+#[agent(Inquiry -> Solution, name = "summary/solver")]
 pub struct Solver;
 
 /// Summarizes all replies.
-#[agent(
-    name = "summary/summarizer",
-    input = Inquiry,
-    output = String,
-    prompt = "../prompts/summary/summarizer.md"
-)]
+#[agent(Inquiry -> String, name = "summary/summarizer")]
 pub struct Summarizer;

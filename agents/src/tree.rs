@@ -7,19 +7,9 @@ use crate::reply::{Rating, Solution};
 use crate::search::Inquiry;
 
 /// Solves the problem, or improves the solution that it is shown.
-#[agent(
-    name = "tree/proposer",
-    input = Inquiry,
-    output = Solution,
-    prompt = "../prompts/tree/proposer.md"
-)]
+#[agent(Inquiry -> Solution, name = "tree/proposer")]
 pub struct Proposer;
 
 /// Rates a solution.
-#[agent(
-    name = "tree/evaluator",
-    input = Submission,
-    output = Rating,
-    prompt = "../prompts/tree/evaluator.md"
-)]
+#[agent(Submission -> Rating, name = "tree/evaluator")]
 pub struct Evaluator;

@@ -7,9 +7,9 @@ use crate::reply::{Rating, Solution};
 use crate::search::Inquiry;
 
 /// Answers without seeing the other answers.
-#[agent(name = "vote/voter", input = Inquiry, output = Solution, prompt = "../prompts/vote/voter.md")]
+#[agent(Inquiry -> Solution, name = "vote/voter")]
 pub struct Voter;
 
 /// Rates an answer.
-#[agent(name = "vote/rater", input = Submission, output = Rating, prompt = "../prompts/vote/rater.md")]
+#[agent(Submission -> Rating, name = "vote/rater")]
 pub struct Rater;

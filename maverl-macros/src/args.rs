@@ -15,24 +15,32 @@ pub(crate) fn read_args(
     errors: &mut Errors,
     mut read: impl FnMut(&str, ParseStream<'_>, &mut Errors) -> syn::Result<()>,
 ) {
-    let parser = |input: ParseStream<'_>| {
-        let mut seen = Vec::new();
-        while !input.is_empty() {
-            let done = read_key(input, known, &mut seen)
-                .and_then(|key| read(&key, input, errors))
-                .and_then(|()| end_of_argument(input));
-            if let Err(error) = done {
-                errors.push(error);
-                errors.wrong_arguments = true;
-                skip_argument(input)?;
-            }
-            input.parse::<Option<Token![,]>>()?;
-        }
-        Ok(())
-    };
-    if let Err(error) = parser.parse2(tokens) {
+    let parsed =
+        (|input: ParseStream<'_>| parse_args(input, known, errors, &mut read)).parse2(tokens);
+    if let Err(error) = parsed {
         errors.push(error);
     }
+}
+
+fn parse_args(
+    input: ParseStream<'_>,
+    known: &[&str],
+    errors: &mut Errors,
+    read: &mut impl FnMut(&str, ParseStream<'_>, &mut Errors) -> syn::Result<()>,
+) -> syn::Result<()> {
+    let mut seen = Vec::new();
+    while !input.is_empty() {
+        let done = read_key(input, known, &mut seen)
+            .and_then(|key| read(&key, input, errors))
+            .and_then(|()| end_of_argument(input));
+        if let Err(error) = done {
+            errors.push(error);
+            errors.wrong_arguments = true;
+            skip_argument(input)?;
+        }
+        input.parse::<Option<Token![,]>>()?;
+    }
+    Ok(())
 }
 
 fn read_key(input: ParseStream<'_>, known: &[&str], seen: &mut Vec<String>) -> syn::Result<String> {

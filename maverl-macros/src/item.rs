@@ -1,33 +1,60 @@
 //! Struct under an attribute: its documentation, and its fields as options.
 
 use proc_macro2::TokenStream;
-use quote::quote;
+use quote::{quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::punctuated::Punctuated;
+use syn::spanned::Spanned;
 use syn::{
-    Attribute, Expr, ExprLit, Field, Fields, Ident, Item, ItemStruct, Lit, LitStr, Meta, Path,
-    Token,
+    Attribute, Expr, ExprLit, Field, Fields, Ident, Item, ItemFn, ItemStruct, Lit, LitStr, Meta,
+    Path, Token, Type,
 };
 
 use crate::errors::Errors;
 
+/// An item that declares something: a struct, or the function that its trait would have.
+pub(crate) enum Shape {
+    Struct(ItemStruct),
+    Function(ItemFn),
+}
+
 /// Parses the struct; on failure returns the item with an error.
 pub(crate) fn parse_struct(attribute: &str, item: &TokenStream) -> Result<ItemStruct, TokenStream> {
-    let error = match syn::parse2::<Item>(item.clone()) {
-        Ok(Item::Struct(item)) => return Ok(item),
-        Ok(other) => {
+    match syn::parse2::<Item>(item.clone()) {
+        Ok(Item::Struct(item)) => Ok(item),
+        other => Err(refuse(attribute, "", item, other)),
+    }
+}
+
+/// Parses the struct, or the function, whose signature messages show; on failure returns the item with an error.
+pub(crate) fn parse_shape(
+    attribute: &str,
+    signature: &str,
+    item: &TokenStream,
+) -> Result<Shape, TokenStream> {
+    match syn::parse2::<Item>(item.clone()) {
+        Ok(Item::Struct(item)) => Ok(Shape::Struct(item)),
+        Ok(Item::Fn(function)) => Ok(Shape::Function(function)),
+        other => Err(refuse(attribute, &format!("; or on a function: `{signature}`"), item, other)),
+    }
+}
+
+/// Returns an item of the wrong kind with an error. `or` are other kinds than a struct that the attribute stands on.
+fn refuse(attribute: &str, or: &str, tokens: &TokenStream, item: syn::Result<Item>) -> TokenStream {
+    let error = match item {
+        Ok(item) => {
             let message = format!(
-                "`#[{attribute}]` stands on a struct: `struct Name;`, or `struct Name {{ .. }}` with options"
+                "`#[{attribute}]` stands on a struct: `struct Name;`, or `struct Name {{ .. }}` with options{or}"
             );
-            match name_of(&other) {
+            match name_of(&item) {
                 Some(ident) => syn::Error::new(ident.span(), message),
-                None => syn::Error::new_spanned(&other, message),
+                None => syn::Error::new_spanned(&item, message),
             }
         }
         Err(error) => error,
     };
     let error = error.to_compile_error();
-    Err(quote!(#item #error))
+    quote!(#tokens #error)
 }
 
 fn name_of(item: &Item) -> Option<&Ident> {
@@ -76,10 +103,8 @@ pub(crate) fn with_derives(item: &ItemStruct, krate: &Path) -> ItemStruct {
     let missing = traits.iter().filter(|name| !given.contains(&name.to_string()));
     let derive = syn::parse_quote!(#[derive(#(#krate::__private::serde::#missing),*)]);
 
-    let path = |name| {
-        let path = quote!(#krate::__private).to_string().replace(' ', "");
-        LitStr::new(&format!("{path}::{name}"), item.ident.span())
-    };
+    let path = quote!(#krate::__private).to_string().replace(' ', "");
+    let path = |name| LitStr::new(&format!("{path}::{name}"), item.ident.span());
     let (serde, defaults) = (path("serde"), path("defaults"));
     let settings = [
         ("crate", quote!(crate = #serde)),
@@ -108,7 +133,7 @@ fn inner(item: &ItemStruct) -> Option<&Field> {
 }
 
 /// Returns the last segments of the paths listed in `#[name(a, b::c, d = ..)]`.
-fn listed(attrs: &[Attribute], name: &str) -> Vec<String> {
+pub(crate) fn listed(attrs: &[Attribute], name: &str) -> Vec<String> {
     let lists = attrs.iter().filter(|attr| attr.path().is_ident(name)).filter_map(|attr| {
         attr.parse_args_with(Punctuated::<Meta, Token![,]>::parse_terminated).ok()
     });
@@ -179,6 +204,24 @@ fn keys(item: &ItemStruct, krate: &Path) -> TokenStream {
         Some(quote!(#krate::settings::Key::documented(#name, #text)))
     });
     quote!(&[#(#keys),*])
+}
+
+/// Emits the method that reads a task as the type that was declared.
+pub(crate) fn read_task(krate: &Path, row: Option<&Type>) -> TokenStream {
+    let Some(row) = row else { return TokenStream::new() };
+    let krate = &crate::args::shown_at(row.span(), krate);
+    quote_spanned! {row.span()=>
+        fn read_task(
+            task: &#krate::task::Task,
+        ) -> ::core::result::Result<(), #krate::task::TaskError> {
+            task.parse::<#row>().map(|_| ())
+        }
+    }
+}
+
+/// Returns the documentation attributes.
+pub(crate) fn docs(attrs: &[Attribute]) -> impl Iterator<Item = &Attribute> {
+    attrs.iter().filter(|attr| attr.path().is_ident("doc"))
 }
 
 /// Emits `inventory::submit!` of an entry.

@@ -1,6 +1,8 @@
 //! Registered names: `snake_case` parts joined by `/`.
 
+use proc_macro2::Ident;
 use syn::LitStr;
+use syn::ext::IdentExt;
 
 use crate::errors::Errors;
 
@@ -11,6 +13,31 @@ pub(crate) enum Form {
     Team,
     /// `word`, or more parts.
     Any,
+}
+
+/// Returns the name as written, or that of the package and the item: `my_team/writer` of `Writer` in the package `my-team`. Adds
+/// an error if it is malformed.
+pub(crate) fn name_or_default(
+    given: Option<&LitStr>,
+    form: Form,
+    item: &Ident,
+    errors: &mut Errors,
+) -> LitStr {
+    if let Some(name) = given {
+        check(name, form, errors);
+        return name.clone();
+    }
+    let word = snake(&item.unraw().to_string());
+    if !is_snake(&word) {
+        errors.at(item, "no name can be made of this one: write `name = \"team/role\"`");
+    }
+    LitStr::new(&format!("{}/{word}", package_name()), item.span())
+}
+
+/// Returns the name of the package that is compiled, in snake case: the first part of its names.
+pub(crate) fn package_name() -> String {
+    let name = std::env::var("CARGO_PKG_NAME").map(|package| snake(&package));
+    name.ok().filter(|name| is_snake(name)).unwrap_or_else(|| "team".to_owned())
 }
 
 /// Adds an error if `name` does not have this form.
@@ -53,9 +80,7 @@ fn suggestion(text: &str, form: Form) -> Option<String> {
     let mut parts: Vec<String> =
         text.split('/').map(snake).filter(|part| !part.is_empty()).collect();
     if form == Form::Team && parts.len() == 1 {
-        let team =
-            std::env::var("CARGO_PKG_NAME").map_or_else(|_| "team".to_owned(), |c| snake(&c));
-        parts.insert(0, team);
+        parts.insert(0, package_name());
     }
     (!parts.is_empty() && parts.iter().all(|part| is_snake(part))).then(|| parts.join("/"))
 }
@@ -85,6 +110,16 @@ pub(crate) fn snake(text: &str) -> String {
     words.join("_")
 }
 
+/// Converts to camel case: `write_twice` becomes `WriteTwice`.
+pub(crate) fn camel(text: &str) -> String {
+    text.split('_').map(capitalize).collect()
+}
+
+fn capitalize(word: &str) -> String {
+    let (first, rest) = word.split_at(word.chars().next().map_or(0, char::len_utf8));
+    first.to_uppercase() + rest
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,6 +130,7 @@ mod tests {
         assert_eq!(snake("VerifierAgent2"), "verifier_agent2");
         assert_eq!(snake("-a--b_"), "a_b");
         assert_eq!(snake("HTTPClient"), "httpclient");
+        assert_eq!(camel("write_twice_"), "WriteTwice");
     }
 
     #[test]

@@ -53,9 +53,10 @@ fn check_signature(function: &ItemFn, errors: &mut Errors) {
     let one_argument = sig.inputs.len() == 1 && matches!(sig.inputs.first(), Some(FnArg::Typed(_)));
     if !one_argument {
         let message = format!("a reward takes the episode and nothing else: write `{wanted}`");
-        match sig.inputs.is_empty() {
-            true => errors.at(&sig.ident, message),
-            false => errors.at(&sig.inputs, message),
+        if sig.inputs.is_empty() {
+            errors.at(&sig.ident, message);
+        } else {
+            errors.at(&sig.inputs, message);
         }
     }
     if matches!(sig.output, ReturnType::Default) {

@@ -1,5 +1,9 @@
 //! Agents: a typed input, a prompt rendered from it, and a typed reply parsed from text.
 
+mod replies;
+
+pub use replies::{Answer, Approval};
+
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -14,7 +18,7 @@ use crate::trajectory::{Message, Role};
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an agent",
     label = "not declared with `#[agent]`",
-    note = "add `#[agent(name = \"team/role\", input = .., output = .., prompt = \"..\")]` above the definition of `{Self}`, or write `impl Agent for {Self}`"
+    note = "add `#[agent(Input -> Output)]` above the definition of `{Self}`, or write `impl Agent for {Self}`"
 )]
 pub trait Agent: Send + Sync + 'static {
     /// Type of its input.
@@ -39,7 +43,7 @@ pub trait Agent: Send + Sync + 'static {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` has no agent name",
     label = "not declared with `#[agent]`",
-    note = "add `#[agent(name = \"team/role\", ..)]` above the definition of `{Self}`"
+    note = "add `#[agent(Input -> Output)]` above the definition of `{Self}`"
 )]
 pub trait AgentName: Agent {
     /// `team/role`, in snake_case.

@@ -140,14 +140,14 @@ pub use maverl_macros::{
 /// Imports of a team crate: `use maverl::prelude::*;`.
 pub mod prelude {
     pub use crate::agent::{
-        Agent, AgentName, AskError, Input, Prompt, Reply, ReplyError, Show, tag,
+        Agent, AgentName, Answer, Approval, AskError, Input, Prompt, Reply, ReplyError, Show, tag,
     };
     pub use crate::env::{EnvError, Environment, Session};
     pub use crate::orchestra::{Orchestra, OrchestraName, Team};
     pub use crate::reward::Rewards;
-    pub use crate::task::{Action, Observation, Score, Task};
+    pub use crate::task::{Action, Observation, Score, Task, TaskError};
     pub use crate::trajectory::{Episode, Seat, Turn};
-    pub use maverl_macros::{Input, Reply, agent, environment, orchestra, reward, tool};
+    pub use maverl_macros::{Input, Reply, Settings, agent, environment, orchestra, reward, tool};
 }
 
 /// Defines the `main` of a binary with the `maverl` command line and the declarations of the named crates.

@@ -31,7 +31,7 @@ use crate::agent::{AgentName, AskError, Input, Reply};
 use crate::env::{DynEnvironment, EnvError, EnvironmentName};
 use crate::orchestra::{EpisodeState, OrchestraName, Team};
 use crate::settings::Key;
-use crate::task::Task;
+use crate::task::{Task, TaskError, parse_all};
 use crate::tools::Declared;
 use crate::trajectory::Seat;
 
@@ -154,6 +154,8 @@ pub struct OrchestraEntry {
     pub look: Look,
     /// Creates and starts the orchestra; paths in options are relative to the directory.
     pub start: Start,
+    /// Reads every task as the type that it declares.
+    pub read_tasks: fn(&[Task]) -> Result<(), TaskError>,
 }
 
 /// A declared environment.
@@ -166,7 +168,8 @@ pub struct EnvironmentEntry {
     pub offers: &'static [&'static str],
     /// Validates options without starting anything.
     pub check: fn(&Value) -> Result<(), String>,
-    /// See [`Environment::validate`](crate::env::Environment::validate); paths in options are relative to the directory.
+    /// Reads every task as the type that it declares, and validates them and the options: see
+    /// [`Environment::validate`](crate::env::Environment::validate). Paths in options are relative to the directory.
     pub look: fn(&Value, &Path, &[Task]) -> Looked,
     /// Creates and starts the environment; paths in options are relative to the directory.
     pub start: fn(&Value, &Path) -> Started,
@@ -203,6 +206,7 @@ impl Entry {
                 orchestra.start(base)?;
                 Ok(Arc::new(orchestra))
             },
+            read_tasks: |tasks| parse_all(O::read_task, tasks),
         })
     }
 
@@ -212,7 +216,11 @@ impl Entry {
             declaration: Declaration::of::<E>(E::NAME, E::SUMMARY, place),
             offers: E::OFFERS,
             check: |options| E::build(options).map(drop),
-            look: |options, base, tasks| E::build(options).map_err(EnvError)?.validate(base, tasks),
+            look: |options, base, tasks| {
+                let environment = E::build(options).map_err(EnvError)?;
+                parse_all(E::read_task, tasks)?;
+                environment.validate(base, tasks)
+            },
             start: |options, base| {
                 let mut environment = E::build(options).map_err(EnvError)?;
                 environment.start(base)?;
@@ -423,6 +431,7 @@ mod tests {
             build: |_| Err("never built".to_owned()),
             look: |_, _| Ok(Vec::new()),
             start: |_, _| Err("never built".to_owned()),
+            read_tasks: |_| Ok(()),
         })
     }
 

@@ -1,8 +1,12 @@
 //! Tasks, actions, observations and scores.
 
+use std::cell::Cell;
+
 use maverl_engine::message::Message;
+use serde::de::DeserializeOwned;
+use serde::de::value::MapDeserializer;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Error, Map, Value};
 use sha2::{Digest as _, Sha256};
 
 /// One question for a team, with all data that the environment needs to judge the answer.
@@ -51,6 +55,82 @@ impl Task {
         let level = self.data.get("level")?;
         level.as_u64().or_else(|| level.as_str()?.strip_prefix("Level ")?.parse().ok())
     }
+
+    /// Reads the row of the task as a struct. Its fields are keys of the row: those of `data`, and `id`, `source` and `question`.
+    ///
+    /// An environment or orchestra that declares the type (`#[environment(task = Row)]`) has it read from every row before a run
+    /// starts, so a missing key is an error with its file and line, and never a lower score.
+    ///
+    /// ```
+    /// use maverl::prelude::*;
+    /// # use maverl::tools::serde;
+    ///
+    /// #[derive(serde::Deserialize)]
+    /// # #[serde(crate = "maverl::tools::serde")]
+    /// struct Row {
+    ///     letters: String,
+    /// }
+    ///
+    /// fn wanted(task: &Task) -> Result<usize, EnvError> {
+    ///     let Row { letters } = task.parse()?;
+    ///     Ok(letters.len())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The first key that is missing or has another type.
+    pub fn parse<T: DeserializeOwned>(&self) -> Result<T, TaskError> {
+        let own = [("id", &self.id), ("source", &self.source), ("question", &self.question)];
+        let own = own.map(|(key, text)| (key, Value::from(text.as_str())));
+        let own = own.iter().filter(|(key, _)| !self.data.contains_key(*key));
+        let own = own.map(|(key, value)| (*key, value));
+        let rows = self.data.iter().map(|(key, value)| (key.as_str(), value)).chain(own);
+        // The key whose value is being read; none after the last one.
+        let at = Cell::new("");
+        let end = std::iter::from_fn(|| {
+            at.set("");
+            None
+        });
+        let keys = rows.inspect(|(key, _)| at.set(key)).chain(end);
+        T::deserialize(MapDeserializer::<_, Error>::new(keys))
+            .map_err(|error| self.error(at.get(), &error))
+    }
+
+    fn error(&self, key: &str, error: &Error) -> TaskError {
+        let (Self { id, source, .. }, error) = (self, error.to_string());
+        let missing = error.strip_prefix("missing field `").and_then(|rest| rest.split_once('`'));
+        TaskError(match missing {
+            Some((missing, _)) if key.is_empty() => {
+                format!("the task `{id}` of `{source}` has no `{missing}`; add this key to its row")
+            }
+            _ if key.is_empty() => format!("the task `{id}` of `{source}`: {error}"),
+            _ => format!("`{key}` of the task `{id}` of `{source}`: {error}"),
+        })
+    }
+}
+
+/// Reason that a task is not of the type that its team reads: the task, and the key that is missing or has another type.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct TaskError(String);
+
+/// Reads every task with `read`.
+///
+/// # Errors
+///
+/// The error of the first task, with the number of other tasks that have one.
+pub(crate) fn parse_all(
+    read: fn(&Task) -> Result<(), TaskError>,
+    tasks: &[Task],
+) -> Result<(), TaskError> {
+    let mut errors = tasks.iter().filter_map(|task| read(task).err());
+    let Some(first) = errors.next() else { return Ok(()) };
+    Err(match errors.count() {
+        0 => first,
+        1 => TaskError(format!("{first} (another task has such an error, too)")),
+        others => TaskError(format!("{first} ({others} other tasks have such errors, too)")),
+    })
 }
 
 /// Returns a hash of a question without its capitals, signs and blanks, as 16 hexadecimal digits: the key of a task across
@@ -122,5 +202,60 @@ impl Score {
     /// Creates a score with reward 1 if solved, else 0.
     pub fn binary(solved: bool) -> Self {
         Self { reward: if solved { 1.0 } else { 0.0 }, solved, metrics: Map::new() }
+    }
+
+    /// Creates a score whose reward is the share `part / whole`: solved if it is 1. The share of nothing is 0.
+    pub fn share(part: usize, whole: usize) -> Self {
+        let reward = part as f64 / whole.max(1) as f64;
+        Self { reward, ..Self::binary(reward == 1.0) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use serde_json::json;
+
+    use super::*;
+
+    #[derive(Debug, PartialEq, Deserialize)]
+    struct Row {
+        question: String,
+        letters: String,
+        level: Option<u8>,
+    }
+
+    fn task(data: Value) -> Task {
+        let data = data.as_object().unwrap().clone();
+        Task { id: "a".to_owned(), source: "words".to_owned(), question: "?".to_owned(), data }
+    }
+
+    #[test]
+    fn a_row_is_read_as_a_struct_of_some_of_its_keys() {
+        let row = task(json!({"letters": "ao", "answers": ["x"]})).parse::<Row>().unwrap();
+        assert_eq!(row, Row { question: "?".to_owned(), letters: "ao".to_owned(), level: None });
+        let row = task(json!({"letters": "ao", "question": "!", "level": 3})).parse::<Row>();
+        assert_eq!(row.unwrap().question, "!");
+    }
+
+    #[test]
+    fn a_key_that_is_missing_or_has_another_type_is_named() {
+        let error = |data| task(data).parse::<Row>().unwrap_err().to_string();
+        let missing = "the task `a` of `words` has no `letters`; add this key to its row";
+        assert_eq!(error(json!({"leters": "ao"})), missing);
+        let other =
+            "`letters` of the task `a` of `words`: invalid type: integer `3`, expected a string";
+        assert_eq!(error(json!({"level": 1, "letters": 3, "x": 1})), other);
+    }
+
+    #[test]
+    fn the_tasks_with_errors_are_counted_after_the_first() {
+        let read: fn(&Task) -> Result<(), TaskError> = |task| task.parse::<Row>().map(drop);
+        let (good, bad) = (task(json!({"letters": "ao"})), task(json!({})));
+        assert_eq!(parse_all(read, &[good.clone(), good.clone()]), Ok(()));
+        let tasks = [good, bad.clone(), bad.clone(), bad];
+        let error = parse_all(read, &tasks).unwrap_err().to_string();
+        assert!(error.ends_with("to its row (2 other tasks have such errors, too)"), "{error}");
     }
 }

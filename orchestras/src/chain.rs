@@ -6,15 +6,11 @@ use maverl::prelude::*;
 
 /// Reasoners reply in turn, each after reading those before it; then the actor answers.
 #[orchestra(name = "chain/relay", agents(Reasoner[reasoners], Actor))]
+#[derive(Settings)]
 pub struct Relay {
     /// Number of reasoners before the actor.
+    #[setting(default = 1)]
     pub reasoners: u32,
-}
-
-impl Default for Relay {
-    fn default() -> Self {
-        Self { reasoners: 1 }
-    }
 }
 
 impl Orchestra for Relay {

@@ -1,12 +1,12 @@
 //! A pioneer answers, an observer answers after it, and both receive the sum of their rewards.
 
 use agents::cory::{Observer, Pioneer, Proposal};
-use agents::search::{Answer, Inquiry};
+use agents::search::Inquiry;
 use maverl::prelude::*;
 
 /// A pioneer answers; an observer answers after reading that; each receives the sum of both rewards.
 #[orchestra(name = "cory/pair", agents(Pioneer, Observer))]
-#[derive(Default)]
+#[derive(Settings)]
 pub struct Pair {
     /// Searches for the question before they answer; for environments with a search action.
     pub looks_up: bool,

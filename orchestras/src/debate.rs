@@ -20,10 +20,13 @@ use serde::{Deserialize, Serialize};
 
 /// Debates in rounds; the last answers are put to a vote, or a judge decides.
 #[orchestra(name = "debate/rounds", agents(Debater[debaters], Judge))]
+#[derive(Settings)]
 pub struct Rounds {
     /// Number of debaters.
+    #[setting(default = 2)]
     pub debaters: NonZeroU32,
     /// Number of statements of each debater.
+    #[setting(default = 2)]
     pub rounds: NonZeroU32,
     /// `simultaneous`: all reply concurrently, given the statements of the round before. `sequential`: one after
     /// another, given the latest statements. `moderated`: concurrently, and after each round the judge may end the
@@ -43,6 +46,7 @@ pub struct Rounds {
     /// Debaters whose answers that reward covers: `own`, or `all`.
     pub share: Share,
     /// Discount per round of the horizon `discounted`.
+    #[setting(default = 0.3)]
     pub discount: f64,
     /// Reward of a debater whose answer is the outcome, minus the mean of that over all debaters, so that the sum is
     /// zero.
@@ -71,25 +75,6 @@ pub enum Sides {
     Free,
     /// An assigned choice.
     Assigned,
-}
-
-impl Default for Rounds {
-    fn default() -> Self {
-        let two = NonZeroU32::MIN.saturating_add(1);
-        Self {
-            debaters: two,
-            rounds: two,
-            protocol: Protocol::Simultaneous,
-            sides: Sides::Free,
-            until_consensus: false,
-            ties: Ties::First,
-            own_reward: 0.0,
-            horizon: Horizon::Current,
-            share: Share::Own,
-            discount: 0.3,
-            lead_reward: 0.0,
-        }
-    }
 }
 
 /// A running debate.
@@ -203,14 +188,17 @@ impl Debate<'_> {
         order: impl Iterator<Item = usize>,
         reader: Option<usize>,
     ) -> impl Iterator<Item = String> {
-        let line = move |i: usize| {
-            let text = &self.floor[i].as_ref()?.text;
-            Some(match reader == Some(i) {
-                true => format!("You: {text}"),
-                false => format!("Debater {}: {text}", i + 1),
-            })
-        };
-        order.filter_map(line)
+        order.filter_map(move |i| self.statement(i, reader))
+    }
+
+    /// Returns the last statement of a debater after its speaker; `None` if it has made none.
+    fn statement(&self, debater: usize, reader: Option<usize>) -> Option<String> {
+        let text = &self.floor[debater].as_ref()?.text;
+        Some(if reader == Some(debater) {
+            format!("You: {text}")
+        } else {
+            format!("Debater {}: {text}", debater + 1)
+        })
     }
 
     /// Records a debater's statement; after a malformed reply its previous statement remains.
@@ -301,13 +289,8 @@ impl Debate<'_> {
     fn close(&self, outcome: Option<&str>) {
         self.settle();
         let n = self.floor.len();
-        let leads = |statement: &Option<Solution>| {
-            statement
-                .as_ref()
-                .zip(outcome)
-                .is_some_and(|(said, outcome)| alike(&said.answer, outcome))
-        };
-        let leads: Vec<f64> = self.floor.iter().map(|s| f64::from(u8::from(leads(s)))).collect();
+        let leads = self.floor.iter().map(|statement| leads(statement.as_ref(), outcome));
+        let leads: Vec<f64> = leads.map(|leads| f64::from(u8::from(leads))).collect();
         let mean = leads.iter().sum::<f64>() / n as f64;
         for (i, lead) in leads.iter().enumerate() {
             let value = self.rules.lead_reward * (lead - mean);
@@ -317,4 +300,9 @@ impl Debate<'_> {
             self.team.log_metric("rule_judge", rule(&statement.text, self.question));
         }
     }
+}
+
+/// Returns true if the answer of a statement is the outcome.
+fn leads(statement: Option<&Solution>, outcome: Option<&str>) -> bool {
+    statement.zip(outcome).is_some_and(|(said, outcome)| alike(&said.answer, outcome))
 }

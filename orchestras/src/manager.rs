@@ -6,17 +6,13 @@ use maverl::prelude::*;
 
 /// Calls the solver or the critic as the manager decides, until it stops; the solver's last answer is final.
 #[orchestra(name = "manager/delegate", agents(Manager, Solver, Critic))]
+#[derive(Settings)]
 pub struct Delegate {
     /// Maximum number of calls of an episode.
+    #[setting(default = 4)]
     pub max_calls: u32,
     /// Cost of each call for the manager.
     pub call_cost: f64,
-}
-
-impl Default for Delegate {
-    fn default() -> Self {
-        Self { max_calls: 4, call_cost: 0.0 }
-    }
 }
 
 impl Orchestra for Delegate {

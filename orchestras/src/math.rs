@@ -9,17 +9,13 @@ use maverl::prelude::*;
 
 /// The solver and the verifier alternate until the verifier approves.
 #[orchestra(name = "math/refine", agents(Solver, Verifier))]
+#[derive(Settings)]
 pub struct Refine {
     /// Maximum number of solutions of an episode; the last one is not verified.
+    #[setting(default = 2)]
     pub max_rounds: NonZeroU32,
     /// Reward of the verifier for a correct verdict, and its penalty for a wrong one.
     pub verdict_reward: f64,
-}
-
-impl Default for Refine {
-    fn default() -> Self {
-        Self { max_rounds: NonZeroU32::MIN.saturating_add(1), verdict_reward: 0.0 }
-    }
 }
 
 impl Orchestra for Refine {

@@ -9,20 +9,16 @@ use maverl::prelude::*;
 
 /// Proposers reply in layers, each given all proposals of the layer before; the aggregator gives the answer.
 #[orchestra(name = "mixture/layers", agents(Proposer[proposers], Aggregator))]
+#[derive(Settings)]
 pub struct Layers {
     /// Number of proposers.
+    #[setting(default = 3)]
     pub proposers: NonZeroU32,
     /// Number of layers.
+    #[setting(default = 1)]
     pub layers: NonZeroU32,
     /// Reward of a proposer for each of its own correct proposals.
     pub own_reward: f64,
-}
-
-impl Default for Layers {
-    fn default() -> Self {
-        let proposers = NonZeroU32::MIN.saturating_add(2);
-        Self { proposers, layers: NonZeroU32::MIN, own_reward: 0.0 }
-    }
 }
 
 impl Orchestra for Layers {

@@ -12,17 +12,13 @@ use maverl::prelude::*;
 ///
 /// In each round both players reply concurrently, given the other's reply of the round before.
 #[orchestra(name = "self_play/match", agents(Player[2], Judge[judges]))]
+#[derive(Settings)]
 pub struct Match {
     /// Number of rounds.
+    #[setting(default = 2)]
     pub rounds: NonZeroU32,
     /// 0: the environment scores both answers. 1: the judge compares them, in both orders.
     pub judges: u8,
-}
-
-impl Default for Match {
-    fn default() -> Self {
-        Self { rounds: NonZeroU32::MIN.saturating_add(1), judges: 0 }
-    }
 }
 
 impl Orchestra for Match {
@@ -55,15 +51,15 @@ impl Orchestra for Match {
     }
 }
 
+fn pair(task: &Task, first: &Solution, second: &Solution) -> Pair {
+    let question = task.question.clone();
+    Pair { question, first: first.text.clone(), second: second.text.clone() }
+}
+
 /// Returns the judge's preference: 1 for the first, -1 for the second, 0 for neither or if it depends on the order.
 async fn compare(task: &Task, team: &Team<Match>, [a, b]: &[Solution; 2]) -> Result<f64, AskError> {
-    let pair = |first: &Solution, second: &Solution| Pair {
-        question: task.question.clone(),
-        first: first.text.clone(),
-        second: second.text.clone(),
-    };
     let judge = team.seat::<Judge>(0);
-    let (ahead, behind) = join(judge.ask(&pair(a, b)), judge.ask(&pair(b, a))).await;
+    let (ahead, behind) = join(judge.ask(&pair(task, a, b)), judge.ask(&pair(task, b, a))).await;
     let (ahead, behind) = (ahead?, behind?);
     let flipped = matches!(
         (ahead, behind),

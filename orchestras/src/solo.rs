@@ -7,26 +7,18 @@ use maverl::prelude::*;
 
 /// Asks the agent once.
 #[orchestra(name = "solo/answer", agents(Solver))]
-pub struct Single;
-
-impl Orchestra for Single {
-    async fn run(&self, task: &Task, team: &Team<Self>) -> Result<Option<String>, AskError> {
-        Ok(Some(team.ask::<Solver>(&Exchange::from(task)).await?.answer))
-    }
+pub async fn single(task: &Task, team: &Team<Single>) -> Result<Option<String>, AskError> {
+    Ok(Some(team.ask::<Solver>(&Exchange::from(task)).await?.answer))
 }
 
 /// Acts in the environment, in one conversation, until it answers.
 #[orchestra(name = "solo/act", agents(Actor), needs("any"))]
+#[derive(Settings)]
 pub struct Act {
     /// Maximum number of turns of an episode. If they are used up, or the environment accepts no further action, the
     /// last action is the answer.
+    #[setting(default = 4)]
     pub max_turns: NonZeroU32,
-}
-
-impl Default for Act {
-    fn default() -> Self {
-        Self { max_turns: NonZeroU32::MIN.saturating_add(3) }
-    }
 }
 
 impl Orchestra for Act {
@@ -68,9 +60,8 @@ mod tests {
 
     #[test]
     fn a_conversation_goes_on_until_the_answer() {
-        let episode = play(Act::default(), |_, shown| match shown.starts_with("Question") {
-            true => "<act>41</act>".to_owned(),
-            false => answer("42"),
+        let episode = play(Act::default(), |_, shown| {
+            if shown.starts_with("Question") { "<act>41</act>".to_owned() } else { answer("42") }
         });
         assert_eq!((episode.turns.len(), episode.answer.as_deref()), (2, Some("42")));
         assert_eq!(episode.turns[1].prompt.len(), 3, "the question, the act, what was seen");

@@ -11,10 +11,13 @@ use maverl::prelude::*;
 
 /// Solvers answer in rounds, with a summary of all answers between two rounds; the last round votes.
 #[orchestra(name = "summary/rounds", agents(Solver[solvers], Summarizer))]
+#[derive(Settings)]
 pub struct Rounds {
     /// Number of solvers.
+    #[setting(default = 3)]
     pub solvers: NonZeroU32,
     /// Number of rounds.
+    #[setting(default = 2)]
     pub rounds: NonZeroU32,
     /// Choice among tied answers: `first`, `random`, or `none` for no answer.
     pub ties: Ties,
@@ -22,18 +25,6 @@ pub struct Rounds {
     pub own_reward: f64,
     /// Weight of a summary's gain: the share of correct answers after it, minus that before it.
     pub gain_reward: f64,
-}
-
-impl Default for Rounds {
-    fn default() -> Self {
-        Self {
-            solvers: NonZeroU32::MIN.saturating_add(2),
-            rounds: NonZeroU32::MIN.saturating_add(1),
-            ties: Ties::First,
-            own_reward: 0.0,
-            gain_reward: 0.0,
-        }
-    }
 }
 
 impl Orchestra for Rounds {

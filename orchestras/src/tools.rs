@@ -8,19 +8,15 @@ use maverl::tools::{Call, CallError};
 
 /// Calls tools, in one conversation, until it answers.
 #[orchestra(name = "tools/act", agents(Caller), needs("tool"))]
+#[derive(Settings)]
 pub struct Act {
     /// Maximum number of turns of an episode. Effects of calls count without an answer too, if the task's goal requires
     /// nothing else.
+    #[setting(default = 4)]
     pub max_turns: NonZeroU32,
     /// Maximum number of calls of a turn; further ones are not executed.
+    #[setting(default = 4)]
     pub max_calls: NonZeroU32,
-}
-
-impl Default for Act {
-    fn default() -> Self {
-        let four = NonZeroU32::MIN.saturating_add(3);
-        Self { max_turns: four, max_calls: four }
-    }
 }
 
 impl Orchestra for Act {

@@ -13,22 +13,18 @@ use maverl::prelude::*;
 /// The node to expand is selected from the root: a node with fewer children than the square root of its visits gets one
 /// more (progressive widening); otherwise the child with the highest upper confidence bound is selected (UCB1).
 #[orchestra(name = "tree/search", agents(Proposer, Evaluator))]
+#[derive(Settings)]
 pub struct Search {
     /// Number of solutions of an episode.
+    #[setting(default = 4)]
     pub budget: NonZeroU32,
     /// Exploration constant of UCB1.
+    #[setting(default = 1.0)]
     pub exploration: f64,
     /// Reward of the proposer for each correct solution.
     pub own_reward: f64,
     /// Penalty of the evaluator for its ratings: this weight times the squared error of the share.
     pub rating_penalty: f64,
-}
-
-impl Default for Search {
-    fn default() -> Self {
-        let budget = NonZeroU32::MIN.saturating_add(3);
-        Self { budget, exploration: 1.0, own_reward: 0.0, rating_penalty: 0.0 }
-    }
 }
 
 /// A solution with its statistics.
@@ -72,6 +68,14 @@ impl Orchestra for Search {
     }
 }
 
+impl Node {
+    /// Returns the upper confidence bound (UCB1), where the parent has `visits`.
+    fn bound(&self, visits: usize, exploration: f64) -> f64 {
+        let n = f64::from(self.visits);
+        self.total / n + exploration * ((visits as f64).ln() / n).sqrt()
+    }
+}
+
 impl Search {
     /// Returns the node to expand; `None` is the root.
     fn grows(&self, tree: &[Node]) -> Option<usize> {
@@ -79,11 +83,7 @@ impl Search {
         loop {
             let children: Vec<usize> = (0..tree.len()).filter(|&i| tree[i].parent == at).collect();
             let visits = at.map_or(tree.len(), |at: usize| tree[at].visits as usize);
-            let bound = |i: usize| {
-                let node = &tree[i];
-                let n = f64::from(node.visits);
-                node.total / n + self.exploration * ((visits as f64).ln() / n).sqrt()
-            };
+            let bound = |i: usize| tree[i].bound(visits, self.exploration);
             let n = children.len();
             let best = children.into_iter().reduce(|a, b| if bound(b) > bound(a) { b } else { a });
             match best {

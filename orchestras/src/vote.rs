@@ -12,8 +12,10 @@ use maverl::prelude::*;
 
 /// Voters answer independently, and the most frequent answer wins; raters may weight the votes.
 #[orchestra(name = "vote/majority", agents(Voter[voters], Rater[raters]))]
+#[derive(Settings)]
 pub struct Majority {
     /// Number of voters.
+    #[setting(default = 3)]
     pub voters: NonZeroU32,
     /// Number of raters per vote. The weight of a vote is the sum of its ratings (0 to 1 each); without raters every
     /// vote has weight 1.
@@ -24,18 +26,6 @@ pub struct Majority {
     pub own_reward: f64,
     /// Weight of a vote's marginal value: the score of the result, minus that without the vote.
     pub pivot_reward: f64,
-}
-
-impl Default for Majority {
-    fn default() -> Self {
-        Self {
-            voters: NonZeroU32::MIN.saturating_add(2),
-            raters: 0,
-            ties: Ties::First,
-            own_reward: 0.0,
-            pivot_reward: 0.0,
-        }
-    }
 }
 
 /// Answer of one voter, and its weight.

@@ -24,10 +24,12 @@ use template::fill;
 ///
 /// A node is asked as soon as all its dependencies have replied; independent nodes are asked concurrently.
 #[orchestra(name = "workflow/graph", agents(Worker[nodes]))]
+#[derive(Settings)]
 pub struct Workflow {
     /// The nodes, `[[orchestra.nodes]]`.
     pub nodes: Graph,
     /// Number of passes through the graph, unless the environment accepts no further action.
+    #[setting(default = 1)]
     pub passes: NonZeroU32,
     /// Passes that train: `all`, or `last`.
     pub trains: Passes,
@@ -42,13 +44,6 @@ pub enum Passes {
     All,
     /// The last pass of the episode.
     Last,
-}
-
-impl Default for Workflow {
-    fn default() -> Self {
-        let (nodes, trains) = Default::default();
-        Self { nodes, passes: NonZeroU32::MIN, trains }
-    }
 }
 
 impl Orchestra for Workflow {
@@ -126,14 +121,8 @@ impl Course<'_> {
     async fn level(&mut self, level: &[usize]) -> Result<bool, AskError> {
         // One branch per node: nodes may share a seat, and each is rewarded for its own turn.
         let branches: Vec<Team<Workflow>> = level.iter().map(|_| self.team.branch()).collect();
-        let ask = |(&i, branch): (&usize, &Team<Workflow>)| {
-            let Node { role, prompt, tag, .. } = &self.graph.nodes()[i];
-            let [role, text] = [role, prompt].map(|template| fill(template, &self.known));
-            let work = Work { role, text };
-            let read = |reply| NodeReply::read(reply, tag.as_deref());
-            branch.seat::<Worker>(self.graph.seat(i)).ask_with(&work, read)
-        };
-        let said = join_all(level.iter().zip(&branches).map(ask)).await;
+        let asks = level.iter().zip(&branches).map(|(&i, branch)| self.ask(i, branch));
+        let said = join_all(asks).await;
         for (&i, branch) in level.iter().zip(&branches) {
             let seat = branch.seat::<Worker>(self.graph.seat(i));
             let Some(turn) = seat.last() else { continue };
@@ -147,6 +136,19 @@ impl Course<'_> {
             done |= self.hear(i, branch, said?).await?;
         }
         Ok(done)
+    }
+
+    /// Asks a node. The turn gets its path now, not when the reply is awaited.
+    fn ask(
+        &self,
+        node: usize,
+        branch: &Team<Workflow>,
+    ) -> impl Future<Output = Result<NodeReply, AskError>> {
+        let Node { role, prompt, tag, .. } = &self.graph.nodes()[node];
+        let [role, text] = [role, prompt].map(|template| fill(template, &self.known));
+        let work = Work { role, text };
+        let read = |reply| NodeReply::read(reply, tag.as_deref());
+        branch.seat::<Worker>(self.graph.seat(node)).ask_with(&work, read)
     }
 
     /// Processes the reply of a node. Returns true if the environment accepts no further action.

@@ -19,5 +19,7 @@ mod renamed;
 mod replies;
 #[path = "ui/pass/seats.rs"]
 mod seats;
+#[path = "ui/pass/short.rs"]
+mod short;
 #[path = "ui/pass/tools.rs"]
 mod tools;

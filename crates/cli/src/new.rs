@@ -196,14 +196,17 @@ fn dependencies(source: Option<&Path>, parent: &Path) -> Vec<(&'static str, Stri
     // The crate is a directory in `parent`, which may be empty.
     let here = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
     let from = physical(here).map(|here| here.join(NAME));
-    let path = |to: &Path| {
-        let path = from.as_ref().and_then(|from| relative(from, to));
-        let path = path.unwrap_or_else(|| to.display().to_string());
-        format!("path = {}", toml::Value::String(path))
-    };
+    let path = |to: &Path| path_entry(from.as_deref(), to);
     let checkout = source.parent().unwrap_or(source);
     let beside = BESIDE.map(|(name, template)| (template, path(&checkout.join(name))));
     [(MAVERL, path(source))].into_iter().chain(beside).collect()
+}
+
+/// Returns `path = ".."` of a directory for a manifest, relative to that of the manifest if there is such a path.
+fn path_entry(from: Option<&Path>, to: &Path) -> String {
+    let path = from.and_then(|from| relative(from, to));
+    let path = path.unwrap_or_else(|| to.display().to_string());
+    format!("path = {}", toml::Value::String(path))
 }
 
 /// Returns the absolute path of a directory, if no part of it is a symbolic link. Cargo removes `..` from paths without a look
@@ -230,13 +233,15 @@ fn relative(from: &Path, to: &Path) -> Option<String> {
 
 /// Returns the absolute path of maverl's crate at a path or in its `maverl` directory.
 fn source(given: &Path) -> Option<PathBuf> {
-    let is_maverl = |dir: &PathBuf| {
-        let manifest = fs::read_to_string(dir.join("Cargo.toml")).unwrap_or_default();
-        let manifest: toml::Table = manifest.parse().unwrap_or_default();
-        manifest.get("package").and_then(|package| package.get("name")?.as_str()) == Some("maverl")
-    };
-    let dir = [given.to_owned(), given.join("maverl")].into_iter().find(is_maverl)?;
+    let dir = [given.to_owned(), given.join("maverl")].into_iter().find(|dir| is_maverl(dir))?;
     fs::canonicalize(dir).ok()
+}
+
+/// Returns true for the directory of maverl's crate.
+fn is_maverl(dir: &Path) -> bool {
+    let manifest = fs::read_to_string(dir.join("Cargo.toml")).unwrap_or_default();
+    let manifest: toml::Table = manifest.parse().unwrap_or_default();
+    manifest.get("package").and_then(|package| package.get("name")?.as_str()) == Some("maverl")
 }
 
 /// Returns the crate in the checkout that this maverl was built from, if it still exists. Cargo's copy of a published

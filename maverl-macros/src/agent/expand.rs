@@ -46,9 +46,8 @@ pub(crate) fn broken(args: &Args, item: &ItemStruct, error: &syn::Error) -> Toke
     }
     let ident = &item.ident;
     let item = &item::with_derives(item, krate);
-    let by_macro = args.prompt.is_some() || args.prompt_text.is_some();
     let dummies = match (input, output) {
-        (Some(input), Some(output)) if by_macro => quote! {
+        (Some(input), Some(output)) => quote! {
             impl #krate::Agent for #ident {
                 type Input = #input;
                 type Output = #output;
@@ -63,7 +62,7 @@ pub(crate) fn broken(args: &Args, item: &ItemStruct, error: &syn::Error) -> Toke
                 const SUMMARY: &'static str = "";
             }
         },
-        (None, None) if !by_macro => quote! {
+        (None, None) if !args.by_macro() => quote! {
             impl #krate::AgentName for #ident {
                 const NAME: &'static str = "";
                 const SUMMARY: &'static str = "";

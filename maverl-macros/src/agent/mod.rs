@@ -3,6 +3,8 @@
 mod expand;
 mod parse;
 mod prompt;
+mod source;
+mod types;
 
 use proc_macro2::TokenStream;
 

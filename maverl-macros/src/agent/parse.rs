@@ -1,29 +1,26 @@
 //! The arguments of `#[agent]`.
 
-use std::path::PathBuf;
-
-use proc_macro2::{Span, TokenStream};
-use quote::ToTokens;
+use proc_macro2::TokenStream;
 use syn::{ItemStruct, LitStr, Path, Type};
 
-use super::prompt::{Mistake, Piece, Template};
+use super::source::{self, Prompt};
+use super::types;
 use crate::args::{crate_path, krate, read_args, value};
-use crate::errors::{Errors, did_you_mean};
+use crate::errors::Errors;
 use crate::{item, name};
 
 const KEYS: [&str; 6] = ["name", "input", "output", "prompt", "prompt_text", "crate"];
-const FORM: &str =
-    "#[agent(name = \"team/role\", input = Type, output = Type, prompt = \"file.md\")]";
+const FORM: &str = "#[agent(Input -> Output)]";
 
 /// The arguments as written.
 pub(crate) struct Args {
     tokens: TokenStream,
     pub(crate) krate: Path,
-    pub(crate) name: Option<LitStr>,
+    name: Option<LitStr>,
     pub(crate) input: Option<Type>,
     pub(crate) output: Option<Type>,
-    pub(crate) prompt: Option<LitStr>,
-    pub(crate) prompt_text: Option<LitStr>,
+    prompt: Option<LitStr>,
+    prompt_text: Option<LitStr>,
 }
 
 /// A validated agent.
@@ -41,158 +38,88 @@ pub(crate) struct Asking {
     pub(crate) prompt: Prompt,
 }
 
-/// A prompt with its origin.
-pub(crate) struct Prompt {
-    pub(crate) literal: LitStr,
-    /// Prompt file, if there is one.
-    pub(crate) file: Option<PathBuf>,
-    pub(crate) template: Template,
-}
-
 impl Args {
     pub(crate) fn read(tokens: &TokenStream, errors: &mut Errors) -> Self {
-        let (mut path, mut name, mut input_type, mut output) = (None, None, None, None);
-        let (mut prompt, mut prompt_text) = (None, None);
-        read_args(tokens.clone(), &KEYS, errors, |key, input, _| {
+        let (types, rest) = types::split(tokens.clone(), FORM, errors);
+        let arrow = types.is_some();
+        let (input, output) = types.unzip();
+        let mut args = Self {
+            tokens: tokens.clone(),
+            krate: krate(None),
+            name: None,
+            input,
+            output,
+            prompt: None,
+            prompt_text: None,
+        };
+        read_args(rest, &KEYS, errors, |key, input, _| {
             match key {
-                "name" => name = Some(value(input, "name = \"team/role\"")?),
-                "input" => input_type = Some(value(input, "input = Type")?),
-                "output" => output = Some(value(input, "output = Type")?),
-                "prompt" => prompt = Some(value(input, "prompt = \"file.md\"")?),
-                "prompt_text" => prompt_text = Some(value(input, "prompt_text = \"..\"")?),
-                _ => path = Some(crate_path(input)?),
+                "input" | "output" if arrow => {
+                    let given: Type = value(input, &format!("{key} = Type"))?;
+                    let message = format!("`{key}` is given twice; keep `{FORM}`");
+                    return Err(syn::Error::new_spanned(given, message));
+                }
+                "name" => args.name = Some(value(input, "name = \"team/role\"")?),
+                "input" => args.input = Some(value(input, "input = Type")?),
+                "output" => args.output = Some(value(input, "output = Type")?),
+                "prompt" => args.prompt = Some(value(input, "prompt = \"file.md\"")?),
+                "prompt_text" => args.prompt_text = Some(value(input, "prompt_text = \"..\"")?),
+                _ => args.krate = crate_path(input)?,
             }
             Ok(())
         });
-        Self {
-            tokens: tokens.clone(),
-            krate: krate(path),
-            name,
-            input: input_type,
-            output,
-            prompt,
-            prompt_text,
-        }
+        args
+    }
+
+    /// Returns true if the macro writes `impl Agent`.
+    pub(crate) fn by_macro(&self) -> bool {
+        let types = self.input.is_some() && self.output.is_some();
+        types || self.prompt.is_some() || self.prompt_text.is_some()
     }
 
     pub(crate) fn check(&self, item: &ItemStruct, mut errors: Errors) -> syn::Result<Agent> {
         item::check_struct(item, "an agent", &mut errors);
-        match &self.name {
-            Some(name) => name::check(name, name::Form::Team, &mut errors),
-            None => {
-                errors.missing(&self.tokens, format!("an agent needs a name: `{FORM}`"));
-            }
-        }
-        let asking = self.asking(item, &mut errors);
-        errors.finish(self.name.clone().map(|name| Agent {
-            krate: self.krate.clone(),
-            name,
-            asking,
-        }))
+        let given = self.name.as_ref();
+        let name = name::name_or_default(given, name::Form::Team, &item.ident, &mut errors);
+        let asking = self.asking(item, &name, &mut errors);
+        errors.finish(Some(Agent { krate: self.krate.clone(), name, asking }))
     }
 
-    fn asking(&self, item: &ItemStruct, errors: &mut Errors) -> Option<Asking> {
+    fn asking(&self, item: &ItemStruct, name: &LitStr, errors: &mut Errors) -> Option<Asking> {
         let prompt = match (&self.prompt, &self.prompt_text) {
             (Some(_), Some(text)) => {
                 errors.at(text, "`prompt` and `prompt_text` are both given; keep one");
                 return None;
             }
-            (Some(file), None) => read_file(file, errors),
-            (None, Some(text)) => Some(parse_template(text, None, &text.value(), errors)),
-            (None, None) => {
-                if let Some(given) = self.input.as_ref().or(self.output.as_ref()) {
-                    errors.missing(
-                        &given.to_token_stream(),
-                        "there is no prompt: add `prompt = \"file.md\"` or `prompt_text = \"..\"`, or remove `input` and \
-                         `output` and write `impl Agent` by hand",
-                    );
-                }
-                return None;
-            }
+            (Some(file), None) => source::read_file(file, errors),
+            (None, Some(text)) => Some(source::read_text(text, errors)),
+            (None, None) => self.default_prompt(name, errors),
         };
-        let missing = match (&self.input, &self.output) {
-            (Some(_), Some(_)) => None,
-            (Some(_), None) => Some("`output`"),
-            (None, Some(_)) => Some("`input`"),
-            (None, None) => Some("`input` and `output`"),
-        };
-        if let Some(missing) = missing {
-            let message = format!("an agent with a prompt needs {missing}: `{FORM}`");
-            errors.missing(&self.tokens, message);
+        if prompt.is_some() || self.input.is_some() || self.output.is_some() {
+            self.check_types(errors);
         }
         let prompt = prompt?;
-        check_options(&prompt, item, errors);
+        source::check_options(&prompt, item, errors);
         Some(Asking { input: self.input.clone()?, output: self.output.clone()?, prompt })
     }
-}
 
-impl Prompt {
-    /// Returns the name of a line of the prompt in messages.
-    pub(crate) fn line(&self, line: usize) -> String {
-        place(&self.literal, self.file.is_some(), line)
+    /// Reads the prompt from the file that the name stands for, if the types of the agent are given.
+    fn default_prompt(&self, name: &LitStr, errors: &mut Errors) -> Option<Prompt> {
+        let (Some(input), Some(_), false) = (&self.input, &self.output, errors.wrong_arguments)
+        else {
+            return None;
+        };
+        source::read_default(name, (input, &self.tokens), errors)
     }
-}
 
-fn place(literal: &LitStr, is_file: bool, line: usize) -> String {
-    if is_file {
-        format!("{}:{line}", literal.value())
-    } else {
-        format!("line {line} of `prompt_text`")
-    }
-}
-
-fn read_file(literal: &LitStr, errors: &mut Errors) -> Option<Prompt> {
-    let file = directory(literal.span()).join(literal.value());
-    match std::fs::read_to_string(&file) {
-        Ok(text) => Some(parse_template(literal, Some(file), &text, errors)),
-        Err(error) => {
-            let message = format!(
-                "cannot read the prompt {}: {error}; the path is relative to this source file",
-                file.display()
-            );
-            errors.at(literal, message);
-            None
-        }
-    }
-}
-
-/// Returns the directory of the source file with the attribute, else the package's `src`.
-fn directory(span: Span) -> PathBuf {
-    let source = span.unwrap().local_file().or_else(|| Span::call_site().unwrap().local_file());
-    let directory = match source.as_deref().and_then(std::path::Path::parent) {
-        Some(parent) => parent.to_owned(),
-        None => {
-            PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default()).join("src")
-        }
-    };
-    std::path::absolute(&directory).unwrap_or(directory)
-}
-
-fn parse_template(
-    literal: &LitStr,
-    file: Option<PathBuf>,
-    text: &str,
-    errors: &mut Errors,
-) -> Prompt {
-    let (template, mistakes) = Template::parse(text);
-    for Mistake { line, message } in mistakes {
-        let place = place(literal, file.is_some(), line);
-        errors.at(literal, format!("{place}: {message}"));
-    }
-    Prompt { literal: literal.clone(), file, template }
-}
-
-fn check_options(prompt: &Prompt, item: &ItemStruct, errors: &mut Errors) {
-    let options = item::field_names(item);
-    let options: Vec<&str> = options.iter().map(String::as_str).collect();
-    for (piece, line) in prompt.template.pieces() {
-        if let Piece::Option(name) = piece
-            && !options.contains(&name.as_str())
-        {
-            let hint = did_you_mean(name, &options);
-            let place = prompt.line(*line);
-            let message = format!("{place}: `{}` has no option `{name}`{hint}", item.ident);
-            errors.at(&prompt.literal, message);
-        }
+    fn check_types(&self, errors: &mut Errors) {
+        let missing = match (&self.input, &self.output) {
+            (Some(_), Some(_)) => return,
+            (Some(_), None) => "`output`",
+            (None, Some(_)) => "`input`",
+            (None, None) => "`input` and `output`",
+        };
+        let message = format!("an agent with a prompt needs {missing}: `{FORM}`");
+        errors.missing(&self.tokens, message);
     }
 }

@@ -10,12 +10,13 @@ use crate::args::shown_at;
 use crate::item;
 
 pub(crate) fn orchestra(orchestra: &Orchestra, item: &ItemStruct) -> TokenStream {
-    let Orchestra { krate, name, members, needs } = orchestra;
+    let Orchestra { krate, name, members, needs, task } = orchestra;
     let ident = &item.ident;
     let summary = item::summary(&item.attrs);
     let item = &item::with_derives(item, krate);
     let includes = includes(krate, members, item);
     let seats = members.iter().map(|member| seats(krate, member));
+    let read_task = item::read_task(krate, task.as_ref());
     let build = item::build(item, krate);
     let place = item::place(krate, ident);
     let entry = quote!(#krate::registry::Entry::orchestra::<#ident>(#place));
@@ -31,6 +32,8 @@ pub(crate) fn orchestra(orchestra: &Orchestra, item: &ItemStruct) -> TokenStream
             fn members(&self) -> ::std::vec::Vec<#krate::trajectory::Seat> {
                 [#(#seats),*].concat()
             }
+
+            #read_task
         }
 
         #includes

@@ -1,24 +1,30 @@
 //! `#[orchestra]`.
 
 mod expand;
+mod function;
 mod parse;
 
 use proc_macro2::TokenStream;
+use syn::ItemStruct;
 
 use crate::errors::Errors;
-use crate::item;
+use crate::item::{self, Shape};
 
 pub(crate) fn orchestra(args: &TokenStream, item: &TokenStream) -> TokenStream {
-    let item = match item::parse_struct("orchestra", item) {
-        Ok(item) => item,
-        Err(tokens) => return tokens,
-    };
+    match item::parse_shape("orchestra", &function::signature("name", "Name"), item) {
+        Ok(Shape::Struct(item)) => on_struct(args, &item),
+        Ok(Shape::Function(function)) => function::orchestra(args, &function),
+        Err(tokens) => tokens,
+    }
+}
+
+fn on_struct(args: &TokenStream, item: &ItemStruct) -> TokenStream {
     let mut errors = Errors::default();
     let args = parse::Args::read(args, &mut errors);
     let krate = args.krate.clone();
     let members = args.members.clone();
-    match args.check(&item, errors) {
-        Ok(orchestra) => expand::orchestra(&orchestra, &item),
-        Err(error) => expand::broken(&krate, &members, &item, &error),
+    match args.check((item, &item.ident), errors) {
+        Ok(orchestra) => expand::orchestra(&orchestra, item),
+        Err(error) => expand::broken(&krate, &members, item, &error),
     }
 }

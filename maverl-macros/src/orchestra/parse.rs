@@ -4,13 +4,13 @@ use proc_macro2::TokenStream;
 use quote::ToTokens;
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
-use syn::{Ident, ItemStruct, LitInt, LitStr, Path, Token, token};
+use syn::{Ident, ItemStruct, LitInt, LitStr, Path, Token, Type, token};
 
 use crate::args::{crate_path, krate, read_args, value, words};
 use crate::errors::{Errors, did_you_mean};
 use crate::{item, name};
 
-const KEYS: [&str; 4] = ["name", "agents", "needs", "crate"];
+const KEYS: [&str; 5] = ["name", "agents", "needs", "task", "crate"];
 const AGENTS: &str = "agents(Solver, Debater[3], ..)";
 
 /// The arguments as written.
@@ -21,6 +21,7 @@ pub(crate) struct Args {
     name: Option<LitStr>,
     agents_given: bool,
     needs: Vec<LitStr>,
+    task: Option<Type>,
 }
 
 /// A validated orchestra.
@@ -29,6 +30,8 @@ pub(crate) struct Orchestra {
     pub(crate) name: LitStr,
     pub(crate) members: Vec<Member>,
     pub(crate) needs: Vec<LitStr>,
+    /// Type of the rows of its tasks.
+    pub(crate) task: Option<Type>,
 }
 
 /// One item of `agents(..)`.
@@ -47,39 +50,46 @@ pub(crate) enum Seats {
 
 impl Args {
     pub(crate) fn read(tokens: &TokenStream, errors: &mut Errors) -> Self {
-        let (mut path, mut name, mut needs) = (None, None, Vec::new());
-        let (mut members, mut agents_given) = (Vec::new(), false);
+        let mut args = Self {
+            krate: krate(None),
+            members: Vec::new(),
+            tokens: tokens.clone(),
+            name: None,
+            agents_given: false,
+            needs: Vec::new(),
+            task: None,
+        };
         read_args(tokens.clone(), &KEYS, errors, |key, input, errors| {
             match key {
-                "name" => name = Some(value(input, "name = \"team/flow\"")?),
+                "name" => args.name = Some(value(input, "name = \"team/flow\"")?),
                 "agents" => {
-                    agents_given = true;
-                    members = read_members(input)?;
+                    args.agents_given = true;
+                    args.members = read_members(input)?;
                 }
-                "needs" => needs = words(input, "needs(\"word\", ..)", errors)?,
-                _ => path = Some(crate_path(input)?),
+                "needs" => args.needs = words(input, "needs(\"word\", ..)", errors)?,
+                "task" => args.task = Some(value(input, "task = Type")?),
+                _ => args.krate = crate_path(input)?,
             }
             Ok(())
         });
-        Self { krate: krate(path), members, tokens: tokens.clone(), name, agents_given, needs }
+        args
     }
 
-    pub(crate) fn check(self, item: &ItemStruct, mut errors: Errors) -> syn::Result<Orchestra> {
-        let Self { krate, members, tokens, name, agents_given, needs } = self;
+    /// Checks the arguments of an orchestra. `ident` is the identifier from which its name is made, if none is given.
+    pub(crate) fn check(
+        self,
+        (item, ident): (&ItemStruct, &Ident),
+        mut errors: Errors,
+    ) -> syn::Result<Orchestra> {
+        let Self { krate, members, tokens, name, agents_given, needs, task } = self;
         item::check_struct(item, "an orchestra", &mut errors);
-        match &name {
-            Some(name) => name::check(name, name::Form::Team, &mut errors),
-            None => errors.missing(
-                &tokens,
-                "an orchestra needs a name: `#[orchestra(name = \"team/flow\", agents(..))]`",
-            ),
-        }
+        let name = name::name_or_default(name.as_ref(), name::Form::Team, ident, &mut errors);
         if !agents_given {
             let message = format!("an orchestra lists the agents it asks: `{AGENTS}`");
             errors.missing(&tokens, message);
         }
         check_members(&members, item, &mut errors);
-        errors.finish(name.map(|name| Orchestra { krate, name, members, needs }))
+        errors.finish(Some(Orchestra { krate, name, members, needs, task }))
     }
 }
 

@@ -259,12 +259,8 @@ impl Settings<'_> {
 
     fn range(&self, range: &Range) -> TokenStream {
         let home = self.home();
-        let end = |end: &Option<(syn::Expr, bool)>| {
-            option(end.as_ref().map(|(value, included)| {
-                quote!(#home::Bound { value: (#value) as f64, included: #included })
-            }))
-        };
-        let (from, to, whole) = (end(&range.from), end(&range.to), range.whole);
+        let [from, to] = [&range.from, &range.to].map(|end| bound(&home, end.as_ref()));
+        let whole = range.whole;
         quote!(#home::Range { from: #from, to: #to, whole: #whole })
     }
 
@@ -358,6 +354,13 @@ impl Settings<'_> {
 
 fn name(field: &Setting<'_>) -> String {
     field.key.unraw().to_string()
+}
+
+/// Emits an end of a range, an `Option<Bound>`.
+fn bound(home: &TokenStream, end: Option<&(syn::Expr, bool)>) -> TokenStream {
+    option(end.map(
+        |(value, included)| quote!(#home::Bound { value: (#value) as f64, included: #included }),
+    ))
 }
 
 fn option(value: Option<TokenStream>) -> TokenStream {

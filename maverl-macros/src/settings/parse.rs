@@ -12,7 +12,7 @@ use syn::{
 
 use crate::args::{crate_path, krate, read_args, value};
 use crate::errors::Errors;
-use crate::item::documentation;
+use crate::item::{documentation, listed};
 
 const ON_STRUCT: [&str; 4] = ["partial", "level", "by_hand", "crate"];
 const ON_FIELD: [&str; 14] = [
@@ -145,6 +145,9 @@ impl<'i> Setting<'i> {
             idle: Vec::new(),
             kind: Kind::Optional,
         };
+        if listed(&field.attrs, "serde").iter().any(|name| name == "skip") {
+            setting.kind = Kind::Skip;
+        }
         for list in lists(&field.attrs, "setting", errors) {
             read_args(list, &ON_FIELD, errors, |key, input, _| setting.argument(key, input));
         }

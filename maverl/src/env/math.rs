@@ -7,7 +7,7 @@ use std::path::Path;
 #[doc(inline)]
 pub use maverl_answers::{AnswerVerdict, compare};
 use maverl_answers::{answer, is_readable, judge, reference};
-use maverl_macros::environment;
+use maverl_macros::{Settings, environment};
 use serde_json::{Map, Value, json};
 
 use crate::env::{EnvError, Environment, Session};
@@ -18,6 +18,7 @@ const SHOWN: usize = 5;
 
 /// Judges answers to mathematical questions by their value, independent of notation.
 #[environment(name = "math", offers("attempt"))]
+#[derive(Settings)]
 pub struct MathEnvironment {
     /// Judges a reply without a marked answer (`\boxed{..}`, `####`, "answer is") by its last number instead of as a
     /// whole.
@@ -25,13 +26,8 @@ pub struct MathEnvironment {
     /// Tells an attempt whether it is right. The correct answer is never shown.
     pub oracle: bool,
     /// Maximum number of attempts of an episode.
+    #[setting(default = 2)]
     pub max_attempts: u32,
-}
-
-impl Default for MathEnvironment {
-    fn default() -> Self {
-        Self { last_number: false, oracle: false, max_attempts: 2 }
-    }
 }
 
 impl Environment for MathEnvironment {

@@ -20,7 +20,7 @@ use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::task::{Action, Observation, Score, Task};
+use crate::task::{Action, Observation, Score, Task, TaskError};
 use crate::tools::Tool;
 
 /// Name of the action that reports the reward of an episode; see [`Environment::takes_rewards`].
@@ -37,7 +37,7 @@ pub const REPORT: &str = "report";
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no environment",
     label = "does not implement `Environment`",
-    note = "write `impl Environment for {Self}` with `act` and `score`"
+    note = "write `impl Environment for {Self}` with `score`"
 )]
 pub trait Environment: Send + Sync + 'static {
     /// Validates the options and the tasks before the run starts, and returns warnings. `maverl check` prints the
@@ -114,7 +114,8 @@ pub trait Environment: Send + Sync + 'static {
     }
 
     /// Answers an action. May block its thread: other episodes continue in other threads. The episode ends unscored
-    /// after `rollout.timeout_s`; its thread is not interrupted.
+    /// after `rollout.timeout_s`; its thread is not interrupted. The default, of an environment that only scores, answers that
+    /// there is nothing to do.
     ///
     /// # Errors
     ///
@@ -124,7 +125,10 @@ pub trait Environment: Send + Sync + 'static {
         &self,
         session: &mut Session,
         action: Action,
-    ) -> impl Future<Output = Result<Observation, EnvError>> + Send;
+    ) -> impl Future<Output = Result<Observation, EnvError>> + Send {
+        let _ = (session, action);
+        ready(Ok(Observation::new("there is nothing to do here but to answer")))
+    }
 
     /// Judges the answer; `None` if the team gave no answer. May block its thread, like [`Environment::act`].
     ///
@@ -169,7 +173,7 @@ pub trait Environment: Send + Sync + 'static {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` has no environment name",
     label = "not declared with `#[environment]`",
-    note = "add `#[environment(name = \"..\")]` above the definition of `{Self}`"
+    note = "add `#[environment]` above the definition of `{Self}`"
 )]
 pub trait EnvironmentName: Environment {
     /// One or more snake_case words.
@@ -178,6 +182,16 @@ pub trait EnvironmentName: Environment {
     const SUMMARY: &'static str;
     /// Names of the actions that it understands (`offers("search")`).
     const OFFERS: &'static [&'static str];
+
+    /// Reads a task as the type that it declares (`task = Row`); the default declares none.
+    ///
+    /// # Errors
+    ///
+    /// See [`Task::parse`].
+    fn read_task(task: &Task) -> Result<(), TaskError> {
+        let _ = task;
+        Ok(())
+    }
 }
 
 /// State of an environment in one episode, as data.
@@ -205,6 +219,12 @@ impl EnvError {
     /// Creates an error from a description of the failure and its remedy.
     pub fn new(message: impl Into<String>) -> Self {
         Self(message.into())
+    }
+}
+
+impl From<TaskError> for EnvError {
+    fn from(error: TaskError) -> Self {
+        Self(error.to_string())
     }
 }
 

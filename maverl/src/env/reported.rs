@@ -6,21 +6,18 @@ use serde_json::{Map, Value, json};
 
 use super::{EnvError, Environment, REPORT, Session};
 use crate::task::{Action, Observation, Score, Task};
-use maverl_macros::environment;
+use maverl_macros::{Settings, environment};
 
 /// Scores an episode by the reward that its program reports.
 #[environment(name = "reported")]
+#[derive(Settings)]
 pub struct Reported {
     /// Lowest and highest reward that is accepted.
+    #[setting(default = [0.0, 1.0])]
     pub range: [f64; 2],
     /// Reward from which an episode counts as solved, unless the program reports that.
+    #[setting(default = 1.0)]
     pub solved: f64,
-}
-
-impl Default for Reported {
-    fn default() -> Self {
-        Self { range: [0.0, 1.0], solved: 1.0 }
-    }
 }
 
 impl Reported {

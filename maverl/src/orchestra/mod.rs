@@ -15,7 +15,8 @@ use std::num::NonZero;
 use std::path::Path;
 
 use crate::agent::{AgentName, AskError};
-use crate::task::Task;
+use crate::task::{Task, TaskError};
+use crate::trajectory::{Fault, FaultKind};
 
 /// The control flow of a team for one episode. Its fields are its configuration.
 ///
@@ -88,7 +89,7 @@ pub trait Orchestra: Send + Sync + 'static {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` has no orchestra name",
     label = "not declared with `#[orchestra]`",
-    note = "add `#[orchestra(name = \"team/flow\", agents(..))]` above the definition of `{Self}`"
+    note = "add `#[orchestra(agents(..))]` above the definition of `{Self}`"
 )]
 pub trait OrchestraName: Orchestra {
     /// `team/flow`, in snake_case.
@@ -100,6 +101,23 @@ pub trait OrchestraName: Orchestra {
 
     /// Returns the seats of the orchestra with these options.
     fn members(&self) -> Vec<crate::trajectory::Seat>;
+
+    /// Reads a task as the type that it declares (`task = Row`); the default declares none.
+    ///
+    /// # Errors
+    ///
+    /// See [`Task::parse`].
+    fn read_task(task: &Task) -> Result<(), TaskError> {
+        let _ = task;
+        Ok(())
+    }
+}
+
+/// A fault of the orchestra: the policy did not cause it.
+impl From<TaskError> for AskError {
+    fn from(error: TaskError) -> Self {
+        Fault::new(FaultKind::Orchestra, error.to_string()).into()
+    }
 }
 
 /// Implemented for each member of an orchestra, so that `team.ask::<A>` compiles.

@@ -334,9 +334,10 @@ impl<A: AgentName> Put<A> {
         let (reply, truncated) = (said.reply.clone(), said.truncated);
         let tokens = said.tokens.as_ref().map_or(0, |tokens| tokens.completion.len());
         table.record(turn(path.clone(), seat, backend.name(), &conversation, said));
-        let parsed = match truncated {
-            true => Err(ReplyError::Truncated { tokens }),
-            false => agent.parse(&reply).and_then(read),
+        let parsed = if truncated {
+            Err(ReplyError::Truncated { tokens })
+        } else {
+            agent.parse(&reply).and_then(read)
         };
         if let Err(error) = &parsed {
             table.reject(&path, error);

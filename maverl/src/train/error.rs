@@ -31,11 +31,11 @@ pub enum TrainError {
     /// Tasks or demonstrations could not be loaded.
     #[error(transparent)]
     Data(#[from] DataError),
-    /// An environment cannot judge a task of an evaluation.
-    #[error("environment `{environment}`: {problem}")]
+    /// An orchestra cannot read a task of an evaluation, or an environment cannot judge it.
+    #[error("{reader}: {problem}")]
     Tasks {
-        /// Name of the environment.
-        environment: String,
+        /// Kind and name of the declaration.
+        reader: String,
         /// Description of the problem, with the file and row of the task.
         problem: String,
     },

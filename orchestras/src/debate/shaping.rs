@@ -43,25 +43,40 @@ pub(super) fn shaped(
     share: Share,
     discount: f64,
 ) -> Vec<Vec<f64>> {
-    let mean = |round: &[f64]| round.iter().sum::<f64>() / round.len() as f64;
-    let worth = |t: usize, a: usize| match share {
-        Share::Own => s[t][a],
-        Share::All => mean(&s[t]),
-    };
-    let reward = |t: usize, a: usize| match horizon {
-        Horizon::Current => worth(t, a),
-        Horizon::Last => worth(s.len() - 1, a),
-        Horizon::Discounted => {
-            let (mut sum, mut weights, mut weight) = (s[t][a], 1.0, 1.0);
-            for later in t + 1..s.len() {
-                weight *= discount;
-                sum += weight * worth(later, a);
-                weights += weight;
-            }
-            sum / weights
-        }
-    };
+    let reward = |t: usize, a: usize| horizon.reward(s, (t, a), share, discount);
     (0..s.len()).map(|t| (0..s[t].len()).map(|a| reward(t, a)).collect()).collect()
+}
+
+impl Horizon {
+    /// Returns the reward of the statement of debater `a` in round `t`.
+    fn reward(self, s: &[Vec<f64>], (t, a): (usize, usize), share: Share, discount: f64) -> f64 {
+        match self {
+            Self::Current => share.of(&s[t], a),
+            Self::Last => share.of(&s[s.len() - 1], a),
+            Self::Discounted => discounted(s, (t, a), share, discount),
+        }
+    }
+}
+
+impl Share {
+    /// Returns the value of a round for debater `a`.
+    fn of(self, round: &[f64], a: usize) -> f64 {
+        match self {
+            Self::Own => round[a],
+            Self::All => round.iter().sum::<f64>() / round.len() as f64,
+        }
+    }
+}
+
+/// Returns the discounted reward of the statement of debater `a` in round `t`.
+fn discounted(s: &[Vec<f64>], (t, a): (usize, usize), share: Share, discount: f64) -> f64 {
+    let (mut sum, mut weights, mut weight) = (s[t][a], 1.0, 1.0);
+    for later in &s[t + 1..] {
+        weight *= discount;
+        sum += weight * share.of(later, a);
+        weights += weight;
+    }
+    sum / weights
 }
 
 #[cfg(test)]

@@ -130,10 +130,12 @@ impl Oracle {
             _ => ("answer", "unknown".to_owned()),
         };
         // One error in eight is a format error.
-        match right || !draw.gen_bool(0.125) {
-            true => format!("<{tag}>{content}</{tag}>"),
-            false if draw.gen_bool(0.5) => format!("<{tag}>{content}"),
-            false => content,
+        if right || !draw.gen_bool(0.125) {
+            format!("<{tag}>{content}</{tag}>")
+        } else if draw.gen_bool(0.5) {
+            format!("<{tag}>{content}")
+        } else {
+            content
         }
     }
 

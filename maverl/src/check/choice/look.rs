@@ -2,53 +2,99 @@
 
 use std::path::Path;
 
+use serde_json::Value;
+
 use super::environments::Environment;
 use super::options::option_path;
 use crate::check::files::Loaded;
 use crate::config::Config;
-use crate::config::source::Problems;
+use crate::config::source::{Problems, path};
 use crate::plan::Chosen;
 use crate::registry::Registry;
 use crate::task::Task;
 
+/// Reads the tasks as the type that the orchestra declares, those of evaluations too, and reports errors.
+pub(super) fn read_tasks(
+    Chosen { name, options }: &Chosen,
+    data: (&Config, &Loaded),
+    registry: &Registry,
+    problems: &mut Problems<'_>,
+) {
+    let read = registry.orchestras[name.as_str()].read_tasks;
+    let title = format!("orchestra `{name}`");
+    let reader = Reader { title, table: path(["orchestra"]), options, component: None };
+    let validate = |tasks: &[Task]| match read(tasks) {
+        Ok(()) => Ok(Vec::new()),
+        Err(error) => Err(error.to_string()),
+    };
+    reader.validate(validate, data, problems);
+}
+
 /// Validates an environment's options and tasks, those of evaluations too, and reports errors. Returns its warnings.
 pub(super) fn look_at_tasks(
     environment: &Environment,
-    (config, loaded): (&Config, &Loaded),
+    data: (&Config, &Loaded),
     base: &Path,
     registry: &Registry,
     problems: &mut Problems<'_>,
 ) -> Vec<String> {
     let Chosen { name, options } = &environment.chosen;
-    let (table, look) = (environment.table_path(), registry.environments[name.as_str()].look);
-    let own = |task: &&Task| {
-        environment.component.as_deref().is_none_or(|component| task.component() == component)
-    };
-    let tasks: Vec<Task> = loaded.tasks.iter().filter(own).cloned().collect();
-    let mut warnings: Vec<String> = match look(options, base, &tasks) {
-        Ok(found) => found.iter().map(|it| loaded.placed(config, it)).collect(),
-        Err(error) => {
-            let message = format!("environment `{name}`: {}", loaded.placed(config, &error.0));
-            problems.value(&option_path(&table, options, &error.0), message, None);
-            return Vec::new();
-        }
-    };
-    for held_out in &loaded.held_out {
-        let all = held_out.tasks.iter().map(|placed| &placed.task);
-        let tasks: Vec<Task> = all.filter(own).cloned().collect();
-        match look(options, base, &tasks) {
-            Ok(found) => {
-                let mut found: Vec<String> = found.iter().map(|it| held_out.placed(it)).collect();
-                found.retain(|warning| !warnings.contains(warning));
-                warnings.extend(found);
-            }
+    let look = registry.environments[name.as_str()].look;
+    let (title, table) = (format!("environment `{name}`"), environment.table_path());
+    let reader = Reader { title, table, options, component: environment.component.as_deref() };
+    let validate = |tasks: &[Task]| look(options, base, tasks).map_err(|error| error.0);
+    reader.validate(validate, data, problems)
+}
+
+/// A declaration that reads tasks.
+struct Reader<'r> {
+    /// Its kind and name.
+    title: String,
+    table: Vec<String>,
+    options: &'r Value,
+    /// Component whose tasks it reads, in a run of several.
+    component: Option<&'r str>,
+}
+
+impl Reader<'_> {
+    /// Validates the tasks of training and of evaluations, and reports errors. Returns the warnings.
+    fn validate(
+        &self,
+        validate: impl Fn(&[Task]) -> Result<Vec<String>, String>,
+        (config, loaded): (&Config, &Loaded),
+        problems: &mut Problems<'_>,
+    ) -> Vec<String> {
+        let mut warnings: Vec<String> = match validate(&self.own_tasks(loaded.tasks.iter())) {
+            Ok(found) => found.iter().map(|it| loaded.placed(config, it)).collect(),
             Err(error) => {
-                let at = held_out.key.clone().unwrap_or_else(|| table.clone());
-                let message = format!("environment `{name}`: {}", held_out.placed(&error.0));
-                problems.value(&at, message, None);
-                break;
+                let message = format!("{}: {}", self.title, loaded.placed(config, &error));
+                problems.value(&option_path(&self.table, self.options, &error), message, None);
+                return Vec::new();
+            }
+        };
+        for held_out in &loaded.held_out {
+            let tasks = self.own_tasks(held_out.tasks.iter().map(|placed| &placed.task));
+            match validate(&tasks) {
+                Ok(found) => {
+                    let mut found: Vec<String> =
+                        found.iter().map(|it| held_out.placed(it)).collect();
+                    found.retain(|warning| !warnings.contains(warning));
+                    warnings.extend(found);
+                }
+                Err(error) => {
+                    let at = held_out.key.clone().unwrap_or_else(|| self.table.clone());
+                    let message = format!("{}: {}", self.title, held_out.placed(&error));
+                    problems.value(&at, message, None);
+                    break;
+                }
             }
         }
+        warnings
     }
-    warnings
+
+    /// Returns the tasks of its component.
+    fn own_tasks<'t>(&self, tasks: impl Iterator<Item = &'t Task>) -> Vec<Task> {
+        let own = |task: &&Task| self.component.is_none_or(|it| task.component() == it);
+        tasks.filter(own).cloned().collect()
+    }
 }

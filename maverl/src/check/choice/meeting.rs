@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::environments::Environment;
-use super::look::look_at_tasks;
+use super::look::{look_at_tasks, read_tasks};
 use super::orchestra::Orchestra;
 use crate::check::files::Loaded;
 use crate::config::Config;
@@ -21,6 +21,9 @@ pub(crate) fn check_actions(
     problems: &mut Problems<'_>,
 ) -> Vec<String> {
     let mut warnings = orchestra.map(|orchestra| orchestra.warnings.clone()).unwrap_or_default();
+    if let Some(orchestra) = orchestra {
+        read_tasks(&orchestra.chosen, (config, loaded), registry, problems);
+    }
     for environment in environments {
         if let Some(orchestra) = orchestra {
             fit(environment, orchestra, registry, problems);

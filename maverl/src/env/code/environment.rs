@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use maverl_macros::environment;
+use maverl_macros::{Settings, environment};
 use maverl_sandbox::SandboxError;
 use serde_json::{Map, json};
 use tokio::sync::Semaphore;
@@ -16,18 +16,23 @@ use crate::task::{Action, Observation, Score, Task};
 
 /// Runs programs in a sandbox and judges them by hidden tests.
 #[environment(name = "code", offers("attempt"))]
+#[derive(Settings)]
 pub struct CodeEnvironment {
     /// The interpreter: a command or a path.
+    #[setting(default = "python3")]
     pub python: String,
     /// Refuses to run on a machine that lacks a layer of the sandbox.
     pub strict: bool,
     /// Rewards the share of passed tests instead of all or nothing.
     pub partial: bool,
     /// Time limit of a program in seconds: wall-clock time and CPU time.
+    #[setting(default = 3.0)]
     pub seconds: f64,
     /// Address space limit of a program in MiB.
+    #[setting(default = 512)]
     pub memory_mib: u64,
     /// Maximum number of attempts of an episode.
+    #[setting(default = 2)]
     pub max_attempts: u32,
     /// Number of programs that run concurrently; 0 for one per core.
     pub parallel: usize,
@@ -40,21 +45,6 @@ pub struct CodeEnvironment {
 pub(super) struct JudgePool {
     judge: Arc<Judge>,
     places: Arc<Semaphore>,
-}
-
-impl Default for CodeEnvironment {
-    fn default() -> Self {
-        Self {
-            python: "python3".to_owned(),
-            strict: false,
-            partial: false,
-            seconds: 3.0,
-            memory_mib: 512,
-            max_attempts: 2,
-            parallel: 0,
-            judges: None,
-        }
-    }
 }
 
 impl Environment for CodeEnvironment {

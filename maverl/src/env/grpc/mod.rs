@@ -11,7 +11,7 @@ pub mod wire;
 
 use std::path::{Path, PathBuf};
 
-use maverl_macros::environment;
+use maverl_macros::{Settings, environment};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -23,16 +23,20 @@ use crate::tools::Tool;
 
 /// Plays in an environment of another maverl, over gRPC: tasks are chosen by their ids, and judged by the server.
 #[environment(name = "grpc", offers("act", "tool", "any"))]
+#[derive(Settings)]
 pub struct GrpcEnvironment {
     /// Address of the server: `http` or `https`.
+    #[setting(default = DEFAULT_URL.to_owned())]
     pub url: String,
     /// Environment variable with a key, which is sent as a bearer token; empty for none.
     pub key_env: String,
     /// Certificates in PEM that the server's is checked with; empty for those of public authorities.
     pub ca_file: PathBuf,
     /// Timeout of the connection and of each answer in seconds.
+    #[setting(default = DEFAULT_TIMEOUT_S)]
     pub timeout_s: f64,
     /// Number of further attempts of a request whose connection is lost.
+    #[setting(default = 3)]
     pub retries: u32,
     /// Set by [`Environment::start`].
     #[serde(skip)]
@@ -40,20 +44,6 @@ pub struct GrpcEnvironment {
     /// Names of the actions that the server understands, if it lists them. Set by [`Environment::start`].
     #[serde(skip)]
     actions: Option<Vec<String>>,
-}
-
-impl Default for GrpcEnvironment {
-    fn default() -> Self {
-        Self {
-            url: DEFAULT_URL.to_owned(),
-            key_env: String::new(),
-            ca_file: PathBuf::new(),
-            timeout_s: DEFAULT_TIMEOUT_S,
-            retries: 3,
-            server: None,
-            actions: None,
-        }
-    }
 }
 
 /// State of an episode.

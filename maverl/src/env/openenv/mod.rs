@@ -14,7 +14,7 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::Arc;
 
-use maverl_macros::environment;
+use maverl_macros::{Settings, environment};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
@@ -52,45 +52,35 @@ pub enum StepRewards {
 
 /// Plays in an environment of a server that speaks OpenEnv, which judges the episode too.
 #[environment(name = "openenv", offers("act", "tool", "any"))]
+#[derive(Settings)]
 pub struct OpenEnv {
     /// Address of the server: `http`, `https`, `ws` or `wss`.
+    #[setting(default = DEFAULT_URL.to_owned())]
     pub url: String,
     /// Environment variable with a key, which is sent as a bearer token; empty for none.
     pub key_env: String,
     /// Arguments of a reset, beside `seed` and `episode_id`. `"$data.KEY"` is that value of the task's data, `"$id"` its id.
     pub reset: BTreeMap<String, Value>,
     /// Form of an action: `auto`, `json`, or the field that a text becomes.
+    #[setting(default = form::AUTO.to_owned())]
     pub action: String,
     /// Text of an observation: `auto`, `json`, or one of its fields.
+    #[setting(default = form::AUTO.to_owned())]
     pub observation: String,
     /// Reward of an episode: `last`, `sum` or `max` of those of its steps.
     pub reward: StepRewards,
     /// Reward from which an episode counts as solved.
+    #[setting(default = 1.0)]
     pub solved: f64,
     /// Maximum number of concurrent sessions.
+    #[setting(default = 16)]
     pub max_sessions: NonZeroUsize,
     /// Timeout of the connection and of each answer in seconds.
+    #[setting(default = DEFAULT_TIMEOUT_S)]
     pub timeout_s: f64,
     /// Set by [`Environment::start`].
     #[serde(skip)]
     server: Option<Arc<Server>>,
-}
-
-impl Default for OpenEnv {
-    fn default() -> Self {
-        Self {
-            url: DEFAULT_URL.to_owned(),
-            key_env: String::new(),
-            reset: BTreeMap::new(),
-            action: form::AUTO.to_owned(),
-            observation: form::AUTO.to_owned(),
-            reward: StepRewards::default(),
-            solved: 1.0,
-            max_sessions: NonZeroUsize::MIN.saturating_add(15),
-            timeout_s: DEFAULT_TIMEOUT_S,
-            server: None,
-        }
-    }
 }
 
 /// State of an episode.

@@ -32,7 +32,7 @@ pub use score::{exact_match, f1, normalize};
 use std::path::Path;
 use std::sync::Arc;
 
-use maverl_macros::environment;
+use maverl_macros::{Settings, environment};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, json};
 
@@ -56,12 +56,16 @@ pub enum AnswerReward {
 
 /// Answers queries with documents of a corpus, and judges the answer word for word.
 #[environment(name = "search", offers("search"))]
+#[derive(Settings)]
 pub struct SearchEnvironment {
     /// `builtin:facts`, or a file of documents: JSONL of `id`, `title`, `text`; SQuAD; HotpotQA.
+    #[setting(default = facts::NAME.to_owned())]
     pub corpus: String,
     /// Maximum unpacked size of a compressed corpus in MiB.
+    #[setting(default = 1024)]
     pub max_mib: u64,
     /// Number of documents per query.
+    #[setting(default = 3)]
     pub top_k: usize,
     /// Maximum length of a document's text in characters; 0 for no limit.
     pub max_chars: usize,
@@ -78,18 +82,22 @@ pub struct SearchEnvironment {
     /// Text before each document in the encoder's input.
     pub document_prefix: String,
     /// Maximum number of tokens of an encoded text.
+    #[setting(default = 512)]
     pub max_tokens: usize,
     /// Nearest-neighbor search: `exact`, or `hnsw` for large corpora.
     pub neighbors: Neighbors,
     /// Number of queries whose results are cached; 0 for none.
+    #[setting(default = 4096)]
     pub cache: usize,
     /// URL of a Search-R1 retriever that replaces the index of the corpus; empty for none.
     pub retriever: String,
     /// Environment variable that holds the retriever's key; empty for none.
     pub key_env: String,
     /// Timeout of the retriever in seconds.
+    #[setting(default = 30.0)]
     pub timeout_s: f64,
     /// Number of retries if a retriever is busy or unreachable.
+    #[setting(default = 5)]
     pub retries: u32,
     /// Set by [`Environment::start`].
     #[serde(skip)]
@@ -102,31 +110,6 @@ enum Backend {
     NotStarted,
     Index(BatchedSearch),
     Retriever(Arc<Retriever>),
-}
-
-impl Default for SearchEnvironment {
-    fn default() -> Self {
-        Self {
-            corpus: facts::NAME.to_owned(),
-            max_mib: 1024,
-            top_k: 3,
-            max_chars: 0,
-            reward: AnswerReward::default(),
-            ranking: Ranking::default(),
-            encoder: String::new(),
-            pooling: Pooling::default(),
-            query_prefix: String::new(),
-            document_prefix: String::new(),
-            max_tokens: 512,
-            neighbors: Neighbors::default(),
-            cache: 4096,
-            retriever: String::new(),
-            key_env: String::new(),
-            timeout_s: 30.0,
-            retries: 5,
-            backend: Backend::NotStarted,
-        }
-    }
 }
 
 impl Environment for SearchEnvironment {

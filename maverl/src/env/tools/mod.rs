@@ -26,7 +26,7 @@ use std::panic::AssertUnwindSafe;
 use std::path::Path;
 
 use futures::FutureExt;
-use maverl_macros::environment;
+use maverl_macros::{Settings, environment};
 use serde_json::{Map, Value, json};
 
 use self::goal::Goal;
@@ -43,14 +43,19 @@ const MAX_COST: f64 = 0.5;
 
 /// Executes tool calls, and judges the answer and the effects of the calls.
 #[environment(name = "tools", offers("tool"))]
+#[derive(Settings)]
 pub struct ToolsEnvironment {
     /// Available tools: calculator, files, python, search, sqlite, and functions declared with `#[tool]`.
+    #[setting(default = default_tools())]
     pub tools: Vec<String>,
     /// Maximum number of calls of an episode.
+    #[setting(default = 16)]
     pub max_calls: u32,
     /// Maximum length of a result in characters; a longer result is truncated with a notice.
+    #[setting(default = 2000)]
     pub max_chars: usize,
     /// Timeout of a function in seconds.
+    #[setting(default = 10.0)]
     pub timeout_s: f64,
     /// Cost of each rejected call; all of them together cost at most half of the reward.
     pub bad_call_cost: f64,
@@ -69,23 +74,10 @@ pub struct ToolsEnvironment {
     tool_set: ToolSet,
 }
 
-impl Default for ToolsEnvironment {
-    fn default() -> Self {
-        let sqlite = if cfg!(feature = "sqlite") { Some("sqlite") } else { None };
-        Self {
-            tools: ["calculator", "files"].into_iter().chain(sqlite).map(str::to_owned).collect(),
-            max_calls: 16,
-            max_chars: 2000,
-            timeout_s: 10.0,
-            bad_call_cost: 0.0,
-            python: PythonOptions::default(),
-            search: SearchEnvironment::default(),
-            files: FilesOptions::default(),
-            sqlite: SqliteOptions::default(),
-            mcp: BTreeMap::new(),
-            tool_set: ToolSet::default(),
-        }
-    }
+/// Returns the tools that need no option and no server.
+fn default_tools() -> Vec<String> {
+    let sqlite = if cfg!(feature = "sqlite") { Some("sqlite") } else { None };
+    ["calculator", "files"].into_iter().chain(sqlite).map(str::to_owned).collect()
 }
 
 impl Environment for ToolsEnvironment {

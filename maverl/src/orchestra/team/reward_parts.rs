@@ -42,19 +42,25 @@ pub enum Recipient {
     Turn(TurnPath),
 }
 
+impl Recipient {
+    /// Returns what is rewarded among these turns; `None` for a turn that is not there.
+    fn reward_of(self, turns: &[Turn]) -> Option<RewardOf> {
+        match self {
+            Self::Episode => Some(RewardOf::Episode),
+            Self::Seat(seat) => Some(RewardOf::Seat(seat)),
+            Self::Turn(path) => turns.iter().position(|t| t.path == path).map(RewardOf::Turn),
+        }
+    }
+}
+
 impl EpisodeState {
     /// Returns the reward parts that the orchestra added, for an episode of these turns. Their order does not depend on
     /// the order in which concurrent parts of the orchestra added them.
     pub(crate) fn reward_parts(&self, turns: &[Turn]) -> Vec<RewardPart> {
         let mut pay = lock(&self.reward_parts).pay.clone();
         pay.sort_by(|(a, x, v), (b, y, w)| (a, x).cmp(&(b, y)).then(v.total_cmp(w)));
-        let of = |payee| match payee {
-            Recipient::Episode => Some(RewardOf::Episode),
-            Recipient::Seat(seat) => Some(RewardOf::Seat(seat)),
-            Recipient::Turn(path) => turns.iter().position(|t| t.path == path).map(RewardOf::Turn),
-        };
         let part = |(payee, name, value): (Recipient, Cow<'static, str>, f64)| {
-            Some(RewardPart { name: name.into_owned(), value, of: of(payee)? })
+            Some(RewardPart { name: name.into_owned(), value, of: payee.reward_of(turns)? })
         };
         pay.into_iter().filter_map(part).collect()
     }

@@ -124,28 +124,45 @@ pub(crate) fn held_out(
     Ok(held_out)
 }
 
-/// Refuses tasks that the plan's environments cannot judge. Returns warnings about the others.
+/// Refuses tasks that the plan's orchestra cannot read, or that its environments cannot judge. Returns warnings about the
+/// others.
 fn validate(
     plan: &Plan,
     registry: &Registry,
     (config, placed): (&TaskConfig, &[Placed]),
 ) -> Result<Vec<String>, TrainError> {
+    let located = |message: &str| with_place(config, placed, message);
+    let (orchestra, all) = (plan.orchestra.name.as_str(), own_tasks(placed, None));
+    let read = (registry.orchestras[orchestra].read_tasks)(&all);
+    read.map_err(|error| TrainError::Tasks {
+        reader: format!("orchestra `{orchestra}`"),
+        problem: located(&error.to_string()),
+    })?;
     let components = plan.mixture.iter().map(|(name, chosen)| (Some(name.as_str()), chosen));
     let only = plan.mixture.is_empty().then_some((None, &plan.environment));
     let mut warnings = Vec::new();
     for (component, Chosen { name, options }) in only.into_iter().chain(components) {
-        let own = |task: &&Task| component.is_none_or(|component| task.component() == component);
-        let tasks: Vec<Task> = placed.iter().map(|it| &it.task).filter(own).cloned().collect();
-        let lines = || placed.iter().map(|placed| (&placed.task, placed.line));
+        let tasks = own_tasks(placed, component);
         let found = (registry.environments[name.as_str()].look)(options, &plan.base, &tasks);
         let found = found.map_err(|error| TrainError::Tasks {
-            environment: name.clone(),
-            problem: data::with_place(config, lines(), &error.0),
+            reader: format!("environment `{name}`"),
+            problem: located(&error.0),
         })?;
-        let found = found.iter().map(|warning| data::with_place(config, lines(), warning));
+        let found = found.iter().map(|warning| located(warning));
         warnings.extend(found.filter(|warning| !plan.warnings.contains(warning)));
     }
     Ok(warnings)
+}
+
+/// Returns a message with the file and row of the task that it names.
+fn with_place(config: &TaskConfig, placed: &[Placed], message: &str) -> String {
+    data::with_place(config, placed.iter().map(|placed| (&placed.task, placed.line)), message)
+}
+
+/// Returns the tasks of a component, or all tasks.
+fn own_tasks(placed: &[Placed], component: Option<&str>) -> Vec<Task> {
+    let tasks = placed.iter().map(|placed| &placed.task);
+    tasks.filter(|task| component.is_none_or(|it| task.component() == it)).cloned().collect()
 }
 
 impl Needs<'_> {
