@@ -34,7 +34,8 @@
 //! | [`settings`] | keys that are declared once: default, range, level |
 //! | [`registry`] | everything that is declared in the linked crates |
 //! | [`fn@check`], [`Sources`], [`Plan`] | validation of a configuration; where it comes from; what it means |
-//! | [`model`], [`loss`], [`runtime`] | transformers; losses of tokens; the threads that own models, generate and update |
+//! | [`files`], [`text`], [`net`] | directories of models; tokenizer and chat templates; transformers |
+//! | [`loss`], [`runtime`] | losses of tokens; the threads that own models, generate and update |
 //! | [`rollout`] | episodes without a model, for tests of orchestras |
 //! | [`mod@train`], [`fn@train()`], [`fn@eval()`] | a run: its steps, evaluations and files |
 //! | [`run_dir`], [`mod@eval`] | the files of a run; results of evaluations and comparisons |

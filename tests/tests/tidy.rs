@@ -90,7 +90,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("table", &["output"]),
     ("map", &[]),
     // The resolved algorithm holds the declared estimator and surrogate; options of the engine are its own types.
-    ("config", &["credit", "dist", "loss", "net", "output", "runtime", "settings", "table"]),
+    (
+        "config",
+        &["credit", "dist", "loss", "net", "output", "runtime", "settings", "table", "text"],
+    ),
     // Servers of others.
     ("client", &[]),
     // Declarations.
@@ -216,7 +219,7 @@ const SERVE_MAY_USE: &[(&str, &[&str])] = &[
     ("listener", &["guard", "refusal", "tls"]),
     ("queue", &["guard", "metrics", "refusal"]),
     ("openai", &["refusal", "stream"]),
-    ("retriever", &["body", "listener"]),
+    ("retriever", &["body", "listener", "refusal"]),
     ("reward", &["base", "body", "guard", "metrics", "queue", "refusal"]),
     ("environments", &["base", "body", "guard", "key", "metrics", "openai", "refusal"]),
     ("model", &["base", "body", "guard", "metrics", "openai", "queue", "refusal", "stream"]),
@@ -941,7 +944,7 @@ const MAVERL_API: &[(&str, &str)] = &[
     ("env/nli.rs", "Label NliEnvironment"),
     (
         "env/search/mod.rs",
-        "AnswerReward Neighbors Pooling Ranking SearchEnvironment exact_match f1 normalize texts",
+        "AnswerReward Neighbors Pooling Ranking SearchEnvironment exact_match f1 normalize",
     ),
     ("env/tools/mod.rs", "FilesOptions McpServer PythonOptions SqliteOptions ToolsEnvironment"),
     ("eval.rs", "Comparison EvalReport EvalSpec Interval Side Solved System TaskScore paired"),

@@ -4,7 +4,7 @@ pub(crate) mod answer;
 mod calls;
 pub(crate) mod chat;
 pub(crate) mod completions;
-mod fields;
+pub(crate) mod fields;
 pub(crate) mod generate;
 mod ids;
 mod limits;
@@ -12,7 +12,7 @@ mod messages;
 pub(crate) mod models;
 mod options;
 pub(crate) mod origin;
-mod request;
+pub(crate) mod request;
 pub(crate) mod requests;
 pub(crate) mod responses;
 mod structured;
@@ -30,7 +30,7 @@ pub(crate) use options::{
     Choices, Echoed, EndFields, MaxTokens, Reported, StopTexts, Streaming, too_many_bytes,
     too_many_tokens,
 };
-pub(crate) use request::{BoundedField, Nested, RequestField, request};
+pub(crate) use request::{Nested, request};
 #[cfg(feature = "grammar")]
 pub(crate) use structured::Form;
 pub use structured::Structured;

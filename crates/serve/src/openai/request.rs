@@ -37,8 +37,8 @@ macro_rules! request {
             $($(#[$doc])* pub(crate) $field: $type,)*
         }
 
-        impl $crate::openai::RequestField for $name {
-            fn read_field(fields: &mut $crate::openai::Fields,
+        impl $crate::openai::request::RequestField for $name {
+            fn read_field(fields: &mut $crate::openai::fields::Fields,
                 _: &str,
             ) -> Result<Self, $crate::refusal::Refusal> {
                 let request = Self {
@@ -50,10 +50,10 @@ macro_rules! request {
         }
     };
     (@take $fields:ident, $field:ident, $type:ty) => {
-        <$type as $crate::openai::RequestField>::read_field($fields, stringify!($field))
+        <$type as $crate::openai::request::RequestField>::read_field($fields, stringify!($field))
     };
     (@take $fields:ident, $field:ident, $type:ty, $low:expr, $high:expr) => {
-        <$type as $crate::openai::BoundedField<_>>::read_within(
+        <$type as $crate::openai::request::BoundedField<_>>::read_within(
             $fields,
             stringify!($field),
             $low,

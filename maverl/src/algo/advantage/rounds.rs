@@ -14,7 +14,7 @@ const RIGHT: f64 = 0.5;
 /// Changes the rewards of samples as `future_rewards` and `influence` say; see [`discounted_scores`] and [`influence_bonus`].
 ///
 /// A round is one turn of every seat of the episode. Episodes whose seats spoke unequally often have no rounds, and keep
-/// their rewards. Influence takes a turn for right by the judgement of its own answer alone ([`Episode::judgements`]). The score
+/// their rewards. Influence takes a turn for right by the judgement of its own answer alone (`Episode::judgements`). The score
 /// and the parts of the episode and of the seat are equal for turns that differ, a penalty is of another quality than being
 /// right, and a verifier may be wrong.
 pub fn apply_future_rewards(

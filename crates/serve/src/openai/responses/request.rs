@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::openai::Fields;
+use crate::openai::fields::Fields;
 use crate::openai::requests::ResponseRequest;
 use crate::refusal::Refusal;
 
