@@ -7,10 +7,10 @@ default:
 fmt:
     cargo fmt --all -- --check
 
-# Lints, warnings are errors: with all features, then with the default ones, which a team's own crate has.
+# Lints, warnings are errors: with all features, then with those that a team's own crate has.
 lint:
     cargo clippy --workspace --all-targets -- -D warnings
-    cargo clippy -p maverl-cli -- -D warnings
+    cargo clippy -p maverl-cli --no-default-features --features serve,view -- -D warnings
 
 # Every test of the first tier, doc tests included.
 test:
@@ -47,8 +47,8 @@ cuda:
 # Ranks over MPI (needs Debian's packages libopenmpi-dev, openmpi-bin and libclang-dev, or those of another MPI; `LIBCLANG_PATH`
 # names the folder of libclang where it is not found).
 mpi *ARGS:
-    cargo clippy -p maverl-engine -p maverl-tests --features maverl-tests/mpi --all-targets -- -D warnings
-    cargo test -p maverl-engine -p maverl-tests --features maverl-engine/mpi,maverl-tests/mpi --test mpi {{ARGS}}
+    cargo clippy -p maverl-dist -p maverl-tests --features maverl-tests/mpi --all-targets -- -D warnings
+    cargo test -p maverl-dist -p maverl-tests --features maverl-dist/mpi,maverl-tests/mpi --test mpi {{ARGS}}
 
 # The kernels on NEON, under an emulator (needs `rustup target add aarch64-unknown-linux-gnu`, and Debian's packages
 # g++-aarch64-linux-gnu and qemu-user; about ten minutes).

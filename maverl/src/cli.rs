@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser};
 
-use crate::check::Sources;
+use crate::config::source::Sources;
 
 mod card;
 pub mod check_config;

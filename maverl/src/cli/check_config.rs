@@ -8,8 +8,9 @@ use serde_json::json;
 
 use super::stages::Stages;
 use super::{ConfigArgs, Failure, number, print, tell, terminal};
-use crate::check::{Diagnostic, Purpose, Sources, check, render_within, settings, survey};
+use crate::check::{Purpose, check, survey};
 use crate::config::Config;
+use crate::config::source::{Diagnostic, Sources, read_settings, render_within};
 use crate::output;
 use crate::plan::{self, DEVICES, DeviceModel, Plan, RanksSummary};
 use crate::registry::Registry;
@@ -115,7 +116,7 @@ pub fn checked(sources: &Sources, registry: &Registry, purpose: Purpose) -> Resu
 
 /// Returns the settings of a command that needs no team, or every problem as one message.
 pub fn configured(sources: &Sources) -> Result<Config, Failure> {
-    settings(sources).map_err(|problems| failure(&problems))
+    read_settings(sources).map_err(|problems| failure(&problems))
 }
 
 fn failure(problems: &[Diagnostic]) -> Failure {

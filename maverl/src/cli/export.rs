@@ -10,13 +10,13 @@ use clap::{ArgGroup, Args, ValueEnum};
 use super::card::{Card, Kind};
 use super::{Failure, models, paths, print};
 use crate::checkpoint::{Checkpoints, Which};
-use crate::model::lora::is_adapter;
-use crate::model::{
-    Hub, HubId, Model, ModelFiles, ModelSource, SaveOptions, StoredDtype, Tokenizer,
-};
+use crate::files::{Hub, HubId, ModelFiles, ModelSource, SaveOptions, StoredDtype};
+use crate::net::Model;
+use crate::net::lora::is_adapter;
 use crate::run_dir::disk::{
     entries, file_name, name, parent, remove, sync_dir, sync_tree, temporary,
 };
+use crate::text::Tokenizer;
 
 /// Maximum change of a logit by a merge, relative to the largest (or 1).
 const TOLERANCE: f32 = 1e-4;

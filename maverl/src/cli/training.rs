@@ -8,7 +8,8 @@ use super::stages::Stages;
 use super::{
     BuiltinConfig, Failure, RunArgs, block_on, of_run, planned, print, seeds, tell, terminal,
 };
-use crate::check::{Purpose, Sources, survey};
+use crate::check::{Purpose, survey};
+use crate::config::source::Sources;
 use crate::plan::Plan;
 use crate::registry::Registry;
 use crate::run_dir::{MANIFEST, Missing, RunLocation};

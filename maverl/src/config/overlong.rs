@@ -1,6 +1,6 @@
 //! Handling of rows of supervised training that do not fit the context.
 //!
-//! `check/overlong.rs` counts them, and `train/fitting.rs` leaves them out.
+//! `check/overlong.rs` counts them, and `train/supervised/fitting.rs` leaves them out.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,83 +1,58 @@
 //! Training: the loop over steps, and all files of a run.
 //!
 //! ```text
-//! Episodes ─► Samples ─► Advantages ─► Batches ─► Update      one step: `step.rs`, with `supervised.rs` beside it
-//!  players     learner    learner                 learner
+//! Episodes ─► Samples ─► Advantages ─► Batches ─► Update      one step: `step.rs`
+//!  step/players          learner                  learner
 //! checkpoints, evaluations, metrics, resuming after a crash   the loop of a run: `run.rs`
 //! a stored episode again, with the weights of its step        `replay.rs`
 //! ```
 //!
-//! `players.rs` runs episodes and knows no algorithm, `learner.rs` updates policies and knows no rollout, `step.rs`
-//! connects them. `training.rs` puts them together for a plan, and `run.rs` knows neither. No file here uses one that
+//! `step/players.rs` runs episodes and uses no algorithm, `learner.rs` updates policies and does not use the rollout, `step.rs`
+//! connects them. `training.rs` puts them together for a plan, and `run.rs` depends on neither. No file here uses one that
 //! uses it.
 //!
-//! A file uses only files before it in this list:
-//!
-//! - what a step and a run are made of: `commands`, `progress`, `spans`, `live`, `state`, `record`, `samples`,
-//!   `alternatives`, `error`, `measure`, `summary`, `display`, `interrupt`, `rows`, `trainable`, `sink`, `unscored`;
-//! - a step of reinforcement learning: `estimator`, `ranks`, `servers`, `kl_penalty`, `critic`, `batches`, `mixer`,
-//!   `players`, `learner`, `step`;
-//! - steps of other kinds: `fitting`, `supervised`, `verifier`;
-//! - a run: `dataset`, `training`, `evaluations`, `run`, `follow`, `replay`.
+//! - `progress`: messages, displays, interruption, and commands that a user types to go on;
+//! - `record`: what is recorded of a step: metrics, times, samples;
+//! - `run`: the loop over steps, its files, and the trait `Trainable` of what it repeats;
+//! - `ranks`: the processes that train together;
+//! - `learner`: samples, advantages, batches, critics, mixer, updates;
+//! - `step`: a step of reinforcement learning; `supervised`: steps of other kinds;
+//! - `training`: the data and inference servers of a plan; `replay`: stored episodes.
 
-mod alternatives;
-mod batches;
-mod commands;
-mod critic;
-mod dataset;
-mod display;
 mod error;
-mod estimator;
-mod evaluations;
-mod fitting;
-mod follow;
-mod interrupt;
-mod kl_penalty;
 mod learner;
-mod live;
-mod measure;
-mod mixer;
-mod players;
 mod progress;
 mod ranks;
 mod record;
 mod replay;
-mod rows;
 mod run;
-mod samples;
-mod servers;
-mod sink;
-mod spans;
-mod state;
 mod step;
-mod summary;
 mod supervised;
-mod trainable;
 mod training;
-mod unscored;
-mod verifier;
 
 pub use crate::dist::{Launch, RankError};
-#[doc(hidden)]
-pub use commands::resume_command;
-#[doc(hidden)]
-pub use commands::{COMMANDS, features, own, program, renamed};
-#[doc(hidden)]
-pub use display::{Beat, stderr};
 pub use error::{DemonstrationError, ErrorKind, TrainError};
-pub use interrupt::Interrupt;
+pub(crate) use learner::state::{VERIFIER, VerifierRecord};
 #[doc(hidden)]
 pub use progress::Silent;
+#[doc(hidden)]
+pub use progress::commands::resume_command;
+#[doc(hidden)]
+pub use progress::commands::{COMMANDS, features, own, program, renamed};
+#[doc(hidden)]
+pub use progress::display::stderr;
+#[doc(hidden)]
+pub use progress::heartbeat::Beat;
+pub use progress::interrupt::Interrupt;
 #[doc(hidden)]
 pub use progress::tell;
 pub use progress::{Progress, StepLine, silent};
 pub use replay::{Recorded, ReplayOptions, ReplayScope, replay};
-pub use sink::{EndedEpisode, EpisodeSink, SinkError};
-pub(crate) use state::{VERIFIER, VerifierRecord};
-pub use summary::{Evaluation, Report, RunSummary, SplitScore};
+pub use run::summary::{Evaluation, Report, RunSummary, SplitScore};
+pub use step::sink::{EndedEpisode, EpisodeSink, SinkError};
 #[doc(hidden)]
-pub use unscored::report;
-pub(crate) use verifier::verifier_tasks;
+pub use step::unscored::report;
+pub(crate) use supervised::verifier::verifier_tasks;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -91,14 +66,16 @@ use crate::run_dir::{Missing, RunDir, RunLocation};
 use crate::runtime::{DeviceChoice, Runtime};
 use crate::trajectory::Episode;
 
-use dataset::Needs;
-use display::Heartbeat;
-use follow::Led;
+use learner::estimator;
+use progress::heartbeat::Heartbeat;
 use ranks::Peers;
+use ranks::follow::{self, Led};
+use run::trainable::Trainable;
 use run::{Opened, Run, Settings};
-use sink::{HeldOut, Observers};
-use trainable::Trainable;
+use step::sink::{HeldOut, Observers};
+use step::unscored;
 use training::Training;
+use training::dataset::Needs;
 
 /// Options of a run that do not change its numbers.
 #[derive(Clone)]
@@ -106,7 +83,7 @@ use training::Training;
 pub struct Options {
     /// Run directory.
     pub place: RunLocation,
-    /// Configuration as the user gave it, for `config.toml`, such as [`crate::check::Sources::written`]; empty if there
+    /// Configuration as the user gave it, for `config.toml`, such as [`crate::config::source::Sources::written`]; empty if there
     /// was no file.
     pub given: String,
     /// Files that may be missing in a run directory that is resumed.

@@ -1,5 +1,12 @@
 //! Receivers of the progress of a run.
 
+pub(super) mod bar;
+pub(super) mod commands;
+pub(super) mod display;
+pub(super) mod heartbeat;
+pub(super) mod interrupt;
+pub(super) mod lines;
+
 use std::fmt::Display;
 use std::path::Path;
 use std::sync::Arc;
@@ -8,7 +15,7 @@ use std::time::Duration;
 use indicatif::HumanDuration;
 
 use crate::output;
-use crate::train::commands::own;
+use crate::train::progress::commands::own;
 use crate::trajectory::Episode;
 
 /// Summary of a step for people.

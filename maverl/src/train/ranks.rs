@@ -4,6 +4,8 @@
 //! three quarters of `dist.timeout_s`, or an error of a rank ends all operations of all ranks with its name. The run
 //! directory is then as after a kill.
 
+pub(super) mod follow;
+
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::time::Duration;
@@ -18,7 +20,7 @@ use crate::dist::{Channel, DistOptions, Launch, RankError, Ranks};
 use crate::run_dir::Origin;
 use crate::runtime::{DeviceChoice, Policy, RuntimeOptions, WorkerSpec};
 use crate::train::error::TrainError;
-use crate::train::interrupt::Interrupt;
+use crate::train::progress::interrupt::Interrupt;
 use crate::trajectory::Episode;
 
 /// Channel of everything but the updates of worker groups.
@@ -365,7 +367,7 @@ fn differences(first: &BTreeMap<String, String>, theirs: &BTreeMap<String, Strin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::ModelSource;
+    use crate::files::ModelSource;
 
     #[test]
     fn every_rank_of_a_machine_has_a_gpu_of_its_own() {

@@ -1,5 +1,9 @@
 //! Record of a step's samples: every term of every advantage, and quantities of every token.
 
+pub(super) mod measure;
+pub(super) mod spans;
+pub(super) mod worker_loads;
+
 use std::collections::BTreeMap;
 
 use maverl_kernels::advantage::{Baseline, Moments, Singleton};
@@ -208,7 +212,7 @@ mod tests {
     /// Checks that the arithmetic of every sample of a step gives its advantage.
     fn check(name: &str, advantage: AdvantagePlan, whiten: bool) {
         #[cfg(feature = "cuda")]
-        if let Some(estimators) = crate::train::estimator::tests::emulated() {
+        if let Some(estimators) = crate::train::learner::estimator::tests::emulated() {
             check_on(&estimators, name, advantage.clone(), whiten, 1e-6);
         }
         check_on(&CPU, name, advantage, whiten, 1e-9);

@@ -3,6 +3,8 @@
 //! A run keeps few checkpoints and every episode. Weights between two checkpoints are recomputed by training on the
 //! stored episodes of the steps between, which needs no generation and gives the same bits.
 
+pub(super) mod alternatives;
+
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -14,14 +16,14 @@ use crate::registry::Registry;
 use crate::rollout::{self, Replayed, RolloutError};
 use crate::run_dir::{RunDir, RunDirError, TopRecord, read_rollouts};
 use crate::runtime::Runtime;
-use crate::train::alternatives::alternatives;
-use crate::train::dataset::Needs;
 use crate::train::error::TrainError;
 use crate::train::progress::Progress;
 use crate::train::ranks::Peers;
-use crate::train::sink::Observers;
-use crate::train::trainable::Trainable;
+use crate::train::replay::alternatives::alternatives;
+use crate::train::run::trainable::Trainable;
+use crate::train::step::sink::Observers;
 use crate::train::training::Training;
+use crate::train::training::dataset::Needs;
 use crate::trajectory::Episode;
 
 /// Maximum number of names in an error.

@@ -8,6 +8,11 @@
 //! growing file, so a resumed run repeats exactly what followed. The rollouts of a step grow under a name of their own
 //! until all are there; all other files are written whole. Both can be written again.
 
+pub(super) mod evaluations;
+pub(super) mod rows;
+pub(super) mod summary;
+pub(super) mod trainable;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
@@ -21,15 +26,14 @@ use crate::run_dir::{
     Journal, Missing, Origin, RunDir, RunDirError, RunLocation, STEP_SECONDS, SpanRow, TRAIN,
     WorkerSample,
 };
-use crate::train::commands::resume_command;
 use crate::train::error::TrainError;
-use crate::train::evaluations::{self, Evaluator};
-use crate::train::interrupt::Interrupt;
+use crate::train::progress::commands::resume_command;
+use crate::train::progress::interrupt::Interrupt;
 use crate::train::progress::{Progress, StepLine};
-use crate::train::rows;
-use crate::train::spans::{self, Span};
-use crate::train::summary::{Evaluation, Report, RunSummary, SplitScore};
-use crate::train::trainable::{Stepped, Trainable};
+use crate::train::record::spans::{self, Span};
+use crate::train::run::evaluations::Evaluator;
+use crate::train::run::summary::{Evaluation, Report, RunSummary, SplitScore};
+use crate::train::run::trainable::{Stepped, Trainable};
 use crate::trajectory::Seat;
 
 /// Settings of a run.

@@ -1,16 +1,17 @@
 //! One step of reinforcement learning; follows the figure in `ARCHITECTURE.md`.
 
+pub(super) mod players;
+pub(super) mod sink;
+pub(super) mod unscored;
+
 use crate::run_dir::RolloutWriter;
 use crate::task::Task;
-use crate::train::batches::{StepPlan, batches};
 use crate::train::error::TrainError;
-use crate::train::estimator;
-use crate::train::learner::Learner;
-use crate::train::measure::Meter;
-use crate::train::players::Players;
-use crate::train::record;
-use crate::train::trainable::Stepped;
-use crate::train::unscored::left_out;
+use crate::train::learner::batches::{StepPlan, batches};
+use crate::train::learner::{Learner, estimator};
+use crate::train::record::{self, measure::Meter};
+use crate::train::run::trainable::Stepped;
+use crate::train::step::{players::Players, unscored::left_out};
 use crate::trajectory::Episode;
 
 /// Runs a step: the team runs the step's tasks, and every trained policy is updated on its turns.

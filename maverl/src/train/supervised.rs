@@ -1,5 +1,9 @@
 //! One step of supervised training: replies are given, and every trained policy is trained on them.
 
+pub(super) mod fitting;
+pub(super) mod units;
+pub(super) mod verifier;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
@@ -7,16 +11,16 @@ use std::time::Instant;
 use crate::algo::loss::LossOptions;
 use crate::config::{OverlongText, TrainOn};
 use crate::data::{Demonstration, PreferencePair, Text};
-use crate::model::{ChatInput, Continuation, Tokenizer};
 use crate::plan::{AlgorithmPlan, Plan, SeatPlan};
 use crate::runtime::{Batch, Objective, Policy, Row};
-use crate::train::batches::StepPlan;
+use crate::text::{ChatInput, Continuation, Tokenizer};
 use crate::train::error::{DemonstrationError, TrainError};
 use crate::train::learner::Learner;
-use crate::train::measure::Meter;
-use crate::train::players::Players;
-use crate::train::spans::Span;
-use crate::train::trainable::Stepped;
+use crate::train::learner::batches::StepPlan;
+use crate::train::record::measure::Meter;
+use crate::train::record::spans::Span;
+use crate::train::run::trainable::Stepped;
+use crate::train::step::players::Players;
 
 /// Runs a step on `task.tasks_per_step` demonstrations.
 pub(super) async fn imitate(

@@ -1,5 +1,8 @@
 //! Training of a plan's team: players, learner and data, put together.
 
+pub(super) mod dataset;
+pub(super) mod servers;
+
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -19,18 +22,20 @@ use crate::rollout::Rollout;
 use crate::run_dir::disk::hash_bytes;
 use crate::run_dir::{HELD_OUT, Origin, Provenance, RolloutWriter, RunDirError};
 use crate::runtime::{DeviceChoice, Policy, Runtime, WorkerDevice};
-use crate::train::batches::StepPlan;
-use crate::train::dataset::{Dataset, Needs, files, hash, held_out};
 use crate::train::error::TrainError;
 use crate::train::learner::Learner;
-use crate::train::players::Players;
+use crate::train::learner::batches::StepPlan;
+use crate::train::learner::estimator;
 use crate::train::ranks::Peers;
-use crate::train::servers::Servers;
-use crate::train::sink::Observers;
+use crate::train::record::measure;
+use crate::train::run::trainable::{Stepped, Trainable};
+use crate::train::step::players::Players;
+use crate::train::step::sink::Observers;
 use crate::train::step::{learn, step};
-use crate::train::trainable::{Stepped, Trainable};
-use crate::train::verifier::verify;
-use crate::train::{estimator, measure, supervised};
+use crate::train::supervised;
+use crate::train::supervised::verifier::verify;
+use crate::train::training::dataset::{Dataset, Needs, files, hash, held_out};
+use crate::train::training::servers::Servers;
 use crate::trajectory::{Episode, Seat};
 
 /// Number of tasks that the environment reports on before the run.

@@ -1,6 +1,6 @@
 //! Statistics of verifiers: separation of right and wrong replies by logits, calibration, and shortcuts in the data.
 //!
-//! Pure functions of logits and rows. Training is in `train/verifier.rs`.
+//! Pure functions of logits and rows. Training is in `train/supervised/verifier.rs`.
 
 mod calibration;
 mod leaks;

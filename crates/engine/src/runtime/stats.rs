@@ -1,7 +1,7 @@
 //! Statistics of updates.
 //!
 //! A new statistic of updates is a field here, its sum over optimizer steps in `trainer/totals.rs`, and its name in
-//! `train/measure.rs` of `maverl`.
+//! `train/record/measure.rs` of `maverl`.
 
 use serde::{Deserialize, Serialize};
 

@@ -7,8 +7,9 @@ use serde_json::json;
 use super::{CARD, ExportArgs, Kind, Origin, policy, whole};
 use crate::cli::{Failure, models};
 use crate::data::SEEN;
-use crate::model::lora::is_adapter;
-use crate::model::{HeadKind, RewardHead, RewardModel, SaveOptions, StoredDtype, ValueHead};
+use crate::files::{SaveOptions, StoredDtype};
+use crate::net::lora::is_adapter;
+use crate::net::{HeadKind, RewardHead, RewardModel, ValueHead};
 use crate::run_dir::disk::name;
 use crate::train::{VERIFIER, VerifierRecord};
 

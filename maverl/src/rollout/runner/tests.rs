@@ -6,6 +6,9 @@ use super::*;
 use crate::agent::ReplyError;
 use crate::algo;
 use crate::algo::testing::plan;
+use crate::client::testing::{response, serve};
+use crate::config::RewardServerConfig;
+use crate::rollout::rewards::RewardServer;
 use crate::rollout::testing::{
     Critic, Fixture, Flow, OPEN, Speaker, Talker, Word, line, lock, runner, task,
 };
@@ -282,6 +285,41 @@ async fn rewards_whose_sum_or_square_is_no_number_make_their_episode_unscored_an
     for values in [&[1e9 - 1.0][..], &[-1e9 + 1.0], &[5e-324, -5e-324], &[4e8, -4e8]] {
         let episode = with_parts(values, 1.0).await;
         assert_eq!(episode.rewards.len(), values.len(), "{values:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_number_of_a_server_that_is_no_reward_makes_its_episode_alone_unscored() {
+    // The second request is that of the second episode; the answer to it has this number.
+    for (number, wanted) in [
+        ("1e200", "reward `remote` is 1e200; a reward is a number from -1e9 to 1e9"),
+        ("-1e10", "reward `remote` is -10000000000.0; a reward is a number from"),
+        ("1e400", "reward `remote`: http://"),
+        ("NaN", "reward `remote`: http://"),
+        ("\"1e200\"", "reward `remote`: http://"),
+    ] {
+        let (url, asked) = serve(move |n, received| {
+            let id = &received.body["items"][0]["id"];
+            let reward = if n == 1 { number } else { "0.5" };
+            response(200, &format!("{{\"items\": [{{\"id\": {id}, \"reward\": {reward}}}]}}"))
+        });
+        let url = format!("{url}/v1/score");
+        let config = RewardServerConfig { url, retries: 0, wait_ms: 0, ..Default::default() };
+        let mut runner = runner(asks(&["<w>a</w>"]), parrot());
+        let server = Arc::new(RewardServer::new(&config).unwrap());
+        let source = ValueSource::Scorer(server);
+        runner.rewards = vec![WeightedReward { name: "remote".to_owned(), weight: 1.0, source }];
+        for episode in 0..3 {
+            let played = play(&runner).await;
+            if episode == 1 {
+                let Fault { kind, message } = fault(&played);
+                assert_eq!(*kind, FaultKind::Environment, "{number}");
+                assert!(message.starts_with(wanted), "{number}: {message}");
+            } else {
+                assert_eq!(played.rewards, [part("remote", 0.5, RewardOf::Turn(0))], "{number}");
+            }
+        }
+        assert_eq!(asked.lock().unwrap().len(), 3);
     }
 }
 

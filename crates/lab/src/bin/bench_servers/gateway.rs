@@ -21,8 +21,8 @@ use maverl::registry::DynOrchestra;
 use maverl::rollout::{EpisodeRequest, EpisodeRunner};
 use maverl::task::Task;
 use maverl::trajectory::{Fault, Seat};
-use maverl_cli::bench::harness::Setup;
 use maverl_cli::bench::report::Figure;
+use maverl_cli::bench::setup::Setup;
 use maverl_serve::gateway::{Gateway, Mode, ProgramOptions};
 
 /// Number of calls of an episode, each of which extends the conversation.

@@ -1,0 +1,72 @@
+//! State of an algorithm in addition to weights and moments. It is part of every checkpoint.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use crate::algo::advantage::{EmaBaseline, RewardSpread};
+use crate::metrics::Metrics;
+use crate::plan::Plan;
+use crate::train::learner::live::Live;
+
+/// Name of the metric of the KL in the reward, averaged over tokens.
+pub(crate) const REWARD_KL: &str = "reward_kl";
+
+/// File of the state of a verifier in a checkpoint.
+pub(crate) const VERIFIER: &str = "verifier.json";
+
+/// State of an algorithm; empty if no part of it is stateful.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct AlgorithmState {
+    /// Moving average of each seat's reward: `baseline = "moving_average"`.
+    pub(crate) averages: EmaBaseline,
+    /// Spread of the rewards so far: `whiten`.
+    pub(crate) rewards: RewardSpread,
+    /// Multiplier of each policy's `kl_coef`: `adaptive_kl`.
+    kl_scale: BTreeMap<String, f64>,
+    /// Replies of each policy's opponent in the steps of the iteration that are left, as token ids: `spin`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) opponents: BTreeMap<String, BTreeMap<u64, Vec<Vec<u32>>>>,
+    /// Values of verifiers that wait to be compared with the judgement of the environment.
+    #[serde(skip_serializing_if = "Live::is_empty")]
+    pub(crate) live: Live,
+}
+
+/// State of a verifier beside its weights, which an export needs too.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct VerifierRecord {
+    /// Divisor of logits, fitted to the validation rows.
+    pub(crate) temperature: f64,
+    /// Offset of what results.
+    pub(crate) offset: f64,
+    /// Keys of the questions that were trained on.
+    pub(crate) tasks: BTreeSet<String>,
+}
+
+impl AlgorithmState {
+    /// Returns the multiplier of a policy's `kl_coef`.
+    pub(crate) fn kl_scale(&self, policy: &str) -> f64 {
+        self.kl_scale.get(policy).copied().unwrap_or(1.0)
+    }
+
+    /// Adapts the KL coefficients to their target by the metrics of an update, and returns the new multipliers.
+    pub(crate) fn seek(&mut self, plan: &Plan, update: &Metrics) -> Metrics {
+        let adaptive = plan.algorithm.adaptive_kl;
+        let mut metrics = Metrics::default();
+        if adaptive.target == 0.0 {
+            return metrics;
+        }
+        for policy in plan.policies.iter().filter(|policy| policy.reference) {
+            let of = |quantity: &str| update.get(&format!("policy/{}/{quantity}", policy.name));
+            let (Some(kl), Some(rows)) = (of(REWARD_KL).or_else(|| of("kl")), of("rows")) else {
+                continue;
+            };
+            let scale = self.kl_scale(&policy.name);
+            let next = adaptive.next(scale, kl, rows as usize);
+            metrics.set(format!("policy/{}/kl_scale", policy.name), next);
+            self.kl_scale.insert(policy.name.clone(), next);
+        }
+        metrics
+    }
+}

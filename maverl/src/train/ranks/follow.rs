@@ -1,0 +1,133 @@
+//! A run of several ranks: rank 0 leads, and the others follow. Each step and each evaluation is one of all ranks.
+//!
+//! Rank 0 runs `run.rs` over [`Led`], a [`Trainable`] that sends each operation to the other ranks before it runs it.
+//! They loop over what they receive, run the same operations, and write nothing. Operations of policies run one after
+//! the other (`ranks.rs`: `join_all`), because all ranks run collective operations in the same order.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::checkpoint::{Checkpoint, Checkpoints, Draft, Which};
+use crate::eval::EvalSpec;
+use crate::run_dir::{RolloutWriter, RunDirError};
+use crate::train::error::TrainError;
+use crate::train::ranks::Peers;
+use crate::train::run::summary::{Report, RunSummary};
+use crate::train::run::trainable::{Stepped, Trainable};
+use crate::trajectory::Episode;
+
+/// Next operation of all ranks.
+#[derive(Debug, Serialize, Deserialize)]
+enum Command {
+    /// Step, counted from 0.
+    Step(u64),
+    /// Evaluation on held-out tasks.
+    Evaluate(EvalSpec),
+    /// Save: rank 0 writes.
+    Save,
+    /// Return to the checkpoint of a run after so many steps.
+    Load(PathBuf, u64),
+    /// End of the run.
+    End(Ended),
+}
+
+/// Report of rank 0.
+#[derive(Debug, Serialize, Deserialize)]
+struct Ended {
+    dir: PathBuf,
+    summary: RunSummary,
+    interrupted: bool,
+}
+
+/// Training of all ranks, led by this one.
+pub(crate) struct Led<W> {
+    pub(crate) work: W,
+    pub(crate) peers: Peers,
+}
+
+impl<W> Led<W> {
+    async fn command(&self, command: impl FnOnce() -> Command) -> Result<(), TrainError> {
+        lead(&self.peers, command).await
+    }
+}
+
+impl<W: Trainable> Trainable for Led<W> {
+    async fn step(
+        &mut self,
+        step: u64,
+        rollouts: &mut RolloutWriter,
+    ) -> Result<Stepped, TrainError> {
+        self.command(|| Command::Step(step)).await?;
+        self.work.step(step, rollouts).await
+    }
+
+    async fn evaluate(&self, spec: &EvalSpec) -> Result<Vec<Episode>, TrainError> {
+        self.command(|| Command::Evaluate(spec.clone())).await?;
+        self.work.evaluate(spec).await
+    }
+
+    fn may_give_up(&self) -> bool {
+        self.peers.size() == 1
+    }
+
+    async fn save(&self, draft: &Draft) -> Result<(), TrainError> {
+        self.command(|| Command::Save).await?;
+        self.work.save(draft).await
+    }
+
+    async fn share(&self) -> Result<(), TrainError> {
+        self.work.share().await
+    }
+
+    async fn load(&mut self, checkpoint: &Checkpoint) -> Result<(), TrainError> {
+        let run = checkpoint.path().parent().and_then(Path::parent).unwrap_or(checkpoint.path());
+        let (run, step) = (absolute(run)?, checkpoint.state.step);
+        self.command(|| Command::Load(run, step)).await?;
+        self.work.load(checkpoint).await
+    }
+}
+
+/// Sends the next operation to the other ranks.
+async fn lead(peers: &Peers, command: impl FnOnce() -> Command) -> Result<(), TrainError> {
+    match peers.ranks() {
+        Some(_) => peers.broadcast(Some(command())).await.map(drop),
+        None => Ok(()),
+    }
+}
+
+/// Sends the report of a run to the other ranks, which end.
+pub(crate) async fn end(peers: &Peers, report: &Report) -> Result<(), TrainError> {
+    let Report { dir, summary, interrupted } = report.clone();
+    lead(peers, || Command::End(Ended { dir, summary, interrupted })).await?;
+    peers.finish().await
+}
+
+/// Does what rank 0 does until it ends the run. Nothing is written.
+pub(crate) async fn follow<W: Trainable>(mut work: W, peers: &Peers) -> Result<Report, TrainError> {
+    loop {
+        match peers.broadcast::<Command>(None).await? {
+            Command::Step(step) => {
+                work.step(step, &mut RolloutWriter::discarding()).await?;
+            }
+            Command::Evaluate(spec) => {
+                work.evaluate(&spec).await?;
+            }
+            Command::Save => work.share().await?,
+            Command::Load(run, step) => {
+                let checkpoint = Checkpoints::of(&run).open(Which::Step(step))?;
+                work.load(&checkpoint).await?;
+            }
+            Command::End(Ended { dir, summary, interrupted }) => {
+                peers.finish().await?;
+                return Ok(Report { dir, summary, interrupted });
+            }
+        }
+    }
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, TrainError> {
+    let found = std::path::absolute(path);
+    let failed = |source| RunDirError::Io { action: "find", path: path.to_owned(), source };
+    Ok(found.map_err(failed)?)
+}

@@ -1,0 +1,245 @@
+//! Metrics of a step.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use crate::algo::advantage::Compound;
+use crate::algo::{GroupSummary, Sample, explained_variance};
+use crate::metrics::{Metrics, by_seat};
+use crate::plan::Plan;
+use crate::rollout::Usage;
+use crate::runtime::{Batch, EngineStats, Policy, UpdateStats, ValueStats};
+use crate::train::record::spans::Span;
+use crate::trajectory::Episode;
+
+/// Times and speeds of a step in progress.
+pub(crate) struct Meter<'p> {
+    start: Instant,
+    /// Duration of the rollout.
+    rollout: Duration,
+    policies: &'p [Policy],
+    /// Statistics of engines and endpoints before the step.
+    engines: Vec<EngineStats>,
+    endpoints: BTreeMap<String, Usage>,
+}
+
+impl<'p> Meter<'p> {
+    /// Starts a step.
+    pub(crate) fn start(policies: &'p [Policy], endpoints: BTreeMap<String, Usage>) -> Self {
+        let engines = policies.iter().map(Policy::work).collect();
+        Self { start: Instant::now(), rollout: Duration::ZERO, policies, engines, endpoints }
+    }
+
+    /// Ends the rollout of the step, and returns its time.
+    pub(crate) fn collected(&mut self) -> Span {
+        self.rollout = self.start.elapsed();
+        Span::since("rollout", self.start)
+    }
+
+    /// Ends the step, and returns its times and speeds.
+    pub(crate) fn stop(self, episodes: &[Episode], usage: &BTreeMap<String, Usage>) -> Metrics {
+        let mut timing = timing(episodes, self.rollout, self.start.elapsed());
+        timing.extend(engines(self.policies, &self.engines));
+        timing.extend(endpoints(usage, &self.endpoints));
+        timing
+    }
+}
+
+/// Returns the metrics of a policy's batch.
+pub(crate) fn batch(policy: &str, batch: &Batch) -> Metrics {
+    let n = batch.rows.len().max(1) as f64;
+    // Each row has the same weight, whatever its length.
+    let mean_of = |values: &[f32]| {
+        values.iter().map(|&v| f64::from(v)).sum::<f64>() / values.len().max(1) as f64
+    };
+    let values = || batch.rows.iter().map(|row| mean_of(&row.advantages));
+    let mean = values().sum::<f64>() / n;
+    let variance = values().map(|value| (value - mean).powi(2)).sum::<f64>() / n;
+    named(policy, [("lr", batch.lr), ("adv_mean", mean), ("adv_std", variance.sqrt())])
+}
+
+/// Returns the metrics of an update.
+pub(crate) fn update(policy: &str, stats: &UpdateStats) -> Metrics {
+    let mut metrics = named(
+        policy,
+        [
+            ("loss", stats.loss),
+            ("pg_loss", stats.pg_loss),
+            ("kl", stats.kl),
+            ("entropy", stats.entropy),
+            ("clip_frac_low", stats.clip_frac_low),
+            ("clip_frac_high", stats.clip_frac_high),
+            ("clip_frac_dual", stats.clip_frac_dual),
+            ("ppo_kl", stats.ppo_kl),
+            ("grad_norm", stats.grad_norm),
+            ("optimizer_steps", stats.optimizer_steps as f64),
+            ("rows", stats.rows as f64),
+            ("tokens", stats.tokens as f64),
+            ("version", stats.version as f64),
+        ],
+    );
+    if let Some(weight) = stats.correction_mean {
+        metrics.extend(named(policy, [("correction_mean", weight)]));
+    }
+    if let Some(pairs) = stats.preference {
+        metrics.extend(named(
+            policy,
+            [
+                ("reward_chosen", pairs.reward_chosen),
+                ("reward_rejected", pairs.reward_rejected),
+                ("reward_margin", pairs.reward_chosen - pairs.reward_rejected),
+                ("pair_accuracy", pairs.accuracy),
+            ],
+        ));
+    }
+    metrics.set(format!("mismatch/{policy}/logp_abs_mean"), stats.mismatch_mean);
+    metrics.set(format!("mismatch/{policy}/logp_abs_max"), stats.mismatch_max);
+    metrics
+}
+
+/// Returns the metrics of a critic's batch and of its update.
+pub(crate) fn critic(policy: &str, lr: f64, stats: &ValueStats) -> Metrics {
+    let values = [
+        ("lr", lr),
+        ("loss", stats.loss),
+        ("clip_frac", stats.clip_frac),
+        ("grad_norm", stats.grad_norm),
+        ("optimizer_steps", stats.optimizer_steps as f64),
+        ("rows", stats.rows as f64),
+        ("values", stats.values as f64),
+    ];
+    let name = |(name, value)| (format!("critic/{policy}/{name}"), value);
+    values.into_iter().map(name).collect()
+}
+
+/// Returns the metrics of the factors on a policy's advantages, from policies that were updated before it.
+pub(crate) fn factors(policy: &str, compound: &Compound, episodes: &[usize]) -> Metrics {
+    let all = || episodes.iter().map(|&episode| compound.of(episode));
+    let mean = all().sum::<f64>() / episodes.len().max(1) as f64;
+    let (least, most) = (all().fold(f64::INFINITY, f64::min), all().fold(0.0, f64::max));
+    named(policy, [("factor_mean", mean), ("factor_min", least), ("factor_max", most)])
+}
+
+/// Returns metrics that compare predicted values with returns.
+pub(crate) fn values(
+    plan: &Plan,
+    samples: &[Sample],
+    values: &[Vec<f64>],
+    returns: &[Vec<f64>],
+) -> Metrics {
+    let mut metrics = Metrics::default();
+    for (host, policy) in plan.policies.iter().enumerate() {
+        let of = |all: &[Vec<f64>]| -> Vec<f64> {
+            let its =
+                |(_, sample): &(&Vec<f64>, &Sample)| plan.critic_of(sample.policy) == Some(host);
+            all.iter().zip(samples).filter(its).flat_map(|(values, _)| values.clone()).collect()
+        };
+        let (values, returns) = (of(values), of(returns));
+        if values.is_empty() {
+            continue;
+        }
+        let mean = |all: &[f64]| all.iter().sum::<f64>() / all.len() as f64;
+        let name = |name: &str| format!("critic/{}/{name}", policy.name);
+        metrics.set(name("value_mean"), mean(&values));
+        metrics.set(name("return_mean"), mean(&returns));
+        metrics.set(name("explained_variance"), explained_variance(&values, &returns));
+    }
+    metrics
+}
+
+fn named<const N: usize>(policy: &str, values: [(&str, f64); N]) -> Metrics {
+    values.into_iter().map(|(name, value)| (format!("policy/{policy}/{name}"), value)).collect()
+}
+
+/// Returns the metrics of the groups.
+pub(crate) fn groups(groups: &GroupSummary) -> Metrics {
+    let values = [
+        ("group/count", groups.count as f64),
+        ("group/size_min", groups.size_min as f64),
+        ("group/singletons", groups.singletons as f64),
+        ("group/zero_std_frac", groups.zero_std_frac),
+        ("group/all_good_frac", groups.all_good_frac),
+        ("group/all_bad_frac", groups.all_bad_frac),
+    ];
+    values.into_iter().collect()
+}
+
+/// Returns the warning about groups of one episode, if there are any.
+pub(crate) fn singletons(metrics: &Metrics) -> Option<String> {
+    let n = metrics.get("group/singletons").filter(|n| *n > 0.0)?;
+    let count = metrics.get("group/count")?;
+    Some(format!(
+        "{n} of {count} groups have one member, which has nothing to be compared with; `group/singletons` counts them \
+         in every step"
+    ))
+}
+
+/// Returns times and speeds of a step.
+fn timing(episodes: &[Episode], played: Duration, all: Duration) -> Metrics {
+    let tokens: u64 = by_seat(episodes).values().map(|totals| totals.completion_tokens).sum();
+    let (rollout, update) = (played.as_secs_f64(), (all - played).as_secs_f64());
+    let speed = tokens as f64 / rollout.max(1e-9);
+    let values = [
+        ("time/rollout_s", rollout),
+        ("time/update_s", update),
+        ("perf/rollout_tokens_per_s", speed),
+    ];
+    values.into_iter().collect()
+}
+
+/// Returns the usage of endpoints since `before`. It is not reproducible, since endpoints may be more or less busy.
+fn endpoints(now: &BTreeMap<String, Usage>, before: &BTreeMap<String, Usage>) -> Metrics {
+    let mut metrics = Metrics::default();
+    for (name, usage) in now {
+        let usage = *usage - before.get(name).copied().unwrap_or_default();
+        let values = [
+            ("requests", usage.requests as f64),
+            ("failures", usage.failures as f64),
+            ("uncounted", usage.uncounted as f64),
+            ("prompt_tokens", usage.prompt_tokens as f64),
+            ("completion_tokens", usage.completion_tokens as f64),
+            ("cost", usage.cost),
+        ];
+        for (quantity, value) in values {
+            metrics.set(format!("endpoint/{name}/{quantity}"), value);
+        }
+    }
+    metrics
+}
+
+/// Returns the metrics of the policies' engines since `before`.
+fn engines(policies: &[Policy], before: &[EngineStats]) -> Metrics {
+    let mut metrics = Metrics::default();
+    for (policy, before) in policies.iter().zip(before) {
+        let work = policy.work() - *before;
+        let values = [
+            ("prefill_tokens", work.prefilled as f64),
+            ("reused_tokens", work.reused as f64),
+            ("preemptions", work.preempted as f64),
+            ("decode_batch_mean", work.decode_batch()),
+        ];
+        for (quantity, value) in values {
+            metrics.set(format!("engine/{}/{quantity}", policy.name()), value);
+        }
+    }
+    metrics
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_statistic_of_an_update_is_a_metric() {
+        let stats = UpdateStats {
+            clip_frac_dual: 0.25,
+            mismatch_max: 1e-6,
+            version: 3,
+            ..UpdateStats::default()
+        };
+        let metrics = update("small", &stats);
+        assert_eq!(metrics.get("policy/small/clip_frac_dual"), Some(0.25));
+        assert_eq!(metrics.get("mismatch/small/logp_abs_max"), Some(1e-6));
+        assert_eq!(metrics.iter().count(), 15);
+    }
+}

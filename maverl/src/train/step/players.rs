@@ -1,0 +1,340 @@
+//! The players of a team: they run the episodes of training and of evaluations, and know no advantages.
+//!
+//! With several ranks, tasks are assigned to ranks in rotation, and all episodes of a task run on one rank. All ranks
+//! then receive all episodes.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::algo::flat_tasks;
+use crate::config::KnownBaseline;
+use crate::data::Sampler;
+use crate::eval::EvalSpec;
+use crate::plan::Plan;
+use crate::registry::Registry;
+use crate::rollout::{EpisodeRequest, RequestTimes, Rollout, RolloutError, Usage, episode_seed};
+use crate::run_dir::{RolloutWriter, TurnTime, WorkerSample};
+use crate::runtime::Policy;
+use crate::task::Task;
+use crate::train::error::TrainError;
+use crate::train::progress::Progress;
+use crate::train::ranks::Peers;
+use crate::train::record::spans::{self, Span};
+use crate::train::record::worker_loads::WorkerLoads;
+use crate::train::step::sink::{EndedEpisode, HeldOut, Observers};
+use crate::train::step::unscored;
+use crate::trajectory::Episode;
+
+/// Interval at which the number of sampled tokens is reported.
+const TICK: Duration = Duration::from_millis(500);
+
+/// A team that plays: its rollout, the order of its tasks, and the held-out tasks.
+pub(crate) struct Players {
+    rollout: Rollout,
+    /// Times of the requests of training episodes.
+    times: Arc<RequestTimes>,
+    /// Samples of the worker groups during the last episodes.
+    samples: Mutex<WorkerLoads>,
+    /// Policies in the plan's order, for rollouts with other seats or at another temperature.
+    policies: Vec<Policy>,
+    /// Order of the training data.
+    pub(crate) sampler: Sampler,
+    /// Held-out tasks by split.
+    held_out: BTreeMap<String, Vec<Task>>,
+    seed: u64,
+    max_unscored: f64,
+    observers: Observers,
+    /// Ranks to which episodes are dealt.
+    peers: Peers,
+}
+
+/// Purpose of episodes: `train` or `eval/SPLIT`, and the step, from 0.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stage<'s> {
+    pub(crate) name: &'s str,
+    pub(crate) step: u64,
+}
+
+impl Players {
+    /// Starts the environment and builds the team.
+    pub(crate) fn start(
+        plan: &Plan,
+        registry: &Registry,
+        policies: &[Policy],
+        sampler: Sampler,
+        held_out: BTreeMap<String, Vec<Task>>,
+        (observers, peers): (Observers, Peers),
+    ) -> Result<Self, RolloutError> {
+        let began = Instant::now();
+        Ok(Self {
+            rollout: Rollout::start(plan, registry, policies)?,
+            times: Arc::new(RequestTimes::new(move || began.elapsed().as_secs_f64())),
+            samples: Mutex::new(WorkerLoads::begin(policies)),
+            policies: policies.to_vec(),
+            sampler,
+            held_out,
+            seed: plan.config.seed,
+            max_unscored: plan.config.rollout.max_unscored,
+            observers,
+            peers,
+        })
+    }
+
+    /// Returns the team with the policies that a plan assigns to its seats. Its requests are timed.
+    pub(crate) fn rollout(&self, plan: &Plan) -> Rollout {
+        self.rollout.with_plan(plan, &self.policies).timed(&self.times)
+    }
+
+    /// Returns the team of a plan at another temperature.
+    pub(crate) fn at_temperature(&self, plan: &Plan, temperature: f32) -> Rollout {
+        self.rollout.at_temperature(plan, &self.policies, temperature)
+    }
+
+    /// Takes the times of the turns of a rollout that has just ended.
+    pub(crate) fn turn_times(&self, episodes: &[Episode], rollout: &Span) -> Vec<TurnTime> {
+        let start = self.times.now() - rollout.seconds();
+        spans::turns(episodes, &self.times.take(), start)
+    }
+
+    /// Takes the samples of the worker groups during a rollout that has just ended.
+    pub(crate) fn worker_samples(&self) -> BTreeMap<String, Vec<WorkerSample>> {
+        self.samples.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Returns the requests to each endpoint so far, and their cost.
+    pub(crate) fn usage(&self) -> BTreeMap<String, Usage> {
+        self.rollout.usage()
+    }
+
+    /// Returns the policies in the plan's order.
+    pub(crate) fn policies(&self) -> &[Policy] {
+        &self.policies
+    }
+
+    /// Returns the held-out tasks by split.
+    pub(crate) fn held_out(&self) -> &BTreeMap<String, Vec<Task>> {
+        &self.held_out
+    }
+
+    /// Returns the receiver of progress.
+    pub(crate) fn progress(&self) -> &dyn Progress {
+        &*self.observers.progress
+    }
+
+    /// Returns the message of a plan's environment about tasks.
+    pub(crate) fn report(
+        &self,
+        plan: &Plan,
+        tasks: &[Task],
+    ) -> Result<Option<String>, RolloutError> {
+        let name = || plan.environment.name.clone();
+        let report = self.rollout.runner().environment.report(tasks);
+        report.map_err(|error| RolloutError::Environment { name: name(), error })
+    }
+
+    /// Returns the files that the orchestra depends on.
+    pub(crate) fn sources(&self) -> Vec<String> {
+        self.rollout.runner().orchestra.sources()
+    }
+
+    /// Returns the name that the environment gives to the share of solved episodes.
+    pub(crate) fn measure(&self) -> String {
+        self.rollout.runner().environment.measure().to_owned()
+    }
+
+    /// Runs the episodes of these indices on each task, and returns them in the order of tasks and indices. Observers
+    /// receive each episode when it ends. `in_order` receives each one when all before it have ended, so its effect is
+    /// independent of timing.
+    ///
+    /// Tasks are dealt to the ranks in turn, and every rank returns the episodes of all. Those of other ranks reach
+    /// observers and `in_order` when all have ended.
+    pub(crate) async fn play<'t>(
+        &self,
+        rollout: &Rollout,
+        stage: Stage<'_>,
+        tasks: impl IntoIterator<Item = &'t Task>,
+        indices: Range<u32>,
+        mut in_order: impl FnMut(&Episode) -> Result<(), TrainError>,
+    ) -> Result<Vec<Episode>, TrainError> {
+        let tasks: Vec<&Task> = tasks.into_iter().collect();
+        let total = tasks.len() * indices.len();
+        let requests = self.requests(stage, tasks, indices);
+        let (own, requests): (Vec<usize>, Vec<EpisodeRequest>) = requests.into_iter().unzip();
+        self.progress().play(&stage.text(self.observers.held_out), requests.len() as u64);
+        let sampled = || self.policies.iter().map(Policy::sampled).sum::<u64>();
+        let (before, count) = (sampled(), Cell::new(0));
+        let tell = || self.progress().played(count.get(), sampled() - before);
+        let samples = || self.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        *samples() = WorkerLoads::begin(&self.policies);
+        let tick = || {
+            tell();
+            samples().add(&self.policies);
+        };
+        let playing = async {
+            let mut episodes: Vec<Option<Episode>> = vec![None; total];
+            let (mut playing, mut next) = (rollout.play(requests), 0);
+            while let Some((place, episode)) = playing.next().await {
+                count.set(count.get() + 1);
+                tell();
+                self.observers.on_episode(&stage.ended(&episode))?;
+                episodes[own[place]] = Some(episode);
+                while let Some(Some(episode)) = episodes.get(next) {
+                    in_order(episode)?;
+                    next += 1;
+                }
+            }
+            Ok::<_, TrainError>((episodes, next))
+        };
+        let (episodes, next) = with_ticks(playing, tick).await?;
+        let episodes = self.exchange(stage, episodes).await?;
+        episodes[next..].iter().try_for_each(in_order)?;
+        unscored::check(&episodes, self.max_unscored)?;
+        Ok(episodes)
+    }
+
+    /// Returns the episodes of all ranks. Observers of rank 0 receive those of the others.
+    async fn exchange(
+        &self,
+        stage: Stage<'_>,
+        episodes: Vec<Option<Episode>>,
+    ) -> Result<Vec<Episode>, TrainError> {
+        if self.peers.ranks().is_none() {
+            return Ok(episodes.into_iter().flatten().collect());
+        }
+        let played: Vec<bool> = episodes.iter().map(Option::is_some).collect();
+        let own = episodes.into_iter().enumerate();
+        let own = own.filter_map(|(place, episode)| Some((place, episode?))).collect();
+        let all = self.peers.exchange(own).await?;
+        for (_, episode) in all.iter().filter(|(place, _)| self.peers.leads() && !played[*place]) {
+            self.observers.on_episode(&stage.ended(episode))?;
+        }
+        Ok(all.into_iter().map(|(_, episode)| episode).collect())
+    }
+
+    /// Returns the requests of this rank, with their places among those of all ranks. The episodes of a task are on one
+    /// rank, where they share a prompt.
+    fn requests<'t>(
+        &self,
+        Stage { name, step }: Stage<'_>,
+        tasks: impl IntoIterator<Item = &'t Task>,
+        indices: Range<u32>,
+    ) -> Vec<(usize, EpisodeRequest)> {
+        let request = |task: &Task, index| EpisodeRequest {
+            task: task.clone(),
+            index,
+            seed: episode_seed(self.seed, name, step, task, index),
+        };
+        let (rank, ranks, group) = (self.peers.rank(), self.peers.size(), indices.len());
+        let dealt = tasks.into_iter().enumerate().filter(|(at, _)| at % ranks == rank);
+        let of = |(at, task)| {
+            let places = at * group..(at + 1) * group;
+            places.zip(indices.clone()).map(move |(place, index)| (place, request(task, index)))
+        };
+        dealt.flat_map(of).collect()
+    }
+
+    /// Runs the tasks of a training step, and writes the episodes as they end. Flat tasks are replaced by others, as often
+    /// as the algorithm allows; greedy episodes come last.
+    pub(crate) async fn collect(
+        &self,
+        plan: &Plan,
+        step: u64,
+        tasks: &[Task],
+        rollouts: &mut RolloutWriter,
+    ) -> Result<Vec<Episode>, TrainError> {
+        let (algorithm, group) = (&plan.algorithm, 0..plan.config.task.group_size.get());
+        let (rollout, stage) = (self.rollout(plan), Stage { name: "train", step });
+        let mut write = |episode: &Episode| Ok(rollouts.append(episode)?);
+        let first = self.sampler.step(step).into_iter().map(|task| &tasks[task]);
+        let mut episodes = self.play(&rollout, stage, first, group.clone(), &mut write).await?;
+        let others = match algorithm.resample {
+            0 => Vec::new(),
+            _ => self.sampler.others(step),
+        };
+        let (mut others, mut seen) = (others.into_iter(), 0);
+        for _ in 0..algorithm.resample {
+            let flat = flat_tasks(&episodes[seen..]).len();
+            let fresh: Vec<&Task> = others.by_ref().take(flat).map(|task| &tasks[task]).collect();
+            if fresh.is_empty() {
+                break;
+            }
+            seen = episodes.len();
+            let again = self.play(&rollout, stage, fresh, group.clone(), &mut write).await?;
+            episodes.extend(again);
+        }
+        if algorithm.advantage.baseline() == KnownBaseline::Greedy {
+            let greedy = self.at_temperature(plan, 0.0);
+            let first = episodes.iter().filter(|episode| episode.index == group.start);
+            let asked: Vec<Task> = first.map(|episode| episode.task.clone()).collect();
+            let index = group.end..group.end + 1;
+            episodes.extend(self.play(&greedy, stage, &asked, index, &mut write).await?);
+        }
+        Ok(episodes)
+    }
+
+    /// Runs held-out tasks. Seeds do not depend on the step, so that evaluations of one run compare weights on equal
+    /// draws.
+    pub(crate) async fn evaluate(
+        &self,
+        plan: &Plan,
+        spec: &EvalSpec,
+    ) -> Result<Vec<Episode>, TrainError> {
+        let rollout = match spec.temperature {
+            None => self.rollout.clone(),
+            Some(temperature) => self.at_temperature(plan, temperature),
+        };
+        let rollout = match &spec.ask {
+            None => rollout,
+            Some(instruction) => rollout.asked(instruction),
+        };
+        let tasks = self.held_out.get(&spec.split).map(Vec::as_slice).unwrap_or_default();
+        let name = format!("eval/{}", spec.split);
+        let stage = Stage { name: &name, step: 0 };
+        self.play(&rollout, stage, tasks, 0..spec.samples, |_| Ok(())).await
+    }
+}
+
+impl Stage<'_> {
+    /// Returns the name of the running episodes for the progress display.
+    fn text(self, held_out: HeldOut) -> String {
+        match self.name.strip_prefix("eval/") {
+            Some(split) if held_out == HeldOut::Data => format!("playing `{split}`"),
+            Some(split) => format!("evaluating on `{split}`"),
+            None => format!("step {}", self.step + 1),
+        }
+    }
+
+    fn ended<'e>(&'e self, episode: &'e Episode) -> EndedEpisode<'e> {
+        let step = if self.name.starts_with("eval/") { 0 } else { self.step + 1 };
+        EndedEpisode { stage: self.name, step, episode }
+    }
+}
+
+/// Awaits a future, and calls `tick` at intervals meanwhile.
+async fn with_ticks<T>(future: impl Future<Output = T>, tick: impl Fn()) -> T {
+    let (mut future, mut ticks) = (pin!(future), tokio::time::interval(TICK));
+    loop {
+        tokio::select! {
+            biased;
+            output = &mut future => return output,
+            _ = ticks.tick() => tick(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn episodes_for_a_data_set_are_not_called_an_evaluation() {
+        let held_out = Stage { name: "eval/train", step: 0 };
+        assert_eq!(held_out.text(HeldOut::Evaluation), "evaluating on `train`");
+        assert_eq!(held_out.text(HeldOut::Data), "playing `train`");
+        assert_eq!(Stage { name: "train", step: 4 }.text(HeldOut::Evaluation), "step 5");
+    }
+}

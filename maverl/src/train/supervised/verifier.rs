@@ -1,0 +1,357 @@
+//! One step of the training of a verifier, and its evaluation on tasks that it was not trained on.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+use crate::config::{HeadKind, VerifierLabels, VerifierLoss};
+use crate::data::{self, DataError, LabeledReply};
+use crate::metrics::Metrics;
+use crate::net::reply_odds;
+use crate::plan::Plan;
+use crate::rng::SplitMix64;
+use crate::run_dir::disk::hash_bytes;
+use crate::runtime::{Policy, ValueBatch, ValueRow, ValueTarget, ValueText};
+use crate::train::error::TrainError;
+use crate::train::learner::Learner;
+use crate::train::learner::batches::StepPlan;
+use crate::train::learner::state::VerifierRecord;
+use crate::train::record::measure::Meter;
+use crate::train::record::spans::Span;
+use crate::train::run::trainable::Stepped;
+use crate::train::step::players::Players;
+use crate::train::supervised::fitting::fitting;
+use crate::train::supervised::units::{Logits, Unit, text, unit, units};
+use crate::verifier::{Calibration, Leaks, Probed, auc_interval, leaks, probes, statistics};
+
+/// Salt of the split of the tasks.
+const VALIDATION: u64 = 0x0076_616c_6964;
+/// Texts whose logits are asked for at once.
+const AT_ONCE: usize = 256;
+/// Difference of the AUC to the best probe under which a run warns.
+const MARGIN: f64 = 0.05;
+
+/// Rows of a verifier's run by split. No task is in two of them.
+pub(crate) struct VerifierData {
+    /// Rows that are trained on.
+    train: Vec<LabeledReply>,
+    /// Units of the loss, as indices of those rows. A step takes some of them.
+    pub(crate) units: Vec<Vec<usize>>,
+    /// Rows that the calibration is fitted to.
+    validation: Vec<LabeledReply>,
+    /// Held-out rows; empty without `eval.data`.
+    test: Vec<LabeledReply>,
+    /// Warning about held-out questions.
+    warning: Option<String>,
+}
+
+impl VerifierData {
+    /// Reads the rows of a plan, and refuses held-out tasks that are trained on.
+    pub(crate) fn read(plan: &Plan, policies: &[Policy]) -> Result<Self, TrainError> {
+        let fit = |rows| {
+            fitting(plan, policies, rows, |row: &LabeledReply| {
+                row.row_texts(plan.algorithm.verifier.head)
+            })
+        };
+        let held_out =
+            |path: &str| data::labeled_held_out(&plan.base.join(path), &plan.config.task);
+        let test = plan.config.eval.data.as_deref().map_or(Ok(Vec::new()), held_out)?;
+        let test = if test.is_empty() { test } else { fit(test)? };
+        let (validation, train) = divided(fit(rows(plan)?)?, plan);
+        let units = units(&train, plan.algorithm.verifier.loss);
+        let mut data = Self { train, units, validation, test, warning: None };
+        data.warning = data.check(plan)?;
+        Ok(data)
+    }
+
+    /// Returns the hash of all rows.
+    pub(crate) fn hash(&self) -> String {
+        let rows = [&self.train, &self.validation, &self.test].map(|rows| {
+            rows.iter()
+                .map(|row| (&row.prompt, &row.reply, row.label, row.score))
+                .collect::<Vec<_>>()
+        });
+        hash_bytes(&serde_json::to_vec(&rows).expect("messages have string keys"))
+    }
+
+    /// Refuses rows that cannot be trained on. Returns a warning about held-out questions that are nearly those of others.
+    fn check(&self, plan: &Plan) -> Result<Option<String>, TrainError> {
+        let problem =
+            |problem: String| TrainError::Verifier { data: plan.config.task.data.clone(), problem };
+        if let Some(wrong) = data::label_problem(&self.train) {
+            return Err(problem(wrong.to_owned()));
+        }
+        if self.units.is_empty() {
+            let message = "no prompt has a right and a wrong reply, which `algorithm.verifier.loss = \"pairs\"` compares; \
+                           collect more samples of each task, or take another loss";
+            return Err(problem(message.to_owned()));
+        }
+        if plan.algorithm.verifier.labels == VerifierLabels::Soft
+            && let Some(wrong) = data::score_problem(self.train.iter().chain(&self.validation))
+        {
+            return Err(problem(wrong));
+        }
+        let texts = |rows: &[LabeledReply]| -> Vec<(String, String)> {
+            rows.iter().map(|row| (row.task.clone(), row.prompt_text())).collect()
+        };
+        let seen = [texts(&self.train), texts(&self.validation)].concat();
+        let Leaks { same, near } = leaks(&seen, &texts(&self.test));
+        if let Some(first) = same.first() {
+            return Err(problem(format!(
+                "{} held-out questions are trained on, such as {first}; split by task, as `maverl collect --test-share` does",
+                same.len()
+            )));
+        }
+        let Some(first) = near.first() else { return Ok(None) };
+        let n = near.len();
+        let told = format!(
+            "{n} held-out questions share 13 words in a row with one that is trained on: {first}"
+        );
+        match plan.algorithm.verifier.allow_near {
+            true => Ok(Some(told)),
+            false => Err(problem(format!(
+                "{told}; take other tasks, or set `algorithm.verifier.allow_near = true`"
+            ))),
+        }
+    }
+}
+
+/// Reads the rows that a plan trains on and calibrates with.
+fn rows(plan: &Plan) -> Result<Vec<LabeledReply>, DataError> {
+    data::labeled(&plan.base.join(&plan.config.task.data), &plan.config.task)
+}
+
+/// Returns the keys of the questions that the verifier of a plan is trained on.
+pub(crate) fn verifier_tasks(plan: &Plan) -> Result<BTreeSet<String>, DataError> {
+    let (_, train) = divided(rows(plan)?, plan);
+    Ok(train.into_iter().map(|row| row.task).collect())
+}
+
+/// Returns the validation rows and those that are trained on: by the splits that rows name, or else by a draw of tasks. All rows
+/// of a task are in one of them.
+fn divided(rows: Vec<LabeledReply>, plan: &Plan) -> (Vec<LabeledReply>, Vec<LabeledReply>) {
+    let marked: Vec<&LabeledReply> = rows.iter().filter(|row| row.validates).collect();
+    let held_out = match marked.is_empty() {
+        true => {
+            let mut tasks = tasks_of(rows.iter());
+            let mut rng = SplitMix64::new(plan.config.seed ^ VALIDATION);
+            rng.shuffle(&mut tasks);
+            tasks.truncate((tasks.len() as f64 * plan.algorithm.verifier.validation) as usize);
+            tasks
+        }
+        false => tasks_of(marked),
+    };
+    let held_out: BTreeSet<String> = held_out.into_iter().collect();
+    rows.into_iter().partition(|row| held_out.contains(&row.task))
+}
+
+/// Returns the tasks of rows, sorted.
+fn tasks_of<'r>(rows: impl IntoIterator<Item = &'r LabeledReply>) -> Vec<String> {
+    let tasks: BTreeSet<&String> = rows.into_iter().map(|row| &row.task).collect();
+    tasks.into_iter().cloned().collect()
+}
+
+/// Runs a step on `task.tasks_per_step` units of the loss: rows, or pairs.
+pub(crate) async fn verify(
+    at: &StepPlan<'_>,
+    players: &Players,
+    learner: &mut Learner,
+    data: &VerifierData,
+) -> Result<Stepped, TrainError> {
+    let StepPlan { plan, step, .. } = *at;
+    let meter = Meter::start(&[], BTreeMap::new());
+    players.progress().work(&format!("step {}: learning", step + 1));
+    let policy = policy(plan, learner)?;
+    let row = |i: &usize| &data.train[*i];
+    let of = |unit: usize| data.units[unit].iter().map(row).collect();
+    let rows: Vec<Vec<&LabeledReply>> = players.sampler.step(step).into_iter().map(of).collect();
+    let began = Instant::now();
+    let (mut metrics, likelihood) = learn(at, &policy, &rows).await?;
+    let mut spans = vec![Span::since("update", began).of_policy(policy.name())];
+    let mut warnings = Vec::new();
+    let due = |every: u64| every > 0 && (step + 1).is_multiple_of(every);
+    let evaluation = due(plan.config.eval.every) || step + 1 == plan.config.steps;
+    if evaluation || due(plan.config.checkpoint.every) {
+        players.progress().work(&format!("step {}: evaluation of the verifier", step + 1));
+        let began = Instant::now();
+        let head = (plan.algorithm.verifier.head, likelihood);
+        let (found, record) = evaluate(&policy, head, data).await?;
+        // A checkpoint early in a run has a verifier that has learnt little yet.
+        warnings.extend(shortcut(&found).filter(|_| evaluation));
+        metrics.extend(found);
+        learner.verifier = Some(record);
+        spans.push(Span::since("evaluation", began));
+    }
+    let timing = meter.stop(&[], &BTreeMap::new());
+    let warnings_once = data.warning.iter().map(|warning| ("leaks", warning.clone())).collect();
+    Ok(Stepped { metrics, timing, spans, warnings, warnings_once, ..Stepped::default() })
+}
+
+/// Returns the policy whose model is the verifier's trunk.
+fn policy(plan: &Plan, learner: &Learner) -> Result<Policy, TrainError> {
+    let mut trained = plan.policies.iter().enumerate().filter(|(_, policy)| policy.trained);
+    match (trained.next(), trained.next()) {
+        (Some((index, _)), None) => Ok(learner.policies()[index].clone()),
+        _ => Err(TrainError::Verifier {
+            data: plan.config.task.data.clone(),
+            problem:
+                "the team has several trained policies; a verifier is trained on the model of one"
+                    .to_owned(),
+        }),
+    }
+}
+
+/// Trains on units of rows: `algorithm.epochs` passes in `algorithm.minibatches` optimizer steps. Returns the weight and bias of a
+/// head of log-probs too.
+async fn learn(
+    at: &StepPlan<'_>,
+    policy: &Policy,
+    rows: &[Vec<&LabeledReply>],
+) -> Result<(Metrics, Option<[f32; 2]>), TrainError> {
+    let StepPlan { plan, step, .. } = *at;
+    let settings = &plan.algorithm.verifier;
+    let units = rows.iter().map(|rows| unit(policy, rows, settings));
+    let units: Vec<Unit> = units.collect::<Result<_, _>>()?;
+    let rate = at.rates.and_then(|rates| rates.get("verifier/lr"));
+    let rate = rate.unwrap_or_else(|| settings.optim().rate(step, plan.config.steps));
+    let (mut loss, mut judged, mut norm, mut steps) = (0.0, (0, 0), 0.0, 0.0);
+    let mut likelihood = None;
+    for epoch in 0..plan.algorithm.epochs {
+        for part in 0..plan.algorithm.minibatches {
+            let part = units.iter().skip(part).step_by(plan.algorithm.minibatches);
+            let units: Vec<&Unit> = part.collect();
+            if units.is_empty() {
+                continue;
+            }
+            let texts: Vec<ValueText> =
+                units.iter().flat_map(|unit| unit.texts.iter().cloned()).collect();
+            let mut values = policy.values(texts).await?.into_iter();
+            let weight = 1.0 / units.len() as f64;
+            let mut batch = Vec::new();
+            for unit in units {
+                let values: Vec<Vec<f32>> = values.by_ref().take(unit.texts.len()).collect();
+                let found = unit.loss(&values);
+                loss += weight * found.value;
+                if epoch == 0 {
+                    judged = (judged.0 + found.judged.0, judged.1 + found.judged.1);
+                }
+                for (text, slopes) in unit.texts.iter().zip(found.slopes) {
+                    let slopes = slopes.iter().map(|slope| (weight * slope) as f32).collect();
+                    batch.push(ValueRow { text: text.clone(), aim: ValueTarget::Slopes(slopes) });
+                }
+            }
+            let batch = ValueBatch { rows: batch, minibatches: 1, epochs: 1, lr: rate };
+            let stats = policy.update_critic(batch).await?;
+            norm += stats.grad_norm;
+            likelihood = stats.likelihood;
+            steps += 1.0;
+        }
+    }
+    let mut metrics = Metrics::default();
+    metrics.set("verifier/lr", rate);
+    metrics.set("verifier/loss", loss / f64::max(steps, 1.0));
+    metrics.set("verifier/accuracy", judged.1 as f64 / judged.0.max(1) as f64);
+    metrics.set("verifier/grad_norm", norm / f64::max(steps, 1.0));
+    metrics.set("verifier/rows", rows.iter().map(Vec::len).sum::<usize>() as f64);
+    Ok((metrics, likelihood))
+}
+
+/// Computes the logit of each row at its scored token, or the log-odds of its reply.
+async fn logits(
+    policy: &Policy,
+    (head, likelihood): (HeadKind, Option<[f32; 2]>),
+    rows: &[LabeledReply],
+) -> Result<Vec<f64>, TrainError> {
+    let mut logits: Vec<f64> = Vec::new();
+    for rows in rows.chunks(AT_ONCE) {
+        let texts: Vec<ValueText> = rows
+            .iter()
+            .map(|row| text(policy, row, (head, VerifierLoss::Last)))
+            .collect::<Result<_, _>>()?;
+        let values = policy.values(texts).await?;
+        logits.extend(values.iter().flat_map(|values| Logits::from(head).of(values)));
+    }
+    if let Some(head) = likelihood {
+        logits.iter_mut().for_each(|logit| *logit = reply_odds(*logit, head));
+    }
+    Ok(logits)
+}
+
+/// Fits the calibration to the validation rows, and computes the statistics of each split.
+async fn evaluate(
+    policy: &Policy,
+    head: (HeadKind, Option<[f32; 2]>),
+    data: &VerifierData,
+) -> Result<(Metrics, VerifierRecord), TrainError> {
+    let mut metrics = Metrics::default();
+    let found = logits(policy, head, &data.validation).await?;
+    let labels = labels(&data.validation);
+    let calibration = Calibration::fit(&found, &labels);
+    let Calibration { temperature, offset } = calibration;
+    metrics.set("verifier/temperature", temperature);
+    metrics.set("verifier/offset", offset);
+    split(&mut metrics, "validation", (&found, &labels), calibration);
+    if !data.test.is_empty() {
+        let found = logits(policy, head, &data.test).await?;
+        let labels = self::labels(&data.test);
+        split(&mut metrics, "test", (&found, &labels), calibration);
+        let tasks = tasks_of(&data.test);
+        let place = |row: &LabeledReply| tasks.binary_search(&row.task).unwrap_or_default();
+        let places: Vec<usize> = data.test.iter().map(place).collect();
+        if let Some([low, high]) = auc_interval(&found, &labels, &places) {
+            metrics.set("verifier/test/auc_low", low);
+            metrics.set("verifier/test/auc_high", high);
+        }
+        let [trained, tested] = [&data.train, &data.test]
+            .map(|rows| rows.iter().map(LabeledReply::reply_text).collect::<Vec<_>>());
+        let probed = (probed(&data.train, &trained), probed(&data.test, &tested));
+        for (name, area) in probes(&probed.0, &probed.1) {
+            metrics.set(format!("verifier/probe/{name}"), area);
+        }
+    }
+    let tasks = tasks_of(&data.train).into_iter().collect();
+    Ok((metrics, VerifierRecord { temperature, offset, tasks }))
+}
+
+/// Adds the statistics of a split; nothing without right and wrong rows.
+fn split(metrics: &mut Metrics, name: &str, (logits, labels): (&[f64], &[bool]), at: Calibration) {
+    let Some(scaled) = statistics(logits, labels, at) else { return };
+    for (quantity, value) in scaled.named() {
+        metrics.set(format!("verifier/{name}/{quantity}"), value);
+    }
+    if let Some(plain) = statistics(logits, labels, Calibration::NONE) {
+        metrics.set(format!("verifier/{name}/ece_unscaled"), plain.ece);
+    }
+    let mean = logits.iter().map(|logit| at.probability(*logit)).sum::<f64>();
+    metrics.set(format!("verifier/{name}/mean"), mean / logits.len() as f64);
+}
+
+fn labels(rows: &[LabeledReply]) -> Vec<bool> {
+    rows.iter().map(|row| row.label).collect()
+}
+
+fn probed<'r>(rows: &'r [LabeledReply], replies: &'r [String]) -> Vec<Probed<'r>> {
+    rows.iter()
+        .zip(replies)
+        .map(|(row, reply)| Probed {
+            reply,
+            policy: &row.policy,
+            place: &row.place,
+            label: row.label,
+        })
+        .collect()
+}
+
+/// Returns a warning if a verifier is hardly better than a probe that knows no question.
+fn shortcut(metrics: &Metrics) -> Option<String> {
+    let area = metrics.get("verifier/test/auc")?;
+    let probe = |name: &'static str| Some((name, metrics.get(&format!("verifier/probe/{name}"))?));
+    let names = ["length", "policy", "place", "format", "completion"];
+    let (name, best) =
+        names.into_iter().filter_map(probe).max_by(|(_, a), (_, b)| a.total_cmp(b))?;
+    (area < best + MARGIN).then(|| {
+        format!(
+            "the held-out AUC of the verifier is {area:.3}, and {best:.3} of the probe `{name}`, which does not verify: \
+             labels follow a shortcut in the data"
+        )
+    })
+}

@@ -1,0 +1,181 @@
+//! The data of a run: that of its steps, and its held-out tasks.
+
+use std::collections::BTreeMap;
+
+use crate::TryIntoMap;
+use crate::config::{EvalConfig, Preset, TaskConfig, TrainOn};
+use crate::data::{self, Demonstration, Placed, PreferencePair, Sampler};
+use crate::plan::{Chosen, Plan};
+use crate::registry::Registry;
+use crate::run_dir::FileHash;
+use crate::run_dir::disk::hash_bytes;
+use crate::runtime::Policy;
+use crate::task::Task;
+use crate::train::error::TrainError;
+use crate::train::supervised::fitting::fitting;
+use crate::train::supervised::verifier::VerifierData;
+
+/// Purpose for which a team is started.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Needs<'s> {
+    /// Training, with these evaluations.
+    Training(&'s EvalConfig),
+    /// Evaluation of one held-out split.
+    Split(&'s str),
+    /// Training on given episodes.
+    Nothing,
+}
+
+/// Data of the training steps.
+pub(crate) enum Dataset {
+    /// Tasks to run.
+    Tasks(Vec<Task>),
+    /// Replies to imitate.
+    Demonstrations(Vec<Demonstration>),
+    /// Pairs of replies, of which one is better.
+    Preferences(Vec<PreferencePair>),
+    /// Replies with labels.
+    Labeled(VerifierData),
+}
+
+impl Dataset {
+    /// Reads the training data of a plan, if it is needed. Rows that are longer than the context of a trained policy are left
+    /// out where `task.overlong` says so.
+    pub(crate) fn read(
+        plan: &Plan,
+        needs: Needs<'_>,
+        policies: &[Policy],
+    ) -> Result<Self, TrainError> {
+        if !matches!(needs, Needs::Training(_)) {
+            return Ok(Self::Tasks(Vec::new()));
+        }
+        let (file, learn) = (plan.base.join(&plan.config.task.data), plan.algorithm.train_on);
+        Ok(match plan.algorithm.preset {
+            Preset::Sft => {
+                let rows = data::demonstrations(&file, &plan.config.task)?;
+                Self::Demonstrations(fitting(plan, policies, rows, |row| row.row_texts(learn))?)
+            }
+            Preset::Spin => {
+                let rows = data::self_play(&file, &plan.config.task)?;
+                let row_texts = |row: &Demonstration| row.row_texts(TrainOn::Assistant);
+                Self::Demonstrations(fitting(plan, policies, rows, row_texts)?)
+            }
+            Preset::Verifier => Self::Labeled(VerifierData::read(plan, policies)?),
+            Preset::Dpo => {
+                let rows = data::preferences(&file, &plan.config.task)?;
+                Self::Preferences(fitting(plan, policies, rows, PreferencePair::row_texts)?)
+            }
+            _ => Self::Tasks(data::load(&plan.config.task, &plan.config.task.split, &plan.base)?),
+        })
+    }
+
+    /// Returns the order in which steps use the data.
+    pub(crate) fn sampler(&self, plan: &Plan) -> Sampler {
+        match self {
+            Self::Tasks(tasks) => Sampler::new(&plan.config.task, plan.config.seed, tasks),
+            Self::Demonstrations(rows) => {
+                Sampler::plain(&plan.config.task, plan.config.seed, rows.len())
+            }
+            Self::Preferences(pairs) => {
+                Sampler::plain(&plan.config.task, plan.config.seed, pairs.len())
+            }
+            Self::Labeled(data) => {
+                Sampler::plain(&plan.config.task, plan.config.seed, data.units.len())
+            }
+        }
+    }
+
+    /// Returns the hash of the data, for the provenance of a run.
+    pub(crate) fn hash(&self) -> String {
+        match self {
+            Self::Tasks(tasks) => hash(tasks),
+            Self::Demonstrations(rows) => {
+                let rows: Vec<_> = rows.iter().map(|row| (&row.chat, &row.marks)).collect();
+                hash(&rows)
+            }
+            Self::Labeled(data) => data.hash(),
+            Self::Preferences(pairs) => {
+                let parts = |pair: &PreferencePair| {
+                    serde_json::json!([pair.prompt, pair.chosen, pair.rejected])
+                };
+                hash(&pairs.iter().map(parts).collect::<Vec<_>>())
+            }
+        }
+    }
+}
+
+/// Reads the tasks of the held-out splits that are needed. `warn` receives the environment's warnings about tasks that no check
+/// has read: training is preceded by a check of the same tasks, the evaluation of a split is not.
+pub(crate) fn held_out(
+    plan: &Plan,
+    registry: &Registry,
+    needs: Needs<'_>,
+    warn: impl Fn(&str),
+) -> Result<BTreeMap<String, Vec<Task>>, TrainError> {
+    let config = plan.config.eval.held_out(&plan.config.task);
+    let mut held_out = BTreeMap::new();
+    for split in needs.splits() {
+        let placed = data::placed(&config, split, &plan.base)?;
+        if matches!(needs, Needs::Split(_)) {
+            validate(plan, registry, (&config, &placed))?.iter().for_each(|it| warn(it));
+        }
+        held_out.insert(split.to_owned(), placed.into_iter().map(|placed| placed.task).collect());
+    }
+    Ok(held_out)
+}
+
+/// Refuses tasks that the plan's environments cannot judge. Returns warnings about the others.
+fn validate(
+    plan: &Plan,
+    registry: &Registry,
+    (config, placed): (&TaskConfig, &[Placed]),
+) -> Result<Vec<String>, TrainError> {
+    let components = plan.mixture.iter().map(|(name, chosen)| (Some(name.as_str()), chosen));
+    let only = plan.mixture.is_empty().then_some((None, &plan.environment));
+    let mut warnings = Vec::new();
+    for (component, Chosen { name, options }) in only.into_iter().chain(components) {
+        let own = |task: &&Task| component.is_none_or(|component| task.component() == component);
+        let tasks: Vec<Task> = placed.iter().map(|it| &it.task).filter(own).cloned().collect();
+        let lines = || placed.iter().map(|placed| (&placed.task, placed.line));
+        let found = (registry.environments[name.as_str()].look)(options, &plan.base, &tasks);
+        let found = found.map_err(|error| TrainError::Tasks {
+            environment: name.clone(),
+            problem: data::with_place(config, lines(), &error.0),
+        })?;
+        let found = found.iter().map(|warning| data::with_place(config, lines(), warning));
+        warnings.extend(found.filter(|warning| !plan.warnings.contains(warning)));
+    }
+    Ok(warnings)
+}
+
+impl Needs<'_> {
+    fn splits(&self) -> Vec<&str> {
+        match self {
+            Self::Split(split) => vec![split],
+            Self::Nothing => Vec::new(),
+            Self::Training(eval) => {
+                let test = eval.before_and_after.then_some(eval.test_split.as_str());
+                let validation = (eval.every > 0).then_some(eval.split.as_str());
+                test.into_iter().chain(validation).collect()
+            }
+        }
+    }
+}
+
+/// Returns the hash of each data file of a run, by the name that the configuration has for it.
+pub(crate) fn files(plan: &Plan) -> Result<BTreeMap<String, String>, TrainError> {
+    let eval = plan.config.eval.used(plan.algorithm.preset);
+    // A verifier is evaluated without episodes.
+    let used = eval.every > 0 || eval.before_and_after || plan.algorithm.preset == Preset::Verifier;
+    let config = plan.config.eval.held_out(&plan.config.task);
+    let held_out = used.then(|| data::files(&config)).into_iter().flatten();
+    let hash = |name: &str| -> Result<_, TrainError> {
+        Ok((name.to_owned(), FileHash::read(&plan.base.join(name))?.sha256))
+    };
+    data::files(&plan.config.task).into_iter().chain(held_out).map(hash).try_into_map()
+}
+
+/// Returns the hash of rows.
+pub(crate) fn hash<T: serde::Serialize>(rows: &[T]) -> String {
+    hash_bytes(&serde_json::to_vec(rows).expect("tasks and messages have string keys"))
+}

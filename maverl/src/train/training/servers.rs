@@ -1,0 +1,343 @@
+//! Inference servers of a run: they are given the weights of each version, and their log-probs are compared with the
+//! trainer's before the first episode.
+//!
+//! Weights are published before the first generation after an update. The comparison has two parts. Servers first get
+//! weights that differ from the policy's in every number: a part that a server never replaces would otherwise stay
+//! unseen, because servers start with the policy's weights. Then they get the policy's. All ranks compute the log-probs
+//! of the trainer; rank 0 alone talks to the servers.
+
+mod compare;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use crate::config::Correction;
+use crate::files::{HfConfig, ModelError, ModelFiles, ModelSource};
+use crate::metrics::Metrics;
+use crate::net::Model;
+use crate::plan::Plan;
+use crate::rollout::{Probe, RemotePolicy, RolloutError, ServerUsage};
+use crate::runtime::{Policy, Row, Scores, score};
+use crate::train::error::TrainError;
+use crate::train::progress::Progress;
+use crate::train::ranks::Peers;
+use compare::{Difference, Perturbed, Sent, differences, problems};
+
+/// Number of directories of weights of a policy that are kept.
+const KEPT: u64 = 2;
+/// Temperature of probes. Log-probs before and after the temperature differ clearly.
+const TEMPERATURE: f32 = 0.6;
+
+/// Policies that servers sample for.
+pub(crate) struct Servers {
+    policies: Vec<Remote>,
+    peers: Peers,
+    progress: Arc<dyn Progress>,
+}
+
+/// A policy that servers sample for.
+struct Remote {
+    policy: Policy,
+    remote: Arc<RemotePolicy>,
+    /// Directory of weights; `None` for the base as the servers started with it.
+    weights_dir: Option<PathBuf>,
+    /// Base of an adapter; `None` if all weights are published.
+    base: Option<ModelSource>,
+    max_mismatch: f64,
+    /// True if its log-probs are used without a correction.
+    uncorrected: bool,
+    state: Mutex<State>,
+}
+
+/// Weights that a policy's servers were given.
+#[derive(Debug, Clone, Default)]
+struct State {
+    /// Name of the run in labels and directories, equal on all ranks.
+    run: String,
+    /// Number of publications.
+    publications: u64,
+    /// Number of updates of the policy at the last publication.
+    version: Option<u64>,
+    /// True after the comparison with the trainer.
+    qualified: bool,
+}
+
+impl Servers {
+    /// Returns the servers of a plan, and its policies, those of which some sample there.
+    pub(crate) fn start(
+        plan: &Plan,
+        policies: &[Policy],
+        (progress, peers): (&Arc<dyn Progress>, &Peers),
+    ) -> Result<(Self, Vec<Policy>), TrainError> {
+        let mut tables = std::collections::BTreeMap::new();
+        let (mut remotes, mut all) = (Vec::new(), Vec::new());
+        for (at, policy) in policies.iter().enumerate() {
+            let Some((name, config)) = plan.rollout_servers(at) else {
+                all.push(policy.clone());
+                continue;
+            };
+            let failed = |problem| RolloutError::Servers { name: name.to_owned(), problem };
+            let servers = match tables.get(name) {
+                Some(servers) => Arc::clone(servers),
+                None => {
+                    let made = crate::rollout::Servers::new(name, config, peers.leads());
+                    Arc::new(made.map_err(failed)?)
+                }
+            };
+            tables.insert(name, Arc::clone(&servers));
+            let (its, worker) = (&plan.policies[at], &plan.workers[plan.policies[at].worker]);
+            let shape = HfConfig::load(&ModelFiles::new(&worker.source));
+            let rows = shape.map_err(|error| failed(error.to_string()))?.vocab_size;
+            let adapter = its.adapter.is_some();
+            let remote = Arc::new(RemotePolicy::new(policy, &servers, rows, adapter));
+            all.push(policy.with_generator(Arc::clone(&remote) as _));
+            let mut seats = plan.seats.iter().filter(|seat| seat.policy == at && seat.trained);
+            let dir = config.weights_dir.as_ref().map(|dir| plan.base.join(dir));
+            remotes.push(Remote {
+                policy: policy.clone(),
+                remote,
+                weights_dir: dir.filter(|_| its.trained || adapter),
+                base: adapter.then(|| worker.source.clone()),
+                max_mismatch: config.max_mismatch,
+                uncorrected: seats.any(|seat| seat.loss.correction == Correction::None),
+                state: Mutex::default(),
+            });
+        }
+        let (peers, progress) = (peers.clone(), Arc::clone(progress));
+        Ok((Self { policies: remotes, peers, progress }, all))
+    }
+
+    /// Gives the servers the current weights of every policy, if they have others. All ranks call it.
+    pub(crate) async fn sync(&self) -> Result<(), TrainError> {
+        for policy in &self.policies {
+            policy.sync(&self.peers, &*self.progress).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes weights that were loaded from a checkpoint for new ones.
+    pub(crate) fn forget(&self) {
+        self.policies.iter().for_each(|policy| policy.state().version = None);
+    }
+
+    /// Returns the requests to servers since the last call. They depend on the times of requests.
+    pub(crate) fn take_usage(&self) -> Metrics {
+        let mut metrics = Metrics::default();
+        for policy in &self.policies {
+            let servers = policy.remote.servers();
+            let ServerUsage { requests, failures, tokens } = servers.take_usage();
+            let values = [("requests", requests), ("failures", failures), ("tokens", tokens)];
+            for (quantity, value) in values {
+                let name = format!("rollout_server/{}/{quantity}", servers.name());
+                let before = metrics.get(&name).unwrap_or(0.0);
+                metrics.set(name, before + value as f64);
+            }
+        }
+        metrics
+    }
+}
+
+impl Drop for Servers {
+    /// Removes the weights that were written for the servers. Those of a killed run stay.
+    fn drop(&mut self) {
+        for policy in self.policies.iter().filter(|_| self.peers.leads()) {
+            let run = policy.state().run.clone();
+            if let Some(dir) = policy.weights_dir.as_ref().filter(|_| !run.is_empty()) {
+                drop(fs::remove_dir_all(dir.join(run)));
+            }
+        }
+    }
+}
+
+impl Remote {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn failed(&self, problem: String) -> TrainError {
+        let name = self.remote.servers().name().to_owned();
+        RolloutError::Servers { name, problem }.into()
+    }
+
+    async fn sync(&self, peers: &Peers, progress: &dyn Progress) -> Result<(), TrainError> {
+        let (version, before) = (self.policy.version().await?, self.state().clone());
+        if before.version == Some(version) {
+            return Ok(());
+        }
+        if before.run.is_empty() {
+            let name = peers.leads().then(name_of_run);
+            self.state().run = peers.broadcast(name).await?;
+        }
+        let perturbed = match before.qualified || self.weights_dir.is_none() {
+            true => Vec::new(),
+            false => {
+                let dir = self.publish(Written::Perturbed, version, peers).await?;
+                self.perturbed(&dir, peers).await?
+            }
+        };
+        self.publish(Written::Current, version, peers).await?;
+        self.state().version = Some(version);
+        if !before.qualified {
+            let sent = self.probe(TEMPERATURE, peers).await?;
+            let found = differences(&sent, &self.score(&sent).await?);
+            self.qualify(&found, &perturbed, progress)?;
+            self.state().qualified = true;
+        }
+        Ok(())
+    }
+
+    /// Writes weights, and gives them to the servers. Rank 0 does both, and returns their directory.
+    async fn publish(
+        &self,
+        written: Written,
+        version: u64,
+        peers: &Peers,
+    ) -> Result<PathBuf, TrainError> {
+        let Some(root) = &self.weights_dir else {
+            let done = self.remote.publish("", "", version).await;
+            return done.map(|()| PathBuf::new()).map_err(|problem| self.failed(problem));
+        };
+        let (run, number) = {
+            let mut state = self.state();
+            state.publications += 1;
+            (state.run.clone(), state.publications)
+        };
+        let name = self.policy.name();
+        let label = format!("{name}-{run}-{number}");
+        let dir = root.join(&run).join(format!("{name}-{number}"));
+        let mut text = String::new();
+        if peers.leads() {
+            let failed = |error: std::io::Error, dir: &Path| {
+                self.failed(format!("`weights_dir`: {}: {error}", dir.display()))
+            };
+            let dir = std::path::absolute(&dir).map_err(|error| failed(error, &dir))?;
+            // Servers never see a directory that is incomplete.
+            let partial = dir.with_file_name(format!(".tmp-{name}-{number}"));
+            fs::create_dir_all(&partial).map_err(|error| failed(error, &partial))?;
+            match written {
+                Written::Current => self.policy.publish(&partial).await?,
+                Written::Perturbed => self.policy.publish_perturbed(&partial).await?,
+            }
+            fs::rename(&partial, &dir).map_err(|error| failed(error, &dir))?;
+            text = dir.display().to_string();
+        }
+        let done = self.remote.publish(&label, &text, version).await;
+        done.map_err(|problem| self.failed(problem))?;
+        if let Some(old) = number.checked_sub(KEPT).filter(|_| peers.leads()) {
+            drop(fs::remove_dir_all(root.join(&run).join(format!("{name}-{old}"))));
+        }
+        // Other ranks sample after the servers have the weights.
+        peers.broadcast(peers.leads().then_some(number)).await?;
+        Ok(text.into())
+    }
+
+    /// Returns completions of the servers on all ranks. Rank 0 asks for them.
+    async fn probe(&self, temperature: f32, peers: &Peers) -> Result<Vec<Sent>, TrainError> {
+        let mut own = None;
+        if peers.leads() {
+            let (mut sent, mut problems) = (Vec::new(), Vec::new());
+            for (url, probes) in self.remote.probe(temperature).await {
+                let of = |probe: Probe| {
+                    let Probe { prompt, completion, logprobs, temperature } = probe;
+                    Sent { url: url.clone(), prompt, completion, logprobs, temperature }
+                };
+                match probes {
+                    Ok(probes) => sent.extend(probes.into_iter().map(of)),
+                    Err(problem) => problems.push(format!("{url}: {problem}")),
+                }
+            }
+            if !problems.is_empty() {
+                return Err(self.failed(problems.join("; ")));
+            }
+            own = Some(sent);
+        }
+        peers.broadcast(own).await
+    }
+
+    /// Returns the trainer's log-probs of completions.
+    async fn score(&self, sent: &[Sent]) -> Result<Vec<Vec<f32>>, TrainError> {
+        let row = |sent: &Sent| Row {
+            prompt: sent.prompt.clone(),
+            completion: sent.completion.clone(),
+            temperature: sent.temperature,
+            ..Row::default()
+        };
+        Ok(self.policy.logprobs(sent.iter().map(row).collect()).await?)
+    }
+
+    /// Compares log-probs of the servers, which have the perturbed weights in a directory, with those of these weights. Rank 0
+    /// loads them.
+    async fn perturbed(&self, dir: &Path, peers: &Peers) -> Result<Vec<Perturbed>, TrainError> {
+        let sent = self.probe(1.0, peers).await?;
+        let own = peers.leads().then(|| self.score_in(dir, &sent)).transpose();
+        let own = own.map_err(|error| self.failed(error.to_string()))?;
+        let scored: Vec<Vec<f32>> = peers.broadcast(own).await?;
+        let found = differences(&sent, &scored);
+        let trainer = self.score(&sent).await?;
+        let of_trainer = |(sent, logprobs): (Sent, Vec<f32>)| Sent { logprobs, ..sent };
+        let sent: Vec<Sent> = sent.into_iter().zip(trainer).map(of_trainer).collect();
+        let changes = differences(&sent, &scored).into_iter().map(|change| change.mean);
+        let of_server = |(difference, change)| Perturbed { difference, change };
+        Ok(found.into_iter().zip(changes).map(of_server).collect())
+    }
+
+    /// Returns log-probs of completions at temperature 1 under the weights in a directory.
+    fn score_in(&self, dir: &Path, sent: &[Sent]) -> Result<Vec<Vec<f32>>, ModelError> {
+        let model = match &self.base {
+            Some(base) => Model::load(&ModelFiles::new(base))?.load_adapter(dir)?,
+            None => Model::load(&ModelFiles::new(&ModelSource::Directory(dir.to_owned())))?,
+        };
+        let row = |sent: &Sent| [&sent.prompt[..], &sent.completion].concat();
+        let scores = score(&model, &sent.iter().map(row).collect::<Vec<_>>())?;
+        let completion = |(scores, sent): (&Scores, &Sent)| {
+            scores.logprobs[sent.prompt.len().saturating_sub(1)..].to_vec()
+        };
+        Ok(scores.iter().zip(sent).map(completion).collect())
+    }
+
+    /// Fails if a server samples from other weights than the trainer scores with, or does not use those that it was given.
+    fn qualify(
+        &self,
+        found: &[Difference],
+        perturbed: &[Perturbed],
+        progress: &dyn Progress,
+    ) -> Result<(), TrainError> {
+        let problems = problems(found, perturbed, self.max_mismatch);
+        if !problems.is_empty() {
+            return Err(self.failed(problems.join("; ")));
+        }
+        let (servers, policy) = (self.remote.servers(), self.policy.name());
+        let mean = found.iter().map(|its| its.mean).fold(0.0, f64::max);
+        let most = found.iter().map(|its| its.most).fold(0.0, f64::max);
+        progress.note(&format!(
+            "rollout servers `{}` ({}, {} of them) sample for policy `{policy}`; their log-probs differ from the trainer's by \
+             {mean:.2e} on average, {most:.2e} at most",
+            servers.name(),
+            servers.kind().name(),
+            servers.len()
+        ));
+        if most > 0.0 && self.uncorrected {
+            progress.warn(&format!(
+                "log-probs of the rollout servers `{}` are not those of the trainer: \
+                 `algorithm.loss.correction = {{ kind = \"truncate\" }}` corrects for it",
+                servers.name()
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Weights that are written for servers.
+#[derive(Debug, Clone, Copy)]
+enum Written {
+    Current,
+    Perturbed,
+}
+
+/// Returns a name that no other run has.
+fn name_of_run() -> String {
+    let now = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos() as u64);
+    format!("{:012x}", (now ^ (u64::from(std::process::id()) << 32)) & 0xffff_ffff_ffff)
+}
