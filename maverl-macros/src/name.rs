@@ -27,11 +27,19 @@ pub(crate) fn name_or_default(
         check(name, form, errors);
         return name.clone();
     }
-    let word = snake(&item.unraw().to_string());
-    if !is_snake(&word) {
-        errors.at(item, "no name can be made of this one: write `name = \"team/role\"`");
+    let written = item.unraw().to_string();
+    let (team, word) = (package_name(), default_word(&written));
+    if word.is_none() {
+        let rule = "names are `snake_case` words of the letters a to z and digits";
+        let remedy = format!("write `name = \"{team}/role\"`");
+        errors.at(item, format!("no name can be made of `{written}`, for {rule}: {remedy}"));
     }
-    LitStr::new(&format!("{}/{word}", package_name()), item.span())
+    LitStr::new(&format!("{team}/{}", word.unwrap_or_default()), item.span())
+}
+
+/// Returns the last part of the name of an item, or `None` if a letter of the item's would be lost.
+fn default_word(written: &str) -> Option<String> {
+    written.is_ascii().then(|| snake(written)).filter(|word| is_snake(word))
 }
 
 /// Returns the name of the package that is compiled, in snake case: the first part of its names.
@@ -131,6 +139,14 @@ mod tests {
         assert_eq!(snake("-a--b_"), "a_b");
         assert_eq!(snake("HTTPClient"), "httpclient");
         assert_eq!(camel("write_twice_"), "WriteTwice");
+    }
+
+    #[test]
+    fn a_default_name_loses_no_letter() {
+        assert_eq!(default_word("ProofWriter2").as_deref(), Some("proof_writer2"));
+        assert_eq!(default_word("_Writer").as_deref(), Some("writer"));
+        assert_eq!(default_word("Größe"), None);
+        assert_eq!(default_word("_2"), None);
     }
 
     #[test]

@@ -12,9 +12,17 @@ use std::{env, fs};
 /// Compiler whose text is recorded in `ui/fail/*.stderr`.
 const RECORDED: &str = include_str!("ui/RUSTC");
 
-/// Summary lines of the compiler.
-const SUMMARIES: [&str; 3] =
-    ["error: aborting due to", "For more information about", "Some errors have detailed"];
+/// Beginnings of lines that are left out: the compiler's summary, and the place of a type's whole name.
+const LEFT_OUT: [&str; 5] = [
+    "error: aborting due to",
+    "For more information about",
+    "Some errors have detailed",
+    "= note: the full name for the type has been written to",
+    "= note: consider using `--verbose` to print the full type name",
+];
+
+/// Part of the path of a dependency's source, before the directory of the registry.
+const DEPENDENCY: &str = "/registry/src/";
 
 #[test]
 fn every_mistake_has_its_message_and_its_line() {
@@ -65,7 +73,7 @@ fn has_our_messages(case: &Path, found: &str, recorded: &str) {
 }
 
 /// Replaces parts that depend on the machine or on the state of the library's sources: directories, places in the
-/// library, and numbers of other impls.
+/// library and in dependencies, and numbers of other impls.
 fn normalized(text: &str) -> String {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
     let workspace = tests.parent().unwrap().display().to_string();
@@ -75,10 +83,11 @@ fn normalized(text: &str) -> String {
         .replace(" tests/tests/ui/", " tests/ui/")
         .replace(" maverl/src/", " $WORKSPACE/maverl/src/");
     let (mut lines, mut in_library) = (Vec::new(), false);
-    for line in text.lines().filter(|line| !SUMMARIES.iter().any(|start| line.starts_with(start))) {
-        let start = line.trim_start();
+    let is_kept = |line: &&str| !LEFT_OUT.iter().any(|start| line.trim_start().starts_with(start));
+    for line in text.lines().filter(is_kept).map(without_registry) {
+        let (line, start) = (line.as_str(), line.trim_start());
         if let Some(place) = start.strip_prefix("--> ").or(start.strip_prefix("::: ")) {
-            in_library = place.starts_with("$WORKSPACE");
+            in_library = ["$WORKSPACE", "$REGISTRY"].iter().any(|start| place.starts_with(start));
         }
         let number = start.trim_start_matches(|c: char| c.is_ascii_digit());
         lines.push(match (in_library, line.split_once(".rs:")) {
@@ -89,9 +98,19 @@ fn normalized(text: &str) -> String {
                 None => line.to_owned(),
             },
         });
-        in_library &= line.contains("$WORKSPACE") || number.starts_with([' ', '|', '.']);
+        let is_place = line.contains("$WORKSPACE") || line.contains("$REGISTRY");
+        in_library &= is_place || number.starts_with([' ', '|', '.']);
     }
     format!("{}\n", lines.join("\n").trim_end())
+}
+
+/// Returns a line with `$REGISTRY` for the directory of the dependencies.
+fn without_registry(line: &str) -> String {
+    let dependency = line.split_once("--> ").zip(line.split_once(DEPENDENCY));
+    match dependency.and_then(|((gutter, _), (_, path))| Some((gutter, path.split_once('/')?.1))) {
+        Some((gutter, path)) => format!("{gutter}--> $REGISTRY/{path}"),
+        None => line.to_owned(),
+    }
 }
 
 /// Returns the lines without their gutter, whose width is that of line numbers.
