@@ -3,6 +3,7 @@
 mod actions;
 mod built_in;
 mod credit;
+mod environment;
 mod features;
 mod function;
 mod options;
@@ -11,6 +12,8 @@ mod options;
 pub use actions::{ANY, includes};
 #[doc(hidden)]
 pub use credit::{AdvantageEntry, SurrogateEntry};
+#[doc(hidden)]
+pub use environment::{EnvironmentEntry, Looked, Started};
 #[doc(hidden)]
 pub use features::{LinkedFeature, has_feature};
 #[doc(hidden)]
@@ -28,7 +31,6 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 
 use crate::agent::{AgentName, AskError, Input, Reply};
-use crate::env::{DynEnvironment, EnvError, EnvironmentName};
 use crate::orchestra::{EpisodeState, OrchestraName, Team};
 use crate::settings::Key;
 use crate::task::{Task, TaskError, parse_all};
@@ -158,31 +160,6 @@ pub struct OrchestraEntry {
     pub read_tasks: fn(&[Task]) -> Result<(), TaskError>,
 }
 
-/// A declared environment.
-#[derive(Clone, Copy)]
-#[doc(hidden)]
-pub struct EnvironmentEntry {
-    /// Name, summary, source location, options.
-    pub declaration: Declaration,
-    /// Names of the actions it understands.
-    pub offers: &'static [&'static str],
-    /// Validates options without starting anything.
-    pub check: fn(&Value) -> Result<(), String>,
-    /// Reads every task as the type that it declares, and validates them and the options: see
-    /// [`Environment::validate`](crate::env::Environment::validate). Paths in options are relative to the directory.
-    pub look: fn(&Value, &Path, &[Task]) -> Looked,
-    /// Creates and starts the environment; paths in options are relative to the directory.
-    pub start: fn(&Value, &Path) -> Started,
-}
-
-/// A started environment, or the reason that it could not start.
-#[doc(hidden)]
-pub type Started = Result<Arc<dyn DynEnvironment>, EnvError>;
-
-/// Warnings of an environment that has validated its options, or its error.
-#[doc(hidden)]
-pub type Looked = Result<Vec<String>, EnvError>;
-
 impl Entry {
     /// Creates an agent's entry.
     pub const fn agent<A: AgentName + Build>(place: SourceLocation) -> Self {
@@ -207,25 +184,6 @@ impl Entry {
                 Ok(Arc::new(orchestra))
             },
             read_tasks: |tasks| parse_all(O::read_task, tasks),
-        })
-    }
-
-    /// Creates an environment's entry.
-    pub const fn environment<E: EnvironmentName + Build>(place: SourceLocation) -> Self {
-        Self::Environment(EnvironmentEntry {
-            declaration: Declaration::of::<E>(E::NAME, E::SUMMARY, place),
-            offers: E::OFFERS,
-            check: |options| E::build(options).map(drop),
-            look: |options, base, tasks| {
-                let environment = E::build(options).map_err(EnvError)?;
-                parse_all(E::read_task, tasks)?;
-                environment.validate(base, tasks)
-            },
-            start: |options, base| {
-                let mut environment = E::build(options).map_err(EnvError)?;
-                environment.start(base)?;
-                Ok(Arc::new(environment))
-            },
         })
     }
 
