@@ -72,8 +72,9 @@ pub(super) fn machine(json: bool) -> Result<ExitCode, Failure> {
 
 impl Machine {
     fn find() -> Result<Self, Failure> {
-        let used = maverl_kernels::simd::select()?.name();
-        let paths = maverl_kernels::simd::available().into_iter().map(|path| path.name()).collect();
+        let used = maverl_kernels::simd::select_path()?.name();
+        let paths =
+            maverl_kernels::simd::available_paths().into_iter().map(|path| path.name()).collect();
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let named = |has: bool| {
             features().into_iter().filter(move |(_, of)| *of == has).map(|(name, _)| name).collect()
@@ -138,7 +139,7 @@ impl Machine {
 
 #[cfg(feature = "cuda")]
 fn gpus() -> Result<Vec<Gpu>, String> {
-    let found = maverl_kernels::cuda::gpus().map_err(|error| error.to_string())?;
+    let found = maverl_kernels::cuda::find_gpus().map_err(|error| error.to_string())?;
     let gpu = |info: maverl_kernels::cuda::GpuInfo| Gpu {
         device: DeviceChoice::Cuda(info.number).to_string(),
         name: info.name,
@@ -160,7 +161,7 @@ fn libraries() -> Vec<Library> {
         missing: info.found.as_ref().err().cloned(),
         found: info.found.ok(),
     };
-    maverl_kernels::cuda::libraries().into_iter().map(library).collect()
+    maverl_kernels::cuda::find_libraries().into_iter().map(library).collect()
 }
 
 #[cfg(not(feature = "cuda"))]

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::ValueEnum;
-use maverl_kernels::cuda::{Gpu, libraries};
+use maverl_kernels::cuda::{Gpu, find_libraries};
 
 use super::report::{Line, Report};
 use super::{CheckArgs, Part, models, parity, policy, rollout, speed, team};
@@ -95,15 +95,15 @@ impl Checked<'_> {
         let version = format!("maverl {}, kernels {:.12}", env!("CARGO_PKG_VERSION"), sources());
         self.report.add(part, &Line::note("program", version));
         self.report.add(part, &Line::note("device", name));
-        for library in libraries() {
+        for library in find_libraries() {
             let state = library.found.unwrap_or_else(|missing| missing);
             self.report.add(part, &Line::note(library.name, state));
         }
         if let DeviceChoice::Cuda(number) = self.args.device {
-            self.report.add(part, &Line::note("code", Gpu::code(number)?));
+            self.report.add(part, &Line::note("code", Gpu::code_origin(number)?));
         }
         if let DeviceKernels::Cuda(gpu) = &self.kernels {
-            let by = gpu.library().map(|version| format!("by cuBLASLt {version}"));
+            let by = gpu.library_version().map(|version| format!("by cuBLASLt {version}"));
             let by = by.unwrap_or_else(|missing| missing.to_string());
             self.report.add(part, &Line::note("backward products", by));
         }
@@ -122,12 +122,12 @@ impl Checked<'_> {
     /// Returns the free and total bytes of the memory of a GPU.
     pub(super) fn memory(&self) -> Result<Option<[u64; 2]>, Failure> {
         match &self.kernels {
-            DeviceKernels::Cuda(gpu) => Ok(Some(gpu.memory()?)),
+            DeviceKernels::Cuda(gpu) => Ok(Some(gpu.memory_bytes()?)),
             _ => Ok(None),
         }
     }
 }
 
 fn sources() -> String {
-    maverl_kernels::cuda::cubins::sources()
+    maverl_kernels::cuda::cubins::hash_sources()
 }

@@ -14,7 +14,7 @@ use maverl_kernels::attention::{
 use maverl_kernels::logprob::LmHead;
 use maverl_kernels::matmul::{PackedWeight, Precision};
 use maverl_kernels::norm::{rms_norm, rms_norm_bwd, rms_norm_bwd_add};
-use maverl_kernels::rope::{RopeTable, rope, rope_bwd};
+use maverl_kernels::rope::{RopeTable, apply_rope, rope_bwd};
 use maverl_kernels::sample::{BadLogits, Sampled};
 use maverl_kernels::{embedding, mlp};
 
@@ -93,7 +93,7 @@ impl Ops for Cpu {
     fn place_cached<'a>(&self, tokens: NewTokens<'a, Self>) -> Done<Placed<'a>> {
         let NewTokens { positions, segments, .. } = tokens;
         let (ids, segments) = (backend::ids(tokens), Cow::Borrowed(segments));
-        Ok(Placed { ids, positions, packing: Packing::of(&[0]), segments })
+        Ok(Placed { ids, positions, packing: Packing::from_offsets(&[0]), segments })
     }
 
     fn part<'p>(&self, all: &'p Placed<'_>, tokens: Range<usize>) -> Placed<'p> {
@@ -108,7 +108,7 @@ impl Ops for Cpu {
     fn parts<'l>(&self, tokens: usize, maps: impl Iterator<Item = &'l Linear<Self>>) -> usize {
         let packed = |map: &Linear<Self>| {
             let (outputs, inputs) = map.dims();
-            PackedWeight::bytes(self.precision, outputs, inputs)
+            PackedWeight::packed_bytes(self.precision, outputs, inputs)
         };
         let bytes: usize = maps.map(packed).sum();
         let least = if bytes <= CACHED_WEIGHTS { LEAST_ROWS } else { MANY_ROWS };
@@ -139,7 +139,7 @@ impl Ops for Cpu {
     fn gather(&self, table: &Param, at: &Placed<'_>, pool: &mut Pool) -> Done<Vec<f32>> {
         let width = table.dims()[1];
         let mut x = pool.take(at.ids.len() * width);
-        embedding::gather(&table.values(), &at.ids, width, &mut x);
+        embedding::gather_rows(&table.values(), &at.ids, width, &mut x);
         Ok(x)
     }
 
@@ -234,7 +234,7 @@ impl Ops for Cpu {
             None => (x, None),
             Some(norm) => (self.norm(&x, norm, pool)?, Some(x)),
         };
-        rope(&mut x, at.positions, turn.heads, turn.rope);
+        apply_rope(&mut x, at.positions, turn.heads, turn.rope);
         Ok((x, raw))
     }
 
@@ -346,7 +346,7 @@ impl Ops for Cpu {
     ) -> Done<Vec<f32>> {
         let mut dhidden = vec![0.0; hidden.len()];
         let dw = sums.of(head.slot());
-        self.head(hidden, &head.values(), of).loss(offsets, loss, &mut dhidden, dw)?;
+        self.head(hidden, &head.values(), of).loss_gradients(offsets, loss, &mut dhidden, dw)?;
         Ok(dhidden)
     }
 }
