@@ -63,26 +63,26 @@ pub mod speed;
 mod usage;
 
 pub use array::{DeviceArray, Slice, SliceMut, from_bf16, to_bf16};
-pub use counted::{Counted, NoArray};
-pub use cublaslt::{CublasLt, CublasLtError, Gradient, LibraryProduct};
+pub use counted::{CountingMachine, NoArray};
+pub use cublaslt::{CublasLt, CublasLtError, LibraryProduct, ProductGradient};
 pub use driver::{CudaError, Driver, DriverGraph, Gpu};
 pub use emulated::{Emulated, HostArray};
 pub use estimator::StepKernel;
 pub use folders::library_folders;
-pub use found::{GpuInfo, LibraryInfo, gpus, libraries};
+pub use found::{GpuInfo, LibraryInfo, find_gpus, find_libraries};
 pub use kernels::Kernels;
-pub use machine::{BLOCK, Element, Launch, Machine, Module, Recorded};
+pub use machine::{BLOCK, DeviceElement, LaunchShape, Machine, Module, RecordedLaunch};
 #[doc(hidden)]
 pub use model::tests as checks;
 pub use model::{
     AdapterTerms, AttentionLayout, BackwardLayout, BlockTables, DecodingPass, Destination,
     EmbeddingLayout, FROM_HOST, HeadInput, HeadNorm, KvShape, LinearOutput, LogProbabilities,
     MODEL, MapOutput, Master, Positions, RopeTables, RowSources, SampledTokens, SoftmaxRows,
-    pieces, together,
+    count_pieces, fit_one_launch,
 };
 pub use recording::Recording;
 pub use resident::{GroupingOn, PlacesOn, SegmentsOn};
-pub use usage::Usage;
+pub use usage::MemoryUsage;
 
 /// The kernels of advantages.
 pub const ADVANTAGES: Module = Module {

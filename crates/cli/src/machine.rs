@@ -74,8 +74,9 @@ fn listed(names: &[&str]) -> String {
 
 impl Machine {
     fn find() -> Result<Self, Failure> {
-        let used = maverl_kernels::simd::select()?.name();
-        let paths = maverl_kernels::simd::available().into_iter().map(|path| path.name()).collect();
+        let used = maverl_kernels::simd::select_path()?.name();
+        let paths =
+            maverl_kernels::simd::available_paths().into_iter().map(|path| path.name()).collect();
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let named = |has: bool| {
             features().into_iter().filter(move |(_, of)| *of == has).map(|(name, _)| name).collect()

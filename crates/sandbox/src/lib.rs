@@ -33,12 +33,12 @@ mod linux;
 use std::fmt;
 use std::time::Duration;
 
-pub use exam::{Exam, Report, Test};
+pub use exam::{Exam, ExamReport, ExamTest};
 pub use linux::Sandbox;
 
 /// Resource limits of a program.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Limits {
+pub struct ProgramLimits {
     /// Wall-clock time.
     pub wall: Duration,
     /// CPU time, rounded up to seconds.
@@ -53,7 +53,7 @@ pub struct Limits {
     pub threads: u64,
 }
 
-impl Default for Limits {
+impl Default for ProgramLimits {
     /// Three seconds as in HumanEval, 512 MiB, 1 MiB of output, 16 MiB of files, 16 threads.
     fn default() -> Self {
         let seconds = Duration::from_secs(3);
@@ -70,7 +70,7 @@ impl Default for Limits {
 
 /// A mechanism that confines a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Layer {
+pub enum ProtectionLayer {
     /// Own users, processes, mounts, network, IPC and host name.
     Namespaces,
     /// Rules about files and ports that hold for a process and its descendants.
@@ -81,7 +81,7 @@ pub enum Layer {
     Threads,
 }
 
-impl fmt::Display for Layer {
+impl fmt::Display for ProtectionLayer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Namespaces => "namespaces",
@@ -94,14 +94,14 @@ impl fmt::Display for Layer {
 
 /// A mechanism that this machine does not offer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Missing {
+pub struct MissingLayer {
     /// The mechanism.
-    pub layer: Layer,
+    pub layer: ProtectionLayer,
     /// Error of the system.
     pub why: String,
 }
 
-impl fmt::Display for Missing {
+impl fmt::Display for MissingLayer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({})", self.layer, self.why)
     }
@@ -111,7 +111,7 @@ impl fmt::Display for Missing {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cover {
     /// The mechanism.
-    pub layer: Layer,
+    pub layer: ProtectionLayer,
     /// Resources that it protects or limits.
     pub what: String,
 }
@@ -182,10 +182,10 @@ pub enum SandboxError {
         why: String,
     },
     /// A required mechanism is missing, or any mechanism in strict mode.
-    #[error("this machine lacks {}; {wanted}", list(missing))]
+    #[error("this machine lacks {}; {wanted}", list_missing(missing))]
     Lacking {
         /// Missing mechanisms.
-        missing: Vec<Missing>,
+        missing: Vec<MissingLayer>,
         /// Remedy.
         wanted: &'static str,
     },
@@ -208,6 +208,6 @@ pub enum SandboxError {
     Unsupported,
 }
 
-fn list(missing: &[Missing]) -> String {
-    missing.iter().map(Missing::to_string).collect::<Vec<_>>().join(", ")
+fn list_missing(missing: &[MissingLayer]) -> String {
+    missing.iter().map(MissingLayer::to_string).collect::<Vec<_>>().join(", ")
 }

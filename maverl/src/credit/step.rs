@@ -93,7 +93,7 @@ impl<'a> Rewarded<'a> {
 
     /// Units and groups, as [`relative`](super::relative()) takes them.
     pub fn grouping(&self) -> Grouping {
-        Grouping::units(self.units, self.groups)
+        Grouping::from_units(self.units, self.groups)
     }
 
     /// [`relative`](super::relative()) where the run computes advantages: on the CPU the function, in f64; on a device

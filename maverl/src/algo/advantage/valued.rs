@@ -53,7 +53,7 @@ pub fn valued(step: &Rewarded<'_>, critic: &CriticPlan) -> Valued {
         }
         lengths.push(chain.iter().map(|&i| values[i].len()).collect::<Vec<usize>>());
     }
-    let (places, after) = (RaggedRows::chains(&lengths), vec![0.0; chains.len()]);
+    let (places, after) = (RaggedRows::from_chains(&lengths), vec![0.0; chains.len()]);
     let (a, g) = step.gae(&rewards, &predicted, &after, &places, GaeSteps::all(hop));
     let mut advantages = vec![Vec::new(); step.len()];
     let mut returns = vec![Vec::new(); step.len()];

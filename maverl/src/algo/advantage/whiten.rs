@@ -16,7 +16,8 @@ const LEAST_SHARE: f64 = 0.1;
 /// [`whiten`](maverl_kernels::advantage::whiten()).
 pub(crate) fn whiten_tokens(values: &mut [Vec<f64>], estimators: &Estimators) {
     let flat = values.concat();
-    let whitened = estimators.whiten(&flat, &vec![1; flat.len()], &Segments::one(flat.len()));
+    let whitened =
+        estimators.whiten(&flat, &vec![1; flat.len()], &Segments::single_group(flat.len()));
     for (value, whitened) in values.iter_mut().flatten().zip(whitened) {
         *value = whitened;
     }

@@ -85,7 +85,7 @@ impl Ops for Cpu {
     fn gather(&self, table: &Param, at: &Placed<'_>, pool: &mut Pool) -> Done<Vec<f32>> {
         let width = table.dims()[1];
         let mut x = pool.take(at.ids.len() * width);
-        embedding::gather(&table.values(), &at.ids, width, &mut x);
+        embedding::gather_rows(&table.values(), &at.ids, width, &mut x);
         Ok(x)
     }
 
@@ -180,7 +180,7 @@ impl Ops for Cpu {
             None => (x, None),
             Some(norm) => (self.norm(&x, norm, pool)?, Some(x)),
         };
-        rope(&mut x, at.positions, turn.heads, turn.rope);
+        apply_rope(&mut x, at.positions, turn.heads, turn.rope);
         Ok((x, raw))
     }
 
@@ -292,7 +292,7 @@ impl Ops for Cpu {
     ) -> Done<Vec<f32>> {
         let mut dhidden = vec![0.0; hidden.len()];
         let dw = sums.of(head.slot());
-        self.head(hidden, &head.values(), of).loss(offsets, loss, &mut dhidden, dw)?;
+        self.head(hidden, &head.values(), of).loss_gradients(offsets, loss, &mut dhidden, dw)?;
         Ok(dhidden)
     }
 }

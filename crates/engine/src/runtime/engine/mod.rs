@@ -64,7 +64,7 @@ struct Pass<O: Backend> {
     /// Row of each token among those that were not read, or [`FROM_HOST`].
     rows: Vec<u32>,
     /// Draws of the requests that sample a token.
-    draws: Vec<Draw>,
+    draws: Vec<TokenDraw>,
     /// Segments; empty between passes.
     segments: Vec<Segment<'static>>,
     pool: Pool<O>,
