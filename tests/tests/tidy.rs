@@ -565,8 +565,9 @@ fn uses_among(
             }
             let rest = &text[at + prefix.len()..];
             for name in names_after(rest) {
+                let is_parent = name == "super";
                 let inner = [base, &[name]].concat();
-                if !leads_below(&inner, rest, modules) {
+                if !is_parent && !leads_below(&inner, rest, modules) {
                     found.insert(if modules.contains(&inner) { inner } else { base.to_vec() });
                 }
             }

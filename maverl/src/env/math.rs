@@ -5,8 +5,8 @@
 use std::path::Path;
 
 #[doc(inline)]
-pub use maverl_answers::{AnswerVerdict, compare};
-use maverl_answers::{answer, is_readable, judge, reference};
+pub use maverl_answers::{AnswerVerdict, compare_answers};
+use maverl_answers::{answer_or_guess, is_readable, judge_answer, reference_answer};
 use maverl_macros::{Settings, environment};
 use serde_json::{Map, Value, json};
 

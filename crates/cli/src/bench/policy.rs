@@ -2,7 +2,7 @@
 
 use std::num::NonZeroUsize;
 
-use maverl_kernels::advantage::{Baseline, Grouping, Relative, Singleton, relative};
+use maverl_kernels::advantage::{Baseline, Grouping, Relative, Singleton, relative_advantages};
 use maverl_kernels::sample::derive_seed;
 
 use super::fixture::{BenchFixture, PROMPT, REPLY, ROWS, batch, row};

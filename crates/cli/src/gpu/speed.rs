@@ -61,7 +61,7 @@ fn groups<M: Machine<Error: std::error::Error> + Clone>(
     let copy = KernelBench::new(kernels, AMOUNTS, drop).measure_copy()?;
     let bandwidth = copy.bandwidth() * 1e9;
     report.add(GpuPart::Kernels, &Line::value(copy.name.clone(), copy.bandwidth(), "GB/s"));
-    type Group<M> = fn(&mut Bench<'_, M>, ModelSize) -> Result<(), <M as Machine>::Error>;
+    type Group<M> = fn(&mut KernelBench<'_, M>, ModelSize) -> Result<(), <M as Machine>::Error>;
     let once: [Group<M>; 4] = [
         |bench, _| bench.measure_launch(),
         |bench, _| bench.measure_product("square", [8192; 3]),
@@ -85,7 +85,7 @@ fn groups<M: Machine<Error: std::error::Error> + Clone>(
             );
             break;
         }
-        let mut bench = Bench::new(kernels, AMOUNTS, |speed| {
+        let mut bench = KernelBench::new(kernels, AMOUNTS, |speed| {
             report.add(GpuPart::Kernels, &line(&speed, bandwidth, peak));
         });
         group(&mut bench, size)?;

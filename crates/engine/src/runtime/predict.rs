@@ -174,14 +174,14 @@ pub fn predict(
 }
 
 /// Returns the bytes of an array of gradients of a policy.
-fn sums(owned: &OwnedModels<Device<Counted>>) -> u64 {
+fn sums(owned: &OwnedModels<Device<CountingMachine>>) -> u64 {
     (4 * owned.model.trainable().elements() as u64).max(1).next_multiple_of(512)
 }
 
 /// Completes the prompts at once.
 fn complete(
-    engine: &mut Engine<Device<Counted>>,
-    owned: &[OwnedModels<Device<Counted>>],
+    engine: &mut Engine<Device<CountingMachine>>,
+    owned: &[OwnedModels<Device<CountingMachine>>],
     config: &HfConfig,
     workload: &Workload,
 ) -> Result<(), RuntimeError> {

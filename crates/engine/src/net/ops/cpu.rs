@@ -10,7 +10,7 @@ use maverl_kernels::attention::{Heads, attention, attention_bwd, attention_cache
 use maverl_kernels::logprob::LmHead;
 use maverl_kernels::matmul::PackedWeight;
 use maverl_kernels::norm::{rms_norm, rms_norm_bwd, rms_norm_bwd_add};
-use maverl_kernels::rope::{RopeTable, rope, rope_bwd};
+use maverl_kernels::rope::{RopeTable, apply_rope, rope_bwd};
 use maverl_kernels::{embedding, mlp};
 
 pub(crate) use linear::project;
@@ -54,7 +54,7 @@ impl Ops for Cpu {
     fn parts<'l>(&self, tokens: usize, maps: impl Iterator<Item = &'l Linear<Self>>) -> usize {
         let sizes = maps.map(|map| {
             let (outputs, inputs) = map.dims();
-            PackedWeight::bytes(self.precision, outputs, inputs)
+            PackedWeight::packed_bytes(self.precision, outputs, inputs)
         });
         let bytes: usize = sizes.sum();
         let least = if bytes <= CACHED_WEIGHTS { LEAST_ROWS } else { MANY_ROWS };

@@ -22,7 +22,7 @@ use std::mem;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use maverl_kernels::attention::Segment;
-use maverl_kernels::sample::Draw;
+use maverl_kernels::sample::TokenDraw;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::files::{HfConfig, ModelError};

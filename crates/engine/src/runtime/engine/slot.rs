@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use maverl_kernels::sample::{BadLogits, Draw, Filter, Sampled, likelihood, sample_fresh, uniform};
+use maverl_kernels::sample::{
+    BadLogits, Sampled, SamplingFilter, TokenDraw, sample_fresh, token_likelihood, uniform_number,
+};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::cache::BlockTable;

@@ -59,8 +59,8 @@ fn main() -> ExitCode {
     exit(|| bench(&arguments, &[], &arguments.parts))
 }
 
-impl Benchmark for Arguments {
-    type Part = Part;
+impl Benchmark for BenchArguments {
+    type Part = BenchPart;
 
     fn setup(&self) -> &Setup {
         &self.setup

@@ -195,10 +195,7 @@ pub(crate) fn read_outcomes(claim: &'static Claim, arguments: &ClaimArguments) -
             let share = shares.get(arm.name).copied();
             let solved = share.ok_or_else(|| anyhow!("{} has no `{}`", job.name(), arm.name))?;
             let steps = read_steps(&metrics, arm.reward).with_context(|| job.name())?;
-            outcomes
-                .entry(arm.name)
-                .or_default()
-                .insert(job.seed, ArmOutcome { evaluate_test_split, steps });
+            outcomes.entry(arm.name).or_default().insert(job.seed, ArmOutcome { solved, steps });
         }
     }
     Ok(outcomes)

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use maverl::eval::Interval;
 
-use crate::claims::{Arm, CLAIMS, Claim, ClaimTest, RunBudget};
+use crate::claims::{Arm, CLAIMS, Claim, ClaimTest, RunBudget, SettingLists};
 use crate::comparison::{ArmComparison, Outcomes, TestVerdict, compare_claim};
 use crate::quantity::{ArmOutcome, Measure, mean};
 

@@ -161,15 +161,15 @@ impl TaskOracle {
     }
 
     /// Returns the title of the first document on the path to the answer that was not retrieved yet.
-    fn unseen(&self, task: &Task, shown: &str) -> Option<String> {
+    fn next_unseen_title(&self, task: &Task, shown: &str) -> Option<String> {
         let path = task.texts("support").into_iter();
         let mut documents = path.filter_map(|key| self.documents.get(&key));
         Some(documents.find(|document| !shown.contains(&document.line()))?.title.clone())
     }
 
     /// Returns a plausible wrong answer: another choice, a near number, or the answer of another task.
-    fn wrong(&self, task: &Task, draw: &mut SplitMix64) -> String {
-        let truth = truth(task);
+    fn wrong_answer(&self, task: &Task, draw: &mut SplitMix64) -> String {
+        let truth = true_answer(task);
         let choices = task.texts("choices");
         let others: Vec<&str> =
             choices.iter().filter(|c| **c != truth).map(String::as_str).collect();

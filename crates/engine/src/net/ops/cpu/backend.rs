@@ -136,7 +136,7 @@ impl Backend for Cpu {
 }
 
 /// Samples a token by a draw without filters.
-fn sample_unfiltered(logits: &[f32], draw: &Draw) -> Result<Sampled, BadLogits> {
-    let filter = Filter { temperature: draw.temperature, ..Filter::default() };
-    sample(logits, &filter, uniform(draw.seed, draw.counter))
+fn sample_unfiltered(logits: &[f32], draw: &TokenDraw) -> Result<Sampled, BadLogits> {
+    let filter = SamplingFilter { temperature: draw.temperature, ..SamplingFilter::default() };
+    sample_token(logits, &filter, uniform_number(draw.seed, draw.counter))
 }

@@ -34,9 +34,9 @@ impl<M: Runner> Device<M> {
             let sums = of.read()?;
             let bytes = |(to, part): (usize, &Range<usize>)| {
                 if to == rank {
-                    sums.part(own.start..own.start).bytes()
+                    sums.sub_slice(own.start..own.start).as_bytes()
                 } else {
-                    sums.part(part.clone()).bytes()
+                    sums.sub_slice(part.clone()).as_bytes()
                 }
             };
             let sends: Vec<Slice<'_, u8>> = parts.iter().enumerate().map(bytes).collect();

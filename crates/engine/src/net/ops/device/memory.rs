@@ -25,7 +25,7 @@ impl<M: Runner> Device<M> {
     fn copy_numbers(&self, from: &Numbers<M, u16>) -> Done<Numbers<M, u16>> {
         let from = from.read()?;
         let mut to = self.take(from.len())?;
-        self.kernels.copy(from, to.write()?).map_err(failed)?;
+        self.kernels.copy_to_front(from, to.write()?).map_err(failed)?;
         Ok(to)
     }
 }

@@ -70,10 +70,10 @@ impl<M: Runner> Device<M> {
         for ((y, map), ((weights, at), bias)) in ys.iter_mut().zip(maps).zip(&held) {
             *y = self.take(m * map.dims().0)?;
             let bias = match bias {
-                Some((of, at)) => Some(of.high.read()?.part(at.clone())),
+                Some((of, at)) => Some(of.high.read()?.sub_slice(at.clone())),
                 None => None,
             };
-            let w = weights.high.read()?.part(at.clone());
+            let w = weights.high.read()?.sub_slice(at.clone());
             outputs.push(MapOutput { w, bias, to: y.write()? });
         }
         self.kernels.linear_maps(x, [m, k], &outputs).map_err(failed)?;
