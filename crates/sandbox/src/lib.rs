@@ -4,17 +4,18 @@
 //! files except the interpreter's (read-only) and a private `/tmp` in memory. Time, memory and output are limited.
 //! Several mechanisms, each in a file of its own, overlap, so that no single one is critical:
 //!
-//! - *namespaces* ([`Layer::Namespaces`]): own users, processes, mounts, network, IPC and host name, and a root that
+//! - *namespaces* ([`ProtectionLayer::Namespaces`]): own users, processes, mounts, network, IPC and host name, and a root that
 //!   holds nothing else;
-//! - *Landlock* ([`Layer::Landlock`]): the same file access, and no TCP ports, independent of mounts;
-//! - *seccomp* ([`Layer::Seccomp`]): an allow-list of system calls and their arguments. It excludes all calls that
+//! - *Landlock* ([`ProtectionLayer::Landlock`]): the same file access, and no TCP ports, independent of mounts;
+//! - *seccomp* ([`ProtectionLayer::Seccomp`]): an allow-list of system calls and their arguments. It excludes all calls that
 //!   create a process, a mount or a named socket, and all that reach a process or an inode outside by its owner;
-//! - a *thread count* ([`Layer::Threads`]) in the parent, which is asked before a thread starts;
+//! - a *thread count* ([`ProtectionLayer::Threads`]) in the parent, which is asked before a thread starts;
 //! - *resource limits*, and a parent that watches the clock, counts output and kills programs that exceed their limits.
 //!
 //! A machine may lack some of them. [`Sandbox::new`] tries each and reports missing ones; with `strict`, anything
-//! missing is an error. [`Sandbox::layers`] lists the active protection, and [`Sandbox::warnings`] the gaps and the
-//! protection by a single layer. Without seccomp, or with neither namespaces nor Landlock, there is no sandbox.
+//! missing is an error. [`Sandbox::active_layers`] lists the active protection, and [`Sandbox::protection_gaps`] the
+//! gaps and the protection by a single layer. Without seccomp, or with neither namespaces nor Landlock, there is no
+//! sandbox.
 //!
 //! Tests of a candidate run in a second process ([`Sandbox::examine`]). Only plain values (numbers, texts, lists,
 //! dictionaries, sets, bytes) cross between the two. A candidate can therefore neither see the tests nor modify their
@@ -129,11 +130,11 @@ pub enum Ending {
     Exited(i32),
     /// Killed by a signal, most often for an invalid memory access.
     Signal(i32),
-    /// Killed after [`Limits::wall`].
+    /// Killed after [`ProgramLimits::wall`].
     WallLimit,
-    /// Killed after [`Limits::cpu`].
+    /// Killed after [`ProgramLimits::cpu`].
     CpuLimit,
-    /// Killed after more output than [`Limits::output`].
+    /// Killed after more output than [`ProgramLimits::output`].
     OutputLimit,
 }
 
@@ -154,7 +155,7 @@ impl fmt::Display for Ending {
 pub struct Output {
     /// Ending of the program.
     pub ending: Ending,
-    /// Standard output, up to [`Limits::output`].
+    /// Standard output, up to [`ProgramLimits::output`].
     pub stdout: Vec<u8>,
     /// Standard error; contains a traceback if the program failed.
     pub stderr: Vec<u8>,

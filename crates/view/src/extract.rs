@@ -72,7 +72,7 @@ impl ExtractFormat {
 
 /// Writes a part of a run, and returns the number of rows.
 ///
-/// `evaluation` names the evaluation of [`Part::Inspect`]: `before`, `before-greedy`, `after`, `after-greedy`, or
+/// `evaluation` names the evaluation of [`ExtractPart::Inspect`]: `before`, `before-greedy`, `after`, `after-greedy`, or
 /// `step-000010` for a validation.
 ///
 /// # Errors

@@ -12,7 +12,7 @@ pub struct CacheBlock {
     numbers: Box<[UnsafeCell<f32>]>,
 }
 
-// SAFETY: a shared block is only read, except through `Block::write`, whose caller keeps every other reference away.
+// SAFETY: a shared block is only read, except through `CacheBlock::write`, whose caller keeps every other reference away.
 unsafe impl Sync for CacheBlock {}
 
 impl CacheBlock {
@@ -25,7 +25,7 @@ impl CacheBlock {
     #[inline(always)]
     pub fn read(&self) -> &[f32] {
         let Self { numbers } = self;
-        // SAFETY: an `UnsafeCell<f32>` has the layout of an `f32`, and nobody writes meanwhile (`Block::write`).
+        // SAFETY: an `UnsafeCell<f32>` has the layout of an `f32`, and nobody writes meanwhile (`CacheBlock::write`).
         unsafe { std::slice::from_raw_parts(numbers.as_ptr().cast(), numbers.len()) }
     }
 

@@ -64,7 +64,7 @@ impl Emulated {
         Ok(Self::from_libraries(named.collect::<Result<_, EmulateError>>()?))
     }
 
-    /// Creates a machine of modules that are built once ([`Library::open_cached`]).
+    /// Creates a machine of modules that are built once ([`KernelLibrary::open_cached`]).
     ///
     /// # Errors
     ///

@@ -75,7 +75,8 @@ impl Gpu {
         &self.machine.stream
     }
 
-    /// Writes [`Arithmetic::relative`](crate::advantage::Arithmetic::relative) of `values` to `out`, both `[N]`.
+    /// Writes [`Arithmetic::relative_advantages`](crate::advantage::Arithmetic::relative_advantages) of `values` to
+    /// `out`, both `[N]`.
     ///
     /// # Errors
     ///
@@ -98,8 +99,8 @@ impl Gpu {
         self.relative_at(values, by, options, SumBase::NOTHING, out)
     }
 
-    /// Writes [`Arithmetic::relative`](crate::advantage::Arithmetic::relative) of `values` to `out`, both
-    /// `[N]`.
+    /// Writes [`Arithmetic::relative_advantages`](crate::advantage::Arithmetic::relative_advantages) of `values` to
+    /// `out`, both `[N]`.
     ///
     /// # Errors
     ///
@@ -153,8 +154,8 @@ impl Gpu {
         self.relative_segments(returns, anchors, options, SumBase { to, weight }, out)
     }
 
-    /// Writes [`Arithmetic::gae`](crate::advantage::Arithmetic::gae) of `rewards` and `values` to `advantages` and
-    /// `returns`, all `[N]`; `after` is `[rows]`.
+    /// Writes [`Arithmetic::gae_advantages`](crate::advantage::Arithmetic::gae_advantages) of `rewards` and `values` to
+    /// `advantages` and `returns`, all `[N]`; `after` is `[rows]`.
     ///
     /// # Errors
     ///
@@ -183,7 +184,8 @@ impl Gpu {
         self.scan_at(&ScanArguments { rewards, values, after, hops, advantages, returns }, places)
     }
 
-    /// Writes [`Arithmetic::discounted_returns`](crate::advantage::Arithmetic::discounted_returns) of `rewards` to `out`, both `[N]`.
+    /// Writes [`Arithmetic::discounted_returns`](crate::advantage::Arithmetic::discounted_returns) of `rewards` to
+    /// `out`, both `[N]`.
     ///
     /// # Errors
     ///
@@ -206,7 +208,7 @@ impl Gpu {
         self.scan_at(&ScanArguments::for_returns(rewards, gamma, out), places)
     }
 
-    /// Writes [`Arithmetic::whiten`](crate::advantage::Arithmetic::whiten) of `values` to `out`; all `[N]`.
+    /// Writes [`Arithmetic::whiten_groups`](crate::advantage::Arithmetic::whiten_groups) of `values` to `out`; all `[N]`.
     ///
     /// # Errors
     ///
@@ -231,8 +233,8 @@ impl Gpu {
         self.whiten_at(values, tokens, by, out)
     }
 
-    /// Writes [`Arithmetic::ema`](crate::advantage::Arithmetic::ema) of `rewards` to `out`, both `[N]`. The averages
-    /// `[seats]` stay in the device's memory from step to step.
+    /// Writes [`Arithmetic::subtract_average`](crate::advantage::Arithmetic::subtract_average) of `rewards` to `out`,
+    /// both `[N]`. The averages `[seats]` stay in the device's memory from step to step.
     ///
     /// # Errors
     ///

@@ -132,7 +132,7 @@ impl<M: Machine> Kernels<M> {
     }
 
     /// Computes [`attention_cached`](crate::attention::attention_cached): `q`, `out` are `[new, heads.q * dim]`,
-    /// packed in the order of the segments. The bits equal those of [`Self::attend`] on the whole row, however it is
+    /// packed in the order of the segments. The bits equal those of [`Self::attend_packed`] on the whole row, however it is
     /// split into calls and wherever its blocks are.
     ///
     /// # Errors

@@ -61,10 +61,10 @@ impl<M: Machine> Kernels<M> {
     }
 
     /// Computes the gradients of a loss of log-probabilities and entropies, as
-    /// [`LmHead::loss`](crate::logprob::LmHead::loss): `loss` is called for some consecutive sequences at a time,
-    /// sequence `s` being the rows `offsets[s]..offsets[s + 1]`. `dh [n, d]` is overwritten, in bf16; the gradient of
-    /// the weight is added to `dw [V, d]`. The logits of a sequence are held together, also if it has more rows than
-    /// are held at once.
+    /// [`LmHead::loss_gradients`](crate::logprob::LmHead::loss_gradients): `loss` is called for some consecutive
+    /// sequences at a time, sequence `s` being the rows `offsets[s]..offsets[s + 1]`. `dh [n, d]` is overwritten, in
+    /// bf16; the gradient of the weight is added to `dw [V, d]`. The logits of a sequence are held together, also if it
+    /// has more rows than are held at once.
     ///
     /// # Errors
     ///

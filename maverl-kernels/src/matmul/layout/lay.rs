@@ -88,7 +88,7 @@ impl<E: Element> VectorWork for LayTiles<'_, '_, E> {
     }
 }
 
-/// Packs [`Matrix::panel`] on any path.
+/// Packs [`Matrix::pack_panel`] on any path.
 pub(super) struct LayPanel<'a, 'm, E> {
     pub(super) matrix: &'a Matrix<'m, E>,
     pub(super) columns: Range<usize>,

@@ -28,7 +28,7 @@ impl EmaBaseline {
     }
 
     /// The advantages of a step's rows `[N]`, taken before the averages move:
-    /// [`ema`](maverl_kernels::advantage::ema()).
+    /// [`subtract_average`](maverl_kernels::advantage::subtract_average()).
     ///
     /// # Panics
     ///

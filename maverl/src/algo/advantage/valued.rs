@@ -24,7 +24,7 @@ pub struct Valued {
 /// bootstrap team   those of every seat, in the order in which they were given                 (MARFT)
 ///
 /// granularity token  a place is a token              granularity turn   a place is a reply
-/// A, G: see [`gae`], with γ and λ from each place to the next
+/// A, G: see [`gae_advantages`], with γ and λ from each place to the next
 /// ```
 ///
 /// Along a chain of several replies each is paid once: the score and what is for the episode at the end of the chain, what
